@@ -159,6 +159,7 @@ impl Bench {
             cause: Cause(format!("bench-{repo}-{issue}")),
             at: Timestamp(0),
             comment: None,
+            request: None,
         };
         let start = Start { workflow: Row::NAME.to_owned(), trigger };
         let started = self.engine.start(start).await.expect("a start");

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     clock::SharedClock,
-    config::Settings,
+    config::{RouteMode, Settings},
     engine::{AnyWorkflow, Engine, EngineError, Port},
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
@@ -60,6 +60,8 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
+    #[error("model under [route]: {0}")]
+    Router(ResolveError),
     #[error(
         "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
     )]
@@ -98,6 +100,9 @@ impl App {
         let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
+        if let Some(routing) = settings.routing() {
+            providers.resolve(&routing.model).map_err(AppError::Router)?;
+        }
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let desk = Desk {
             github: github.clone(),
@@ -115,7 +120,10 @@ impl App {
         let starts = workflows.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
         let shows_cost_on_public = settings.budget.show_on_public;
-        let options = IntakeOptions { starts, allow, shows_cost_on_public, people: settings.people.clone() };
+        let routing = settings.routing();
+        let routes = routing.is_some_and(|routing| routing.mode != RouteMode::Manual);
+        let people = settings.people.clone();
+        let options = IntakeOptions { starts, allow, shows_cost_on_public, people, routes };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = settings.webhook_secrets.clone();
         let refusals = Arc::default();

@@ -44,18 +44,20 @@ pub mod commands;
 pub mod messages;
 pub mod runners;
 // [5]
-pub mod engine;
+pub mod agents;
 // [6]
-pub mod rounds;
+pub mod engine;
 // [7]
-pub mod publication;
+pub mod rounds;
 // [8]
-pub mod stage;
+pub mod publication;
 // [9]
-pub mod workflows;
+pub mod stage;
 // [10]
-pub mod intake;
+pub mod workflows;
 // [11]
+pub mod intake;
+// [12]
 pub mod web;
 // On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
 pub mod app;

@@ -108,6 +108,14 @@ impl Cause {
     pub fn of(delivery: &DeliveryId, index: usize) -> Self {
         Self(format!("{delivery}.{index}"))
     }
+
+    /// What the run of this cause itself begins.
+    pub fn onward(&self) -> Self {
+        Self(format!("{self}{}", Self::ONWARD))
+    }
+
+    /// How such a cause ends.
+    pub const ONWARD: &str = ".onward";
 }
 
 impl fmt::Display for Cause {

@@ -6,6 +6,7 @@ mod context;
 mod control;
 mod cost;
 mod demo;
+mod diff;
 mod doctor;
 mod forget;
 mod graph;
@@ -14,6 +15,7 @@ mod login;
 mod models;
 mod pause;
 mod replay;
+mod routes;
 mod runs;
 mod sandbox;
 mod serve;
@@ -79,7 +81,9 @@ enum Command {
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
     Runs(runs::Runs),
+    Diff(diff::Diff),
     Cost(cost::Cost),
+    Routes(routes::Routes),
     Pause(pause::Pause),
     Resume(pause::Resume),
     Retry(pause::RetryRun),
@@ -131,7 +135,9 @@ pub fn main() -> ExitCode {
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => Box::pin(command.run()).await,
             Command::Runs(command) => command.run().await,
+            Command::Diff(command) => command.run(),
             Command::Cost(command) => command.run().await,
+            Command::Routes(command) => command.run().await,
             Command::Pause(command) => command.run().await,
             Command::Resume(command) => command.run().await,
             Command::Retry(command) => command.run().await,

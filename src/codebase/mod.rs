@@ -23,14 +23,17 @@ mod tree;
 mod words;
 
 pub use alike::alike;
-pub use context::{Asked, Context, Included, NeverShown, Plan, Report, Shown, as_shown, gather, plan};
+pub use context::{
+    Asked, Context, Included, NeverShown, Plan, Report, Shown, as_shown, fenced, gather, plan,
+};
 pub use digest::Digest;
 pub use files::Why;
 pub use history::{History, history};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use names::{Names, unread};
+pub(crate) use reading::off_thread;
 pub use similar::{Offer, Request, rank};
-pub use summary::{Detail, Import, Item, Kind, Summary, summarize};
+pub use summary::{Detail, Import, Item, Kind, Summary, Tests, summarize, tests};
 pub(crate) use tokens::estimate;
 pub use tree::TreeIndex;

@@ -333,7 +333,7 @@ fn cannot_use(error: &StoreError) {
     tracing::warn!(%error, "what is known of a repository's files cannot be kept; it is worked out anew each time");
 }
 
-pub(super) async fn off_thread<V: Send + 'static>(
+pub(crate) async fn off_thread<V: Send + 'static>(
     work: impl FnOnce() -> V + Send + 'static,
 ) -> Result<V, GitError> {
     match tokio::task::spawn_blocking(work).await {

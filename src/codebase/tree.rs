@@ -13,6 +13,7 @@ pub struct TreeIndex {
     files: BTreeSet<String>,
     dirs: BTreeSet<String>,
     links: BTreeSet<String>,
+    executables: BTreeSet<String>,
 }
 
 impl TreeIndex {
@@ -22,12 +23,17 @@ impl TreeIndex {
             .iter()
             .flat_map(|path| path.match_indices('/').map(|(at, _)| path[..at].to_owned()))
             .collect();
-        Self { files, dirs, links: BTreeSet::new() }
+        Self { files, dirs, ..Self::default() }
     }
 
     /// Those of the files that are links or other repositories.
     pub fn with_links(self, links: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { links: links.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Those of the files that may be run.
+    pub fn with_executables(self, files: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { executables: files.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Every file, in order.
@@ -47,6 +53,10 @@ impl Tree for TreeIndex {
 
     fn is_link(&self, path: &str) -> bool {
         self.links.contains(path)
+    }
+
+    fn is_executable(&self, path: &str) -> bool {
+        self.executables.contains(path)
     }
 
     fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {

@@ -1,12 +1,12 @@
-//! Which lines of a Markdown text are plain prose that opens with a slash.
+//! Which lines of a Markdown text are plain prose that opens with a certain sign: a slash, an at.
 
 use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-/// Where the slash stands of each line that opens with one, in order, when that line belongs to a
+/// Where the sign stands of each line that opens with it, in order, when that line belongs to a
 /// paragraph that stands in nothing else.
-pub(super) fn that_open_with_a_slash(text: &str) -> Vec<usize> {
+pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
@@ -20,7 +20,7 @@ pub(super) fn that_open_with_a_slash(text: &str) -> Vec<usize> {
             }
             Event::End(TagEnd::Paragraph) => {
                 if let Some(paragraph) = walk.paragraph.take() {
-                    out.extend(slashes(text, paragraph, &walk.inside));
+                    out.extend(openings(sign, text, paragraph, &walk.inside));
                 }
                 walk.inside.clear();
             }
@@ -66,7 +66,8 @@ impl Walk {
     }
 }
 
-fn slashes<'a>(
+fn openings<'a>(
+    sign: char,
     text: &'a str,
     paragraph: Range<usize>,
     inside: &'a [Range<usize>],
@@ -76,6 +77,6 @@ fn slashes<'a>(
         let start = at + (line.len() - line.trim_start_matches([' ', '\t']).len());
         at += line.len();
         let plain = !inside.iter().any(|range| range.contains(&start));
-        (plain && text[start..].starts_with('/')).then_some(start)
+        (plain && text[start..].starts_with(sign)).then_some(start)
     })
 }

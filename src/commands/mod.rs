@@ -4,6 +4,10 @@
 //! quote, HTML, a link, a list or a heading is talk about commands. Three answers: not ours (the
 //! line is absent from the result), ours, or ours but wrong. Nothing here knows who is speaking or
 //! what is running; that a mistake is answered at all is the caller's decision.
+//!
+//! A line that opens with our name and says something else, `@countersign please look into this`, is a request in free
+//! words: the command [`ROUTE`]. It counts only in a comment that holds no command, since what is said plainly always
+//! wins.
 
 mod lines;
 
@@ -181,11 +185,11 @@ pub enum Mistake {
 /// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
 /// a command as `/countersign` may.
 pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result<Command, Mistake>> {
-    let found: Vec<Found> = lines::that_open_with_a_slash(text)
+    let found: Vec<Found> = lines::that_open_with('/', text)
         .into_iter()
         .filter_map(|line| Found::at(rows, slug, text, line))
         .collect();
-    let mut out = Vec::new();
+    let mut out: Vec<Result<Command, Mistake>> = Vec::new();
     for (index, this) in found.iter().enumerate() {
         let line = text[..this.start].matches('\n').count() + 1;
         let spec = match &this.word {
@@ -208,7 +212,39 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
             out.push(Ok(Command { name: spec.name, args, addressed: this.addressed, line }));
         }
     }
-    out
+    let plain = |said: &Result<Command, Mistake>| {
+        matches!(said, Ok(_) | Err(Mistake::Unknown { addressed: true, .. } | Mistake::NeedsText { .. }))
+    };
+    match slug.filter(|_| !out.iter().any(plain)).and_then(|slug| mention(rows, slug, text)) {
+        Some(mention) => vec![Ok(mention)],
+        None => out,
+    }
+}
+
+/// What is said to us by name, in a line of plain prose that opens with it, and on to the end of the comment. The name alone
+/// asks for help, and `@countersign stop` is `/stop`.
+fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Command> {
+    let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
+    let route = row(ROUTE)?;
+    let ours = |start: &usize| {
+        let name = word_at(text, start + 1).0.trim_end_matches([',', ':', '.', '!', '?', ';']);
+        name.strip_suffix("[bot]").unwrap_or(name).eq_ignore_ascii_case(slug)
+    };
+    let start = lines::that_open_with('@', text).into_iter().find(ours)?;
+    let said = text[word_at(text, start + 1).1..].trim();
+    let line = text[..start].matches('\n').count() + 1;
+    let command = |row: &CommandSpec, args: &str| {
+        Some(Command { name: row.name, args: args.trim().replace("\r\n", "\n"), addressed: true, line })
+    };
+    if said.is_empty() {
+        return command(row("help")?, "");
+    }
+    let (word, args) = said.split_once(char::is_whitespace).unwrap_or((said, ""));
+    let named = row(word.trim_start_matches('/').trim_end_matches(['.', ',', ':', ';', '!']));
+    match named.filter(|_| word.starts_with('/') || args.trim().is_empty()) {
+        Some(known) if !known.takes_text() || !args.trim().is_empty() => command(known, args),
+        _ => command(route, said),
+    }
 }
 
 /// The row whose label this is.
@@ -262,7 +298,7 @@ impl Found {
 fn word_at(text: &str, from: usize) -> (&str, usize) {
     let rest = &text[from..];
     let begin = from + (rest.len() - rest.trim_start_matches([' ', '\t']).len());
-    let begin = if text[..from].ends_with('/') { from } else { begin };
+    let begin = if text[..from].ends_with(['/', '@']) { from } else { begin };
     let end = text[begin..].find(char::is_whitespace).map_or(text.len(), |n| begin + n);
     (&text[begin..end], end)
 }
@@ -338,6 +374,9 @@ impl Approve {
         Ok(out)
     }
 }
+
+/// The word before what is asked for in free words.
+pub const ROUTE: &str = "route";
 
 /// The word that settles a finding, and the one that insists on it.
 pub const DISMISS: &str = "dismiss";
@@ -521,6 +560,49 @@ mod tests {
             ["?aprove>approve", "?revize>revise"]
         );
         assert_eq!(read("/countersign lgtm\n/countersign\n/countersign stp"), ["!lgtm>", "!>", "!stp>stop"]);
+    }
+
+    #[test]
+    fn a_mention_is_a_request_unless_something_was_said_plainly() {
+        let start = |name, usage| CommandSpec {
+            name,
+            usage,
+            about: "",
+            role: Role::Triage,
+            label: None,
+            kind: CommandKind::Starts,
+        };
+        let rows: Vec<_> =
+            COMMON.iter().copied().chain([start("lld", "/lld"), start(ROUTE, "/route TEXT")]).collect();
+        let read = |text: &str| {
+            let read = parse(&rows, Some("countersign"), text).into_iter();
+            read.map(|said| said.map_or("?".into(), |c| format!("{}|{}", c.name, c.args))).collect::<Vec<_>>()
+        };
+        let test = "investigate why /upgrade-to-templates command isn't there";
+        assert_eq!(read(&format!("@countersign {test}")), [format!("route|{test}")]);
+        assert_eq!(read("Hello!\n\n@Countersign[bot]: a\r\n\r\n- b 🎉"), ["route|a\n\n- b 🎉"]);
+        assert_eq!(read("/route make it faster\nplease"), ["route|make it faster\nplease"]);
+        assert_eq!(read("@countersign please design it\n/lld"), ["lld|"], "what is said plainly wins");
+        assert_eq!(read("@countersign /lld"), ["lld|"]);
+        assert_eq!(read("@countersign stop!"), ["stop|"]);
+        assert_eq!(read("@countersign stop the clock at noon"), ["route|stop the clock at noon"]);
+        assert_eq!(read("@countersign revise"), ["route|revise"], "it lacks its text");
+        assert_eq!(read("@countersign"), ["help|"]);
+        assert_eq!(read("/route"), ["?"]);
+        for talk in [
+            "thanks @countersign",
+            "> @countersign do it",
+            "`@countersign do it`",
+            "@countersigner do it",
+            "- @countersign do it",
+            "*@countersign do it*",
+            "@sam do it",
+            "@ countersign do it",
+            "",
+        ] {
+            assert_eq!(read(talk), Vec::<String>::new(), "{talk:?}");
+        }
+        assert!(parse(COMMON, Some("countersign"), "@countersign do it").is_empty(), "nobody would hear it");
     }
 
     #[test]

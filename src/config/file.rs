@@ -221,6 +221,9 @@ pub(super) fn parse(
     for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
+    for given in tables.iter().filter_map(|(_, table)| table.model.as_ref()) {
+        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+    }
     models.timeouts = file.timeouts.checked(&check)?;
     models.workers = file.workers.checked(&check, &data_dir)?;
     models.ours.push(directory.join(&file.app.private_key_file));
@@ -261,6 +264,14 @@ fn explain(mut error: ConfigError) -> ConfigError {
     error
 }
 
+/// `90s` or `2m`, within so many seconds.
+pub(super) fn seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
+    let seconds = number.parse::<u64>().ok()?.checked_mul(of_one)?;
+    within.contains(&seconds).then(|| Duration::from_secs(seconds))
+}
+
 /// The checks on values; each error points at the value's own line.
 pub(super) struct Check<'a> {
     text: &'a str,
@@ -281,13 +292,7 @@ impl Check<'_> {
         within: RangeInclusive<u64>,
     ) -> Result<Duration, ConfigError> {
         let Some(given) = given else { return Ok(usual) };
-        let read = |text: &str| {
-            let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-            let of_one = ["s", "m"].into_iter().zip([1, 60]).find(|(name, _)| *name == unit)?.1;
-            let seconds = number.parse::<u64>().ok()?.checked_mul(of_one)?;
-            within.contains(&seconds).then(|| Duration::from_secs(seconds))
-        };
-        read(given.as_ref()).ok_or_else(|| {
+        seconds(given.as_ref(), &within).ok_or_else(|| {
             let least = within.start();
             let most = match within.end() {
                 most @ ..60 => format!("{most}s"),

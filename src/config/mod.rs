@@ -13,6 +13,7 @@ mod people;
 mod pools;
 mod program;
 mod repository;
+mod routing;
 mod sandbox;
 mod secrets;
 mod timeouts;
@@ -35,12 +36,13 @@ pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::{RepoSettings, TestSettings};
+pub use routing::{RouteMode, Routing};
 pub use sandbox::{Hosts, SandboxLevel, SandboxSettings};
 pub use secrets::Secrets;
 pub use timeouts::Timeouts;
-pub use workers::{Bulkhead, WorkerSettings};
+pub use workers::{Assigned, Bulkhead, WorkerSettings};
 pub use workflows::{
-    Filing, MOST_ROUNDS, Search, WorkflowSettings, WorkflowTable, Workflows, document_path_of,
+    Filing, MOST_ROUNDS, Search, ToolSettings, WorkflowSettings, WorkflowTable, Workflows, document_path_of,
 };
 
 use crate::types::{Family, InstallationId};
@@ -362,6 +364,11 @@ impl Settings {
     /// How a workflow goes, unless a repository tightens it.
     pub fn workflow(&self, name: &str) -> &WorkflowSettings {
         self.workflows.get(name).expect("a workflow that runs is one that has settings")
+    }
+
+    /// How a request in free words is read, where there is a workflow for that.
+    pub fn routing(&self) -> Option<&Routing> {
+        self.workflows.values().find_map(|workflow| workflow.routing.as_ref())
     }
 
     /// Reads and checks `path`, which may have a table for each of these workflows, and the `.env` beside it.

@@ -12,10 +12,11 @@ dir = "data"
 "#;
 
 const TABLES: &[WorkflowTable] = &[
-    WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
+    WorkflowTable { looks: true, ..WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md") },
     WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue.md") },
     WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/SPEC-{issue}.md") },
     WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/{slug}-{issue}.md") },
+    WorkflowTable { routes: true, ..WorkflowTable::of("route", "") },
 ];
 
 struct Place(tempfile::TempDir);
@@ -90,6 +91,11 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[spec]\nverdict_gate = true\n", 1, "write draft_gate"),
         ("[lld]\nmin_stars = 3\n", 1, "min_stars is for [scout] alone"),
         ("[scout]\nlimit = 11\n", 1, "outside 1 to 10"),
+        ("[scout]\nmode = \"auto\"\n", 1, "mode is for [route] alone"),
+        ("[route]\nmax_rounds = 2\n", 1, "max_rounds is not for [route]"),
+        ("[route]\nmode = \"maybe\"\n", 1, ""),
+        ("[route]\nmodel = \"pool:none\"\n", 1, "no pool called"),
+        ("[route]\nservice_timeout = \"6m\"\n", 1, "1s to 5m"),
         ("[scout]\ndraft_gate = true\n", 1, "stands after the review"),
         ("[issue]\nlabels = [\"Countersign:auto\"]\n", 1, "starts and stops runs"),
         ("[lld\n", 0, ""),
@@ -241,6 +247,13 @@ fn a_repository_may_tighten_and_never_loosen() {
     assert_eq!((gates.approvals, gates.code_owners, gates.remind_days, gates.expire_days), (2, true, 0, 14));
     let strict = "approvals = 2\napprover_not_requester = true\ncode_owners = true\n";
     let strict = Place::new(&format!("{GOOD}[lld]\n{strict}"), ENV).load().unwrap();
+    let manual = Place::new(&format!("{GOOD}[route]\nmode = \"manual\"\n"), ENV).load().unwrap();
+    for (server, mode, holds) in
+        [(&settings, "confirm", true), (&manual, "confirm", false), (&manual, "auto", false)]
+    {
+        let parsed = RepoSettings::parse(&format!("[route]\nmode = \"{mode}\"\n"), server);
+        assert_eq!(parsed.is_ok(), holds, "{mode}");
+    }
     for looser in [
         "approvals = 1",
         "approver_not_requester = false",
@@ -251,6 +264,10 @@ fn a_repository_may_tighten_and_never_loosen() {
         let error = RepoSettings::parse(&format!("[lld]\n{looser}\n"), &strict).unwrap_err();
         assert_eq!(error.line, Some(2), "{looser}: {error}");
     }
+    let confirm = Place::new(&format!("{GOOD}[route]\nmode = \"confirm\"\n"), ENV).load().unwrap();
+    let mode = |mode: &str| RepoSettings::parse(&format!("[route]\nmode = \"{mode}\"\n"), &confirm);
+    assert_eq!(mode("manual").unwrap().workflows["route"].routing.as_ref().unwrap().mode, RouteMode::Manual);
+    assert_eq!(mode("auto").unwrap_err().line, Some(2));
     for (text, line) in [
         ("[lld]\nmax_rounds = 4\n", 2),
         ("[lld]\nmax_rounds = 0\n", 2),
@@ -261,6 +278,13 @@ fn a_repository_may_tighten_and_never_loosen() {
         ("[scout]\nsend_code = true\n", 2),
         ("[scout]\nlimit = 4\n", 2),
         ("[scout]\nmin_stars = 99\n", 2),
+        ("[lld]\ntools = true\n", 2),
+        ("[lld]\nreview_tools = true\n", 2),
+        ("[lld]\ntool_commands = true\n", 2),
+        ("[lld]\ntool_turns = 6\n", 2),
+        ("[spec]\ntools = false\n", 2),
+        ("[route]\nmodel = \"claude:opus\"\n", 2),
+        ("[route]\nmode = \"manual\"\nprogram_timeout = \"5m\"\n", 3),
     ] {
         let error = RepoSettings::parse(text, &settings).unwrap_err();
         assert_eq!(error.line, Some(line), "{text}: {error}");
@@ -331,13 +355,33 @@ fn cassettes_are_kept_in_one_of_two_ways() {
 #[test]
 fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
     let place = Place::new(
-        &format!("{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n"),
+        &format!(
+            "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\
+             [workers.paths]\n\"src/pay\" = \"high\"\n\"docs/\" = \"background\"\n\".cargo/\" = \"low\"\n"
+        ),
         ENV,
     );
     let workers = place.load().unwrap().models.workers;
     assert_eq!(workers.low, Bulkhead { size: 3, nice: 10, memory_mb: 512 });
-    let of = |labels: &[&str]| workers.assigned(&labels.iter().map(|&l| l.to_owned()).collect::<Vec<_>>());
-    use crate::types::WorkerPool::{High, Low, Medium};
+    let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    let of = |labels: &[&str]| workers.assigned(&owned(labels), &[]).pool;
+    use crate::types::WorkerPool::{Background, High, Low, Medium};
+    for (labels, paths, pool, row) in [
+        ("x", &["docs/a.md"][..], Background, Some("docs/")),
+        ("x", &["docs/a.md", ".cargo/config.toml"], Low, Some(".cargo/")),
+        ("x", &["README.md", "docs/a.md"], Medium, None),
+        ("later", &["docs/a.md"], Low, Some("later")),
+        ("later", &["README.md", "docs/a.md"], Low, Some("later")),
+        ("later", &["README.md", "src/pay/x.rs"], High, Some("src/pay")),
+        ("x", &["src/payment.rs"], Medium, None),
+    ] {
+        let assigned = workers.assigned(&owned(&[labels]), &owned(paths));
+        assert_eq!((assigned.pool, assigned.row.as_deref()), (pool, row), "{labels} {paths:?}");
+    }
+    for path in ["/src", "./src", "src/../x", ""] {
+        let (_, message) = refusal(&format!("{GOOD}[workers.paths]\n{path:?} = \"high\"\n"));
+        assert!(message.contains(&format!("{path:?} is no path")), "{message}");
+    }
     assert_eq!([of(&[]), of(&["bug", "Later"]), of(&["later", "urgent"])], [Medium, Low, High]);
 
     let first = GOOD.lines().count() + 1;

@@ -23,6 +23,8 @@ pub struct WorkerSettings {
     pub background: Bulkhead,
     /// Which label of an issue puts its runs where, whatever the case of its letters.
     pub labels: BTreeMap<String, WorkerPool>,
+    /// Which files put a run where that is about them: such a file, or all in such a folder.
+    pub paths: BTreeMap<String, WorkerPool>,
     /// Where it is written down which programs run.
     pub children: PathBuf,
     /// Between asking one of them to end and killing it. A server that stops waits for that, too, so it is short.
@@ -39,6 +41,14 @@ pub struct Bulkhead {
     pub memory_mb: u64,
 }
 
+/// A run's worker pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Assigned {
+    pub pool: WorkerPool,
+    /// The label, the file or the folder that put it there; none: nothing did.
+    pub row: Option<String>,
+}
+
 impl WorkerSettings {
     pub fn new(data_dir: &Path) -> Self {
         let pool = |size, nice, memory_mb| Bulkhead { size, nice, memory_mb };
@@ -49,6 +59,7 @@ impl WorkerSettings {
             low: pool(2, 10, 512),
             background: pool(1, 15, 256),
             labels: labels.map(|pool| (format!("priority:{}", pool.as_str()), pool)).into(),
+            paths: BTreeMap::new(),
             children: data_dir.join(CHILDREN),
             kill_delay: limits::CHILD_KILL_DELAY,
         }
@@ -63,11 +74,27 @@ impl WorkerSettings {
         }
     }
 
-    /// Where the runs of an issue with these labels belong: of several, to the most urgent.
-    pub fn assigned(&self, labels: &[String]) -> WorkerPool {
-        let named = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| same(on, name)));
-        named.map(|(_, pool)| *pool).min().unwrap_or_default()
+    /// Where a run belongs whose issue has these labels, and that is about these files; with the row that says so, if one
+    /// does. Of several rows, the most urgent counts. A file without a row is as urgent as a run that nothing is said of: one
+    /// file in a folder that can wait does not make all the others wait.
+    pub fn assigned(&self, labels: &[String], paths: &[String]) -> Assigned {
+        let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| same(on, name)));
+        let row = |path: &String| {
+            let rows = self.paths.iter().filter(|(place, _)| is_at(path, place));
+            rows.min_by_key(|(_, pool)| **pool)
+        };
+        let pool =
+            |row: &Option<(&String, &WorkerPool)>| row.map_or(WorkerPool::default(), |(_, pool)| *pool);
+        let paths = paths.iter().map(row).min_by_key(|row| (pool(row), row.is_none())).flatten();
+        let urgent = labels.chain(paths).min_by_key(|(_, pool)| **pool);
+        urgent.map(|(row, pool)| Assigned { pool: *pool, row: Some(row.clone()) }).unwrap_or_default()
     }
+}
+
+/// Is it this file, or in this folder? A name that only begins alike is another.
+fn is_at(path: &str, place: &str) -> bool {
+    let place = place.strip_suffix('/').unwrap_or(place);
+    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// GitHub holds labels to be the same that differ in case only.
@@ -83,6 +110,7 @@ pub(super) struct Table {
     low: Pool,
     background: Pool,
     labels: Option<BTreeMap<String, WorkerPool>>,
+    paths: BTreeMap<Spanned<String>, WorkerPool>,
     kill_delay: Option<Spanned<String>>,
 }
 
@@ -103,9 +131,25 @@ impl Table {
             low: self.low.checked(check, default.low)?,
             background: self.background.checked(check, default.background)?,
             labels: self.labels.clone().unwrap_or(default.labels),
+            paths: self.paths(check)?,
             children: default.children,
             kill_delay: check.time("kill_delay", self.kill_delay.as_ref(), default.kill_delay, 0..=10)?,
         })
+    }
+
+    /// One that no path is at would say nothing for ever.
+    fn paths(&self, check: &Check<'_>) -> Result<BTreeMap<String, WorkerPool>, ConfigError> {
+        let row = |(path, pool): (&Spanned<String>, &WorkerPool)| {
+            let text = path.as_ref();
+            let mut names = text.strip_suffix('/').unwrap_or(text).split('/');
+            if names.any(|name| matches!(name, "" | "." | "..")) {
+                let message =
+                    format!("{text:?} is no path; write one from the root, such as \"src/billing/\"");
+                return Err(check.refuse(path, message));
+            }
+            Ok((text.clone(), *pool))
+        };
+        self.paths.iter().map(row).collect()
     }
 }
 

@@ -13,7 +13,10 @@ use toml::{
     de::{DeTable, Deserializer, Error, ValueDeserializer},
 };
 
-use super::gates::{GateRules, number_in};
+use super::{
+    gates::{GateRules, number_in},
+    routing::{RouteMode, Routing},
+};
 use crate::types::IssueNo;
 
 /// More rounds than this is a quarrel, not a review.
@@ -34,6 +37,10 @@ pub struct WorkflowTable {
     pub makes_code: bool,
     /// It looks at other people's repositories, of which more can be said.
     pub searches: bool,
+    /// It makes no document, and chooses the workflow for what somebody asks in free words.
+    pub routes: bool,
+    /// Its models may have the tools of their roles.
+    pub looks: bool,
 }
 
 impl WorkflowTable {
@@ -46,6 +53,8 @@ impl WorkflowTable {
             asks_before: false,
             makes_code: false,
             searches: false,
+            routes: false,
+            looks: false,
         }
     }
 }
@@ -71,6 +80,20 @@ pub struct Search {
     /// Models are shown code of the repository that asks.
     pub send_code: bool,
 }
+
+/// Who has the tools of its role.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSettings {
+    pub drafter: bool,
+    pub reviewer: bool,
+    /// Either may have its role's commands run, too.
+    pub commands: bool,
+    /// How often, before it must answer.
+    pub turns: u32,
+}
+
+/// Each turn is a call that is paid for, with all that was found before in its prompt.
+const MOST_TURNS: u32 = 20;
 
 /// Each is read by models, in a prompt of one size.
 const MOST_REPOSITORIES: u32 = 10;
@@ -104,10 +127,14 @@ pub struct WorkflowSettings {
     pub filing: Option<Filing>,
     /// None: it looks at nothing but its own repository.
     pub search: Option<Search>,
+    /// None: its models are shown what they need, and look at nothing themselves.
+    pub tools: Option<ToolSettings>,
     /// Its one gate stands before the review.
     pub asks_before: bool,
     /// What it makes is run.
     pub makes_code: bool,
+    /// None: it makes a document.
+    pub routing: Option<Routing>,
 }
 
 impl WorkflowSettings {
@@ -116,6 +143,8 @@ impl WorkflowSettings {
         let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
         let filing = table.files_issue.then_some(filing);
         let search = table.searches.then_some(Search { min_stars: 100, limit: 3, send_code: false });
+        let tools = ToolSettings { drafter: false, reviewer: false, commands: false, turns: 5 };
+        let tools = table.looks.then_some(tools);
         let gates = GateRules::default();
         let WorkflowTable { asks_before, makes_code, .. } = *table;
         let (draft_gate, verdict_gate) = (false, !asks_before);
@@ -127,8 +156,10 @@ impl WorkflowSettings {
             document_path,
             filing,
             search,
+            tools,
             asks_before,
             makes_code,
+            routing: table.routes.then(Routing::default),
         }
     }
 
@@ -157,6 +188,14 @@ pub(super) struct Table {
     min_stars: Option<Spanned<u32>>,
     limit: Option<Spanned<u32>>,
     send_code: Option<Spanned<bool>>,
+    pub(super) mode: Option<Spanned<RouteMode>>,
+    pub(super) model: Option<Spanned<String>>,
+    pub(super) service_timeout: Option<Spanned<String>>,
+    pub(super) program_timeout: Option<Spanned<String>>,
+    tools: Option<Spanned<bool>>,
+    review_tools: Option<Spanned<bool>>,
+    tool_commands: Option<Spanned<bool>>,
+    tool_turns: Option<Spanned<u32>>,
     pub(super) approvals: Option<Spanned<u32>>,
     pub(super) approver_not_requester: Option<Spanned<bool>>,
     pub(super) code_owners: Option<Spanned<bool>>,
@@ -194,6 +233,7 @@ impl Table {
         let mut settings = WorkflowSettings::of(defaults);
         self.fits(&settings)?;
         settings.gates = self.gates(&settings.gates, true)?;
+        settings.routing = settings.routing.map(|usual| self.routing(&usual)).transpose()?;
         if let Some(filing) = &mut settings.filing {
             filing.review = self.review.map_or(filing.review, Spanned::into_inner);
             if let Some(hours) = self.answer_hours {
@@ -209,6 +249,14 @@ impl Table {
                 search.limit = number_in("limit", limit, 1..=MOST_REPOSITORIES)?;
             }
             search.send_code = self.send_code.is_some_and(Spanned::into_inner);
+        }
+        if let Some(tools) = &mut settings.tools {
+            tools.drafter = self.tools.is_some_and(Spanned::into_inner);
+            tools.reviewer = self.review_tools.is_some_and(Spanned::into_inner);
+            tools.commands = self.tool_commands.is_some_and(Spanned::into_inner);
+            if let Some(turns) = &self.tool_turns {
+                tools.turns = number_in("tool_turns", turns, 1..=MOST_TURNS)?;
+            }
         }
         if let Some(rounds) = &self.max_rounds {
             settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
@@ -230,6 +278,7 @@ impl Table {
 
     /// Refuses what means nothing for such a workflow, or must not be.
     fn fits(&self, settings: &WorkflowSettings) -> Result<(), Refusal> {
+        self.fits_routing(settings.routing.is_some())?;
         if let Some(gate) = self.verdict_gate.as_ref().filter(|_| settings.asks_before) {
             let message = "verdict_gate is not for a workflow whose one gate stands before its review; write draft_gate";
             return Err((gate.span().start, message.to_owned()));
@@ -259,6 +308,17 @@ impl Table {
         {
             return Err((span.start, format!("{name} is for [scout] alone; remove the line")));
         }
+        let spans = [
+            ("tools", self.tools.as_ref().map(Spanned::span)),
+            ("review_tools", self.review_tools.as_ref().map(Spanned::span)),
+            ("tool_commands", self.tool_commands.as_ref().map(Spanned::span)),
+            ("tool_turns", self.tool_turns.as_ref().map(Spanned::span)),
+        ];
+        if let (None, Some((name, span))) =
+            (&settings.tools, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
+        {
+            return Err((span.start, format!("{name} is for [lld] alone; remove the line")));
+        }
         if settings.filing.is_none() {
             let spans = [
                 ("review", self.review.as_ref().map(Spanned::span)),
@@ -286,11 +346,46 @@ impl Table {
         }
     }
 
+    /// What is said of `[route]` is said of nothing else, and the other way round.
+    fn fits_routing(&self, routes: bool) -> Result<(), Refusal> {
+        fn at<T>(name: &'static str, given: &Option<Spanned<T>>) -> Option<(&'static str, usize)> {
+            given.as_ref().map(|given| (name, given.span().start))
+        }
+        let of_route = [
+            at("mode", &self.mode),
+            at("model", &self.model),
+            at("service_timeout", &self.service_timeout),
+            at("program_timeout", &self.program_timeout),
+        ];
+        let of_others = [
+            at("max_rounds", &self.max_rounds),
+            at("draft_gate", &self.draft_gate),
+            at("verdict_gate", &self.verdict_gate),
+            at("document_path", &self.document_path),
+            at("approvals", &self.approvals),
+            at("approver_not_requester", &self.approver_not_requester),
+            at("code_owners", &self.code_owners),
+            at("remind_days", &self.remind_days),
+            at("expire_days", &self.expire_days),
+        ];
+        let strange = if routes {
+            of_others.into_iter().flatten().next()
+        } else {
+            of_route.into_iter().flatten().next()
+        };
+        match strange {
+            Some((name, at)) if routes => Err((at, format!("{name} is not for [route]; remove the line"))),
+            Some((name, at)) => Err((at, format!("{name} is for [route] alone; remove the line"))),
+            None => Ok(()),
+        }
+    }
+
     /// A repository's word, which may tighten the server's and never loosen it.
     pub(super) fn tighten(self, server: &WorkflowSettings) -> Result<WorkflowSettings, Refusal> {
         let mut settings = server.clone();
         self.fits(server)?;
         settings.gates = self.gates(&server.gates, false)?;
+        settings.routing = settings.routing.map(|server| self.tighten_routing(&server)).transpose()?;
         if let Some(filing) = &mut settings.filing {
             if let Some(review) = self.review {
                 if filing.review && !*review.as_ref() {
@@ -327,6 +422,23 @@ impl Table {
                     return Err((send.span().start, message));
                 }
                 search.send_code = *send.as_ref();
+            }
+        }
+        if let Some(tools) = &mut settings.tools {
+            for (name, given, on) in [
+                ("tools", &self.tools, &mut tools.drafter),
+                ("review_tools", &self.review_tools, &mut tools.reviewer),
+                ("tool_commands", &self.tool_commands, &mut tools.commands),
+            ] {
+                let Some(given) = given else { continue };
+                if *given.as_ref() && !*on {
+                    let message = format!("{name} = true is for the server to say; remove the line");
+                    return Err((given.span().start, message));
+                }
+                *on = *given.as_ref();
+            }
+            if let Some(turns) = &self.tool_turns {
+                tools.turns = number_in("tool_turns", turns, 1..=tools.turns)?;
             }
         }
         if let Some(rounds) = self.max_rounds {

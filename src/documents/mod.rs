@@ -13,6 +13,7 @@ pub mod lld;
 pub(crate) mod markdown;
 pub mod owners;
 mod path;
+pub mod routing;
 pub mod scout;
 pub mod secrets;
 pub mod shorten;
@@ -66,6 +67,10 @@ pub trait Tree {
     fn nearest(&self, path: &str) -> Vec<String>;
     /// Is a link there, or another repository? Neither is followed.
     fn is_link(&self, _path: &str) -> bool {
+        false
+    }
+    /// Is it a file that may be run? A commit made by GitHub's API would take that from it.
+    fn is_executable(&self, _path: &str) -> bool {
         false
     }
     /// Every file and link.
@@ -160,6 +165,16 @@ impl fmt::Display for Mistake {
 fn one_json_object(answer: &str) -> Option<&str> {
     let text = answer.trim();
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
+}
+
+/// An answer without one fence around the whole: small models put one there whatever they are told.
+pub fn unfenced(answer: &str) -> &str {
+    let text = answer.trim();
+    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    match inside.and_then(|inside| inside.split_once('\n')) {
+        Some((tag, inside)) if tag.trim().chars().all(char::is_alphanumeric) => inside.trim(),
+        _ => text,
+    }
 }
 
 /// At most `cap` characters of `text`, cut between characters.

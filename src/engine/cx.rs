@@ -15,12 +15,13 @@ use super::{
     backing::Backing,
     countersigned::{self, Countersigned},
     jobs::Jobs,
+    scheduler::{AnyFlow, open},
     workflow::{Proof, StepError},
 };
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Record, Remark, Tally, Trigger},
+    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Opened, Record, Remark, Tally, Trigger},
     types::{Hash, RunId, Timestamp},
 };
 
@@ -48,13 +49,14 @@ pub struct Entry {
 
 /// One attempt at one visit. What a step learns elsewhere than from its state, the answer or here
 /// is lost to the next attempt.
-pub struct Cx<T> {
+pub struct Cx<T: 'static> {
     run: RunInfo,
     tools: Arc<T>,
     clock: SharedClock,
     signals: Signals,
     lease: Lease,
     backing: Arc<dyn Backing>,
+    workflows: &'static [AnyFlow<T>],
     jobs: Arc<Jobs>,
     attempt: Mutex<JournalUse>,
 }
@@ -77,13 +79,14 @@ struct JournalUse {
     bytes: usize,
 }
 
-impl<T> Cx<T> {
+impl<T: Send + Sync + 'static> Cx<T> {
     pub(super) fn new(
         lease: Lease,
         backing: Arc<dyn Backing>,
         tools: Arc<T>,
         clock: SharedClock,
         signals: Signals,
+        workflows: &'static [AnyFlow<T>],
         jobs: Arc<Jobs>,
     ) -> Self {
         let run = RunInfo {
@@ -91,7 +94,7 @@ impl<T> Cx<T> {
             workflow: lease.run.workflow.clone(),
             trigger: lease.run.trigger.clone(),
         };
-        Self { run, tools, clock, signals, lease, backing, jobs, attempt: Mutex::default() }
+        Self { run, tools, clock, signals, lease, backing, workflows, jobs, attempt: Mutex::default() }
     }
 
     pub fn run(&self) -> &RunInfo {
@@ -156,6 +159,19 @@ impl<T> Cx<T> {
     /// `Bug` when it cannot be written.
     pub async fn tell(&self, run: RunId, remark: Remark) -> Result<(), StepError> {
         self.backing.remark(run, remark).await.map(drop).map_err(StepError::bug)
+    }
+
+    /// Begins a run of another workflow, for the cause [`onward`](crate::types::Cause::onward) from this run's: said twice, it
+    /// is begun once. It takes its first step when this one is saved, or before.
+    ///
+    /// # Errors
+    /// `User` where there is no such workflow; `Bug` when it cannot be written.
+    pub async fn begin(&self, workflow: &str, trigger: Trigger) -> Result<Opened, StepError> {
+        let trigger = Trigger { cause: self.run.trigger.cause.onward(), ..trigger };
+        let known = self.workflows.iter().find(|known| known.name() == workflow);
+        let known =
+            known.ok_or_else(|| StepError::User(format!("There is no workflow called {workflow} here.")))?;
+        open(self.backing.as_ref(), *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
     }
 
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls
@@ -233,6 +249,11 @@ impl<T> Cx<T> {
                 serde_json::from_slice(&bytes).map(Some).map_err(|error| StepError::Bug(error.into()))
             }
         }
+    }
+
+    /// Does a job of this visit go on? A step that waits for nothing else may then wait on without a further look.
+    pub fn job_goes_on(&self) -> bool {
+        self.jobs.go_on(self.run.id, self.visit())
     }
 
     /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the

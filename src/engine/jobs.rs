@@ -90,6 +90,12 @@ impl Jobs {
         Some(left)
     }
 
+    /// Does a job of this visit go on?
+    pub(super) fn go_on(&self, run: RunId, visit: u64) -> bool {
+        let goes_on = |job: &Job| matches!(job, Job::Runs { task, .. } if !task.is_finished());
+        lock(&self.all).iter().any(|((of, began, _), job)| (*of, *began) == (run, visit) && goes_on(job))
+    }
+
     /// A step has written down what it came to.
     pub(super) fn read(&self, name: &Name) {
         lock(&self.all).remove(name);

@@ -381,7 +381,8 @@ impl Inner {
             Checkpoint::Done { state, outcome, then } => {
                 (row.status, row.state, row.due) = (RunStatus::Done, state, None);
                 row.outcome = Some(outcome);
-                if let Some(new) = then {
+                let stopped = row.cancel.is_some();
+                if let Some(new) = then.filter(|_| !stopped) {
                     self.start(*new, now);
                 }
             }
@@ -457,7 +458,7 @@ impl Inner {
                 Record::Raise(row) => ledger.raises.push(row),
                 Record::Commit(row) => ledger.commits.push(row),
                 // Read by issue, and by nobody who knows only the engine.
-                Record::Section(_) | Record::Text(_) | Record::Artifact(_) => {}
+                Record::Section(_) | Record::Text(_) | Record::Artifact(_) | Record::Route(_) => {}
             }
         }
         let gate = |id: u64| self.gates.iter().find(|gate| gate.row.id == id);

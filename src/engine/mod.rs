@@ -32,6 +32,7 @@ pub use self::{
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, Approvers, ArtifactRow, Booked, CallRow, CallStatus, Calls,
-    CommitRow, Cut, Filter, FindingRow, GateSpec, Ledger, NotTheirs, Outcome, Pause, PauseScope, RaiseRow,
-    Record, Remark, SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow, Who,
+    CommitRow, Cut, Filter, FindingRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause, PauseScope,
+    RaiseRow, Record, Remark, Request, RouteRow, SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow,
+    Who,
 };

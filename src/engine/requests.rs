@@ -9,11 +9,10 @@ use super::{
         Cancel, Cancelled, EngineError, GateView, Match, Port, Retried, Retry, RunView, Signal, Signalled,
         Start, Started, match_gate,
     },
-    scheduler::{Engine, lock},
-    workflow::Saved,
+    scheduler::{Engine, lock, open},
 };
 use crate::{
-    store::{Booked, CancelRow, Filter, NewRun, Opened, Pause, PauseScope, Remark, Rerun, RunRow},
+    store::{Booked, CancelRow, Filter, Opened, Pause, PauseScope, Remark, Rerun, RunRow},
     types::RunId,
 };
 
@@ -22,10 +21,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Some(workflow) = self.workflow(&start.workflow) else {
             return Err(EngineError::UnknownWorkflow(start.workflow));
         };
-        let Saved { step, state } =
-            workflow.begin(&start.trigger).map_err(|error| EngineError::Start(error.to_string()))?;
-        let (workflow, version, trigger) = (start.workflow, workflow.version(), start.trigger);
-        let opened = self.backing.start(NewRun { workflow, version, trigger, step, state }).await?;
+        let opened = open(self.backing.as_ref(), workflow, start.trigger).await?;
         self.woken.notify_one();
         Ok(match opened {
             Opened::New(id) => Started::New(id),

@@ -27,7 +27,7 @@ use crate::{
     clock::SharedClock,
     commands::{AUTO, HOTFIX},
     limits,
-    store::{Checkpoint, Lease, NewRun, RunRow, RunStatus, StoreError, Trigger},
+    store::{Checkpoint, Lease, NewRun, Opened, RunRow, RunStatus, StoreError, Trigger},
     types::{Cause, RunId, Timestamp, with_causes},
 };
 
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// How often it is tried to tell people of a run's end when a day of trying has not been enough.
 const TELL_AGAIN: Duration = Duration::from_secs(3600);
 
-type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
+pub(super) type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
 /// A run that was taken, and how many cancels there had been before it was read.
 struct Claimed {
@@ -393,11 +393,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let next = self
             .workflow(workflow.then().filter(|_| [AUTO, HOTFIX].contains(&run.trigger.command.as_str()))?)?;
         let trigger = Trigger { cause: Cause(format!("after-{}", run.id)), ..run.trigger.clone() };
-        let begun = next.begin(&trigger);
-        let Saved { step, state } =
-            begun.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it")).ok()?;
-        let (workflow, version) = (next.name().to_owned(), next.version());
-        Some(Box::new(NewRun { workflow, version, trigger, step, state }))
+        let new = new_run(next, trigger);
+        new.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it"))
+            .ok()
+            .map(Box::new)
     }
 
     /// One attempt at telling people why the run ended.
@@ -476,6 +475,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Arc::clone(tools),
             Arc::clone(clock),
             signals,
+            self.workflows,
             Arc::clone(&self.jobs),
         )
     }
@@ -500,6 +500,22 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let step = self.workflow(&row.workflow).and_then(|workflow| workflow.step(&row.step));
         RunView::new(row, step)
     }
+}
+
+/// Keeps a new run of this workflow, unless its cause or its issue has one.
+pub(super) async fn open<T: Send + Sync + 'static>(
+    backing: &dyn Backing,
+    workflow: AnyFlow<T>,
+    trigger: Trigger,
+) -> Result<Opened, EngineError> {
+    Ok(backing.start(new_run(workflow, trigger)?).await?)
+}
+
+fn new_run<T: Send + Sync + 'static>(workflow: AnyFlow<T>, trigger: Trigger) -> Result<NewRun, EngineError> {
+    let Saved { step, state } =
+        workflow.begin(&trigger).map_err(|error| EngineError::Start(error.to_string()))?;
+    let (name, version) = (workflow.name().to_owned(), workflow.version());
+    Ok(NewRun { workflow: name, version, trigger, step, state })
 }
 
 pub(super) fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<RunId, V>> {
@@ -579,6 +595,7 @@ mod tests {
             cause: Cause("a".into()),
             at,
             comment: None,
+            request: None,
         };
         let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
         let Opened::New(run) = engine.backing.start(new).await.unwrap() else { panic!() };

@@ -132,7 +132,7 @@ impl Halt {
 }
 
 /// One workflow = one file that implements this.
-pub trait Workflow<T>: Send + Sync + 'static {
+pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const NAME: &'static str;
     /// Grows when steps or state change their meaning; pinned in each run at its start.
     const VERSION: u32;
@@ -210,7 +210,7 @@ pub enum Attempt {
 }
 
 /// A workflow without its types, so that the engine names none. Implemented for every [`Workflow`].
-pub trait AnyWorkflow<T>: Send + Sync {
+pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn name(&self) -> &'static str;
     fn version(&self) -> u32;
     fn commands(&self) -> &'static [CommandSpec];
@@ -327,14 +327,14 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 }
 
-fn decode<T, W: Workflow<T>>(version: u32, from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+fn decode<T: 'static, W: Workflow<T>>(version: u32, from: &Saved) -> Result<(W::Step, W::State), Attempt> {
     read::<T, W>(from).or_else(|unreadable| match W::upcast(version, from) {
         Some(newer) => read::<T, W>(&newer),
         None => Err(unreadable),
     })
 }
 
-fn read<T, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+fn read<T: 'static, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
     let unreadable = |what: &str, error: serde_json::Error| {
         Attempt::Unreadable(format!(
             "{} version {} cannot read the saved {what} ({error})",

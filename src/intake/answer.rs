@@ -193,6 +193,7 @@ mod tests {
                 cause: Cause("start".into()),
                 at: Timestamp(0),
                 comment: None,
+                request: None,
             },
         }
     }

@@ -38,7 +38,7 @@ impl Intake {
         let shown = |run: &RunView| checks.iter().any(|check| check.run() == Some(run.id));
         if let Some(run) = newest.filter(|run| means(RETRY, Some(run)) && shown(run)) {
             let cause = cause::nth(&cause::delivery(taken), 0);
-            let retried = self.try_again(&repo, issue, run.id, cause, &e.sender).await?;
+            let retried = self.try_again(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;
             if matches!(retried, Retried::Going | Retried::Duplicate) {
                 return Ok(Note::Done(format!("{} is tried again, as its check is", run.id)));
             }

@@ -7,10 +7,11 @@ use super::{
     route::{IssueRef, TOLD},
 };
 use crate::{
-    commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake},
+    commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake, ROUTE},
+    documents::visible::visible,
     engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
     github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
-    messages::{self, HelpRow},
+    messages::{self, HelpRow, Stands},
     store::{Pause, Spending, Taken},
     types::{Actor, Cause, IssueNo, Role, RunId},
 };
@@ -55,6 +56,7 @@ impl Said<'_> {
             cause,
             at: self.event.created_at,
             comment: Some(self.event.comment),
+            request: None,
         }
     }
 
@@ -180,17 +182,21 @@ impl Intake {
     /// written, which came late, is not meant.
     async fn ended(&self, e: &CommentEvent, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
         let filter = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
-        let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
+        let runs = self.engine.list(filter).await?.into_iter();
+        // What read a request to its end is no work that one goes on with.
+        let newest =
+            runs.filter(|run| run.workflow != ROUTE || run.status != Status::Done).max_by_key(|run| run.id);
         let over = |run: &RunView| !run.status.live() || run.status == Status::Parked;
         Ok(newest.filter(|run| over(run) && run.started_at <= e.created_at))
     }
 
     async fn retry(&self, said: &Said<'_>, cause: Cause) -> Result<Reply, Trouble> {
         let halted = said.ended.as_ref().filter(|run| means(RETRY, Some(run)));
-        let Some(run) = halted.map(|run| run.id) else {
+        let Some(RunView { id: run, workflow, .. }) = halted else {
             return Ok(Reply::Words(messages::nothing_to_retry()));
         };
-        Ok(match self.try_again(&said.repo, said.at.issue, run, cause, &said.event.sender).await? {
+        let halted = (said.at.issue, *run, workflow.as_str());
+        Ok(match self.try_again(&said.repo, halted, cause, &said.event.sender).await? {
             Retried::Going | Retried::Duplicate => Reply::Note(format!("{run} is tried again")),
             Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
             Retried::Another(other) => {
@@ -203,13 +209,13 @@ impl Intake {
     pub(super) async fn try_again(
         &self,
         repo: &Repo,
-        issue: IssueNo,
-        run: RunId,
+        (issue, run, workflow): (IssueNo, RunId, &str),
         cause: Cause,
         by: &Actor,
     ) -> Result<Retried, Trouble> {
         let retried = self.engine.retry(Retry { run, cause, by: by.login.clone() }).await?;
-        if matches!(retried, Retried::Going | Retried::Duplicate) {
+        // A request is read in no time, and its run shows no labels that would be taken off again.
+        if workflow != ROUTE && matches!(retried, Retried::Going | Retried::Duplicate) {
             // The halt put this label there; the run's state is that of before, and knows nothing of it.
             let (old, now) = (messages::STOPPED.name, messages::WORKING);
             let new = LabelSpec { name: now.name, color: now.color, description: now.description };
@@ -275,6 +281,11 @@ impl Intake {
             if said.overtaken(workflow, &cause) {
                 return Ok(Reply::Words(messages::came_late(row.name)));
             }
+            if row.name == ROUTE
+                && let Some(reply) = self.not_routed(said, &command.args, &cause)
+            {
+                return Ok(reply);
+            }
             return self.start(workflow, said.trigger(row.name, &command.args, cause)).await;
         }
         match row.name {
@@ -310,6 +321,19 @@ impl Intake {
             DISMISS | MUST_FIX => self.settle(said, command, cause).await,
             _ => self.answer(said, command, cause).await,
         }
+    }
+
+    /// What is said to a request in free words for which no model is asked.
+    fn not_routed(&self, said: &Said<'_>, request: &str, cause: &Cause) -> Option<Reply> {
+        // What people do not see of it is none.
+        if !self.routes || visible(request).text.trim().is_empty() {
+            return Some(Reply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned)));
+        }
+        // Of the one that was begun for the same comment, before we could write that down, nothing is said.
+        let other = |run: &&RunView| ![cause, &cause.onward()].contains(&&run.trigger.cause);
+        let busy = said.live.iter().rfind(other).filter(|_| said.live.iter().all(|run| other(&run)))?;
+        let stands = if busy.gate.is_some() { Stands::Asking } else { Stands::AtWork };
+        Some(Reply::Words(messages::route_busy(&busy.workflow, stands)))
     }
 
     fn help_rows(&self) -> Vec<HelpRow> {

@@ -69,6 +69,7 @@ pub struct Intake {
     allow: BTreeSet<InstallationId>,
     shows_cost_on_public: bool,
     people: PeopleSettings,
+    routes: bool,
     clock: SharedClock,
     woken: Arc<Notify>,
     reactions: reactions::Memory,
@@ -92,10 +93,12 @@ pub struct IntakeOptions {
     pub shows_cost_on_public: bool,
     /// What one person may ask for in a day, and how an issue is kept from us.
     pub people: PeopleSettings,
+    /// Are requests in free words read?
+    pub routes: bool,
 }
 
-/// Chooses the work that something on GitHub asks for. One place, so that a third way to ask (free text)
-/// comes here and nowhere else.
+/// Chooses the work that a command or a label asks for. What is asked for in free words is a command as well,
+/// [`ROUTE`](crate::commands::ROUTE), whose own workflow chooses further.
 pub(crate) struct Router {
     starts: Vec<(&'static str, CommandSpec)>,
     rows: Vec<CommandSpec>,
@@ -175,6 +178,7 @@ impl Intake {
             allow: options.allow,
             shows_cost_on_public: options.shows_cost_on_public,
             people: options.people,
+            routes: options.routes,
             clock,
             woken: Arc::default(),
             reactions: reactions::Memory::default(),

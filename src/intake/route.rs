@@ -105,6 +105,7 @@ impl Intake {
             cause: cause::nth(&cause, 0),
             at: when,
             comment: None,
+            request: None,
         };
         let reply = self.start(workflow, trigger).await?;
         self.heard(taken, &repo, On::Issue(at.issue)).await;

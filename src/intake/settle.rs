@@ -101,7 +101,10 @@ impl Intake {
                 return Ok(Reply::Words(messages::not_understood(command.name, why)));
             }
         };
-        let trigger = said.trigger(row, "", cause.clone());
+        // What was asked for is asked for again.
+        let args = here.first().map_or("", |run| run.trigger.args.as_str());
+        let mut trigger = said.trigger(row, args, cause.clone());
+        trigger.request = here.iter().find_map(|run| run.trigger.request.clone());
         if let Some(refused) = self.too_much(&trigger).await? {
             return Ok(refused);
         }

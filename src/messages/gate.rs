@@ -23,6 +23,8 @@ const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
 /// Of code that is going to be pushed: half of what a comment holds.
 const CODE_CHARS: usize = 30_000;
+/// Files named that run by themselves.
+const EXECUTED: usize = 30;
 
 #[derive(Debug, Clone)]
 pub struct GateCard {
@@ -49,6 +51,8 @@ pub struct GateCard {
     pub summary: String,
     /// How it changes the repository.
     pub diff: Option<String>,
+    /// Files that a build or CI runs by itself.
+    pub executed: Vec<String>,
     /// Who may pass an approved document.
     pub role: Role,
     /// Who may pass one that is not; none: nobody.
@@ -87,9 +91,11 @@ pub enum AskedBecause {
     Stranger(String),
     /// The issue is not what the document was drafted from.
     IssueEdited,
+    /// It was waived too long ago.
+    WaiverOver,
 }
 
-/// What people should know of an issue's authors before they decide.
+/// What people should know of an issue's authors, and of whoever asked for the run, before they decide.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Authorship {
@@ -97,6 +103,8 @@ pub enum Authorship {
     Newcomer(String),
     /// Who edited text or title after the run was asked for.
     Edited { by: String, at: Timestamp },
+    /// Who waived people's approval of what came before, and why.
+    Waived { by: String, reason: String },
 }
 
 impl Authorship {
@@ -105,6 +113,11 @@ impl Authorship {
             Self::Newcomer(login) => {
                 format!("The issue's author {} has contributed nothing here before.", code(login, 60))
             }
+            Self::Waived { by, reason } => format!(
+                "**Hotfix**: {} waived people's approval of design and spec: {}.",
+                code(by, 60),
+                plain(reason, 500)
+            ),
             Self::Edited { by, at } => format!(
                 "The issue was edited by {} on {}, after this run was asked for.",
                 code(by, 60),
@@ -224,6 +237,9 @@ pub fn gate(card: &GateCard) -> Body {
                 format!("was written or edited by {}, who may not write in this repository", code(login, 60))
             }
             AskedBecause::IssueEdited => "was edited since this was drafted".to_owned(),
+            AskedBecause::WaiverOver => {
+                return "The hotfix was asked for more than a day ago: people are asked again.".to_owned();
+            }
         };
         format!(
             "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
@@ -272,12 +288,23 @@ pub fn gate(card: &GateCard) -> Body {
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         parts.push(folded("The document in short", &summary.to_string()));
     }
+    if card.standing.waits() && !card.executed.is_empty() {
+        let named: Vec<_> =
+            card.executed.iter().take(EXECUTED).map(|path| code(path, 100).to_string()).collect();
+        let more = card.executed.len().saturating_sub(EXECUTED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        parts.push(format!(
+            "**Builds or CI run these by themselves**, so look at them first: {}{more}.",
+            named.join(", ")
+        ));
+    }
     parts.extend(card.diff.as_ref().filter(|_| card.standing.waits()).map(|diff| {
         let more = diff.chars().count().saturating_sub(CODE_CHARS);
         let cut = match more {
             0 => String::new(),
             more => format!(
-                "\n\n**{more} more characters have no room here**; the draft in the status comment has them."
+                "\n\n**{more} more characters have no room here**; `countersign diff {}` prints all of it on the server.",
+                card.run
             ),
         };
         folded("The change", &(fenced("diff", diff, CODE_CHARS).to_string() + &cut))
@@ -468,6 +495,7 @@ mod tests {
             dismissed: Vec::new(),
             summary: "Reads a file.".into(),
             diff: None,
+            executed: vec![],
             role: Role::Write,
             override_role: Some(Role::Maintain),
             drafter: Author::Model {
@@ -525,6 +553,18 @@ mod tests {
 
         <sub>Run 8123-4 · the hash to approve covers the document (sha256 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4), the files it names and this gate's rules</sub>
         "#);
+    }
+
+    #[test]
+    fn a_change_that_has_no_room_is_shown_by_a_command_and_what_runs_by_itself_is_named() {
+        let mut card = card(Verdict::Approved, vec![]);
+        card.diff = Some("+x\n".repeat(CODE_CHARS));
+        card.executed = vec!["build.rs".into(), HOSTILE.into()];
+        let body = gate(&card);
+        assert_inert(body.as_str());
+        let body = body.as_str();
+        assert!(body.contains("have no room here**; `countersign diff 8123-4` prints all of it"), "{body}");
+        assert!(body.contains("so look at them first: `build.rs`, "), "{body}");
     }
 
     #[test]

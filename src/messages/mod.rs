@@ -20,6 +20,7 @@ mod pull;
 mod questions;
 mod replies;
 mod report;
+mod routing;
 mod search;
 mod status;
 
@@ -50,6 +51,10 @@ pub use replies::{
     too_much_spent, too_soon, unknown_command, whose_finding, wrong_stage,
 };
 pub use report::{ChangeReport, FileLine, ProofLine, change_report};
+pub use routing::{
+    RouteCard, RouteOffer, Stands, route_begun, route_busy, route_declined, route_halted, route_not_allowed,
+    route_note, route_off, route_offer,
+};
 pub use search::{nothing_found, search_failed, searches_limited};
 pub use status::{
     DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status, waived,

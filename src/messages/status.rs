@@ -7,7 +7,7 @@ use super::{
 use crate::{
     documents::visible::{Hidden, HiddenKind},
     github::outbound::{Body, clean, code, plain},
-    types::{Hash, Role, RunId, Timestamp, Verdict},
+    types::{Hash, Role, RunId, Timestamp, Verdict, WorkerPool},
 };
 
 /// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
@@ -125,6 +125,16 @@ pub enum Note {
         of: usize,
     },
     FilesNotShown(usize),
+    /// Where the run's models wait for a place if they are programs, and the row of the settings that says so.
+    Workers {
+        pool: WorkerPool,
+        row: String,
+    },
+    /// Models looked at files themselves.
+    Looked {
+        calls: usize,
+        refused: usize,
+    },
     /// An answer came by another way than the first one tried.
     Detours(String),
     /// A sentence from elsewhere in the program.
@@ -149,6 +159,15 @@ impl Note {
             Self::FilesNotShown(n) => {
                 format!("{} of the repository did not fit into the prompt", count(*n, "file", "files"))
             }
+            Self::Looked { calls, refused } => {
+                let calls = count(*calls, "call", "calls");
+                let refused =
+                    if *refused == 0 { String::new() } else { format!(", {refused} of them refused") };
+                format!("models looked at the repository themselves: {calls}{refused}")
+            }
+            Self::Workers { pool, row } => {
+                format!("worker pool `{}`, for {}", pool.as_str(), code(row, 80))
+            }
             // A frame of ours.
             Self::Detours(text) => text.clone(),
             Self::Said(text) => plain(text, 300),
@@ -156,14 +175,14 @@ impl Note {
     }
 }
 
-/// The whole comment.
 /// What a status comment says of a run for which somebody waived people's approval of documents.
 pub fn waived(by: &str, reason: &str) -> String {
     format!(
-        "Hotfix, asked for by {by}: {reason}. Nobody is asked about what the reviewer approves, in this run; code is asked about."
+        "Hotfix, asked for by {by}: {reason}. Nobody is asked about design and spec; people are about the code."
     )
 }
 
+/// The whole comment.
 pub fn status(view: &StatusView) -> Body {
     let mut parts = vec![headline(view)];
     if let Some(waiting) = &view.waiting {

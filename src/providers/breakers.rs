@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::CallErrorKind;
+use super::{Call, CallError, CallErrorKind, CallRole, Reply};
 use crate::{
     limits,
     store::{Outage, Store},
@@ -20,6 +20,14 @@ const MODEL_COOLDOWN_MOST: Duration = Duration::from_secs(3600);
 
 /// So many failures in a row are an outage and not bad luck.
 const BREAKER_FAILURES: u32 = 2;
+
+/// How a call failed, as far as it says anything of those after it. Whoever sorts a request waits neither for a place nor
+/// for an answer that others would wait for.
+pub(super) fn failed<'a>(call: &Call, outcome: &'a Result<Reply, CallError>) -> Option<&'a CallErrorKind> {
+    let error = outcome.as_ref().err()?;
+    let hasty = error.usage.attempts == 0 || matches!(error.kind, CallErrorKind::Timeout { .. });
+    Some(if call.role == CallRole::Router && hasty { &CallErrorKind::Cancelled } else { &error.kind })
+}
 
 #[derive(Default)]
 pub(super) struct Breakers {

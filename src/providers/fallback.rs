@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
-    breakers::Breakers,
+    breakers::{self, Breakers},
 };
 use crate::{clock::SharedClock, types::WorkerPool};
 
@@ -78,7 +78,7 @@ impl Fallback {
             return Err(skipped(format!("it failed again and again; it is tried again at {until}")));
         }
         let outcome = leg.back_end.call(call, cancel).await;
-        let kind = outcome.as_ref().err().map(|error| &error.kind);
+        let kind = breakers::failed(call, &outcome);
         self.breakers.record(&route, self.clock.now(), kind).await;
         outcome
     }

@@ -55,6 +55,8 @@ pub const POOL: &str = "pool";
 pub enum CallRole {
     Drafter,
     Reviewer,
+    /// At its head: it chooses what is begun, before anything is written.
+    Router,
 }
 
 impl CallRole {
@@ -62,6 +64,7 @@ impl CallRole {
         match self {
             Self::Drafter => "drafter",
             Self::Reviewer => "reviewer",
+            Self::Router => "router",
         }
     }
 }

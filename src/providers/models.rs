@@ -57,6 +57,7 @@ impl Default for Table {
             free("google/antigravity-gemini-3-pro", "gemini", (1_048_576, 65_535)),
             stub("stub-drafter", "drafter"),
             stub("stub-reviewer", "reviewer"),
+            stub("stub-router", "router"),
         ];
         Self { models }
     }

@@ -66,6 +66,18 @@ impl Providers {
         if several { self.timeouts.both_legs() } else { self.timeouts.call }
     }
 
+    /// Is a program started on this machine for a call to the model that `id` names? Of a pool, for any of them.
+    pub fn runs_program(&self, id: &ModelId) -> bool {
+        let program = |provider: &str| matches!(provider, "claude" | "opencode");
+        match self.pools.get(&id.model).filter(|_| id.provider == POOL) {
+            None => program(&id.provider),
+            Some(pool) => {
+                let mut routes = pool.members().filter_map(|member| member.route.as_ref().ok());
+                routes.any(|route| program(&route.id.provider))
+            }
+        }
+    }
+
     fn has_two_legs(&self, id: &ModelId) -> bool {
         id.provider == "claude" && self.two_legs
     }

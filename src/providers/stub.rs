@@ -54,6 +54,7 @@ struct Answer {
 enum Role {
     Drafter,
     Reviewer,
+    Router,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -175,6 +176,7 @@ impl Stub {
         let role = match call.role {
             CallRole::Drafter => Role::Drafter,
             CallRole::Reviewer => Role::Reviewer,
+            CallRole::Router => Role::Router,
         };
         let theirs = |answer: &&Answer| {
             answer.role == role

@@ -3,7 +3,8 @@
 //!
 //! A call that starts a program has to have a place first, and waits for it before its own time begins, however long
 //! that takes: in the order they came, none is turned away. Who sees that others wait already had better come again
-//! later, for a run that waits here keeps others from going on. What asks over the network needs no place.
+//! later, for a run that waits here keeps others from going on. What asks over the network needs no place. What sorts a
+//! request has a place at once or none: a person sits before it, and the words alone do without a model.
 
 use std::{
     sync::{
@@ -16,7 +17,7 @@ use std::{
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, Reply, Usage};
+use super::{Call, CallError, CallErrorKind, CallRole, Reply, Usage};
 use crate::{
     clock::SharedClock,
     config::{Bulkhead, WorkerSettings},
@@ -97,6 +98,8 @@ impl Workers {
             () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled before it began".to_owned())),
             () = self.closed.cancelled() => Err((CallErrorKind::Cancelled, "the server is stopping".to_owned())),
             outcome = place => outcome,
+            () = std::future::ready(()), if call.role == CallRole::Router =>
+                Err((CallErrorKind::Unavailable, "no place is free for it now".to_owned())),
         };
         let queued = self.clock.now().since(asked);
         match outcome {
@@ -254,7 +257,11 @@ mod tests {
         let (outcome, ()) = tokio::join!(waiting, called_off);
         assert_eq!(outcome.err().unwrap().kind, CallErrorKind::Cancelled);
         assert!(!workers.crowded(WorkerPool::Background));
+        let routes = Call { role: CallRole::Router, ..second.clone() };
+        let error = workers.place(&routes, &CancellationToken::new()).await.err().unwrap();
+        assert_eq!(error.kind, CallErrorKind::Unavailable, "it waits for nobody");
         drop(taken);
+        workers.place(&routes, &CancellationToken::new()).await.unwrap();
         workers.place(&second, &CancellationToken::new()).await.unwrap();
     }
 

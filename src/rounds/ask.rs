@@ -104,10 +104,12 @@ pub(super) struct Ask<'a> {
     pub schema: Option<&'a serde_json::Value>,
     /// Families that may not answer.
     pub not_families: &'a [Family],
-    /// The issue's, which say how urgent it is.
-    pub labels: &'a [String],
+    /// Where it belongs if a program is asked.
+    pub workers: WorkerPool,
     pub facts: BTreeMap<String, String>,
     pub caps: &'a BudgetSettings,
+    /// How long the call may take, where that is not what its model is usually given.
+    pub deadline: Option<Duration>,
     /// Calls of each role in this run; each try counts.
     pub calls: &'a mut BTreeMap<String, u32>,
     /// What this visit has waited for so far.
@@ -193,7 +195,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
             return Err(NoAnswer::Capped(capped));
         }
         if aside.crowded {
-            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), pool(cx, ask)));
+            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), ask.workers));
         }
         let answered: Answered = bought?;
         if aside.held {
@@ -251,7 +253,7 @@ async fn buy(
         let failure = Failure { kind, not_before: None, held: false };
         return Ok(Answered { served, asked, prompt, cut, outcome: Err(failure) });
     }
-    if provider.crowded(pool(cx, ask)) {
+    if provider.crowded(ask.workers) {
         aside.crowded = true;
         return Err(not_asked("others wait for a place already"));
     }
@@ -324,11 +326,11 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         prompt,
         schema: ask.schema.cloned(),
         model: model.model.clone(),
-        deadline: desk.providers.deadline(model),
+        deadline: ask.deadline.unwrap_or_else(|| desk.providers.deadline(model)),
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
-        workers: pool(cx, ask),
+        workers: ask.workers,
         facts: ask.facts.clone(),
     })
 }
@@ -400,10 +402,6 @@ fn not_asked(why: &str) -> StepError {
 /// May anything have come of it that is not in the journal?
 fn was_sent(row: &CallRow) -> bool {
     row.status == CallStatus::Reserved || row.attempts > 0
-}
-
-fn pool(cx: &Cx, ask: &Ask<'_>) -> WorkerPool {
-    cx.tools().settings.models.workers.assigned(ask.labels)
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {

@@ -49,12 +49,13 @@ pub async fn conflicts(
             prompt,
             schema: Some(&schema),
             not_families: &[],
-            labels: &snapshot.labels,
+            workers: cx.tools().settings.models.workers.assigned(&snapshot.labels, &[]).pool,
             facts: BTreeMap::from([
                 ("issue".to_owned(), snapshot.number.to_string()),
                 ("fence".to_owned(), mark.clone()),
             ]),
             caps: &policy.caps,
+            deadline: None,
             calls: &mut round.calls,
             waits: &mut round.waits,
         };

@@ -9,13 +9,15 @@ use super::{Cx, Recent, fault, is_default};
 use crate::{
     codebase::{Index, TreeIndex},
     config::{
-        BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Search, Settings, WorkflowSettings,
+        BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Routing, Search, Settings,
+        ToolSettings, WorkflowSettings,
     },
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
-    git::{GitError, Mirrors, Snapshot},
+    git::{GitError, Mirrors, Mode, Snapshot},
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
+    runners::Dependencies,
     sandbox::Sandbox,
     store::Store,
     types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
@@ -75,6 +77,12 @@ pub struct Policy {
     /// What holds where it looks at other people's repositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
+    /// What holds where it chooses the workflow for a request in free words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    /// What holds where models look at files themselves; none: no model does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<ToolSettings>,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -143,6 +151,14 @@ impl Desk {
             })
         };
         self.sandbox.get_or_try_init(|| find).await.cloned()
+    }
+
+    /// Where what its tests depend on is fetched from, and kept.
+    pub fn dependencies(&self, cx: &Cx) -> Dependencies {
+        let repository = cx.run().id.repo.to_string();
+        // Forgotten with the repository.
+        let cache = self.settings.data_dir.join("repos").join(&repository).join("dependencies");
+        Dependencies { repository, cache, hosts: self.settings.sandbox.hosts.clone() }
     }
 
     /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
@@ -225,6 +241,8 @@ impl Desk {
             document_path,
             filing,
             search,
+            routing,
+            tools,
             ..
         } = of_it;
         Ok(Policy {
@@ -238,6 +256,8 @@ impl Desk {
             document_path,
             filing,
             search,
+            routing,
+            tools: tools.filter(|tools| tools.drafter || tools.reviewer),
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,
@@ -336,7 +356,10 @@ impl Desk {
     pub async fn tree(&self, cx: &Cx, base: &Base) -> Result<TreeIndex, StepError> {
         let snapshot = self.snapshot(cx, base).await?;
         let links = snapshot.entries().iter().filter(|entry| !entry.mode.is_file()).map(|e| e.path.as_str());
-        Ok(TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str())).with_links(links))
+        let executables = snapshot.entries().iter().filter(|entry| entry.mode == Mode::Executable);
+        let executables = executables.map(|entry| entry.path.as_str());
+        let tree = TreeIndex::new(snapshot.entries().iter().map(|e| e.path.as_str()));
+        Ok(tree.with_links(links).with_executables(executables))
     }
 }
 

@@ -30,6 +30,8 @@ const PLACE_LOOK: Duration = Duration::from_secs(5);
 pub enum NoAnswer {
     /// It has to be made again later.
     Held(Held),
+    /// A command that its model asked for goes on beside the steps.
+    Running,
     /// A cap keeps it from being paid for.
     Capped(Capped),
     Step(StepError),

@@ -16,11 +16,13 @@ mod draft;
 mod excerpt;
 mod held;
 mod history;
+mod looking;
 mod money;
 mod names;
 mod prompt;
 mod recent;
 mod review;
+mod routing;
 mod standing;
 mod status_comment;
 
@@ -33,10 +35,12 @@ pub use draft::{Brief, Drafted, Extra, draft, text_of};
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use held::{NoAnswer, Pending};
 pub use history::{history, remembered};
+pub use looking::{COMMAND_LOOK, Looked, Looks};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::{files, names, raw_files};
 pub use recent::Recent;
 pub use review::{ReviewBrief, review};
+pub use routing::{Asked, Sorted, sort};
 pub use standing::{
     SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
@@ -149,6 +153,9 @@ pub struct Round {
     /// The model that cannot be asked now, and what this visit has waited for.
     #[serde(default)]
     waits: held::Waits,
+    /// What models looked at by themselves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    looked: Looked,
     /// How often in a row the same set of mistakes came back.
     strikes: u32,
 }
@@ -255,6 +262,7 @@ impl Round {
             heard: before.heard,
             findings: before.findings,
             history: before.history,
+            looked: before.looked,
             ..Self::default()
         };
     }
@@ -296,6 +304,11 @@ impl Round {
     /// How many of the run's remarks were heard.
     pub fn heard(&self) -> u64 {
         self.heard
+    }
+
+    /// What models looked at by themselves.
+    pub fn looked(&self) -> Looked {
+        self.looked
     }
 
     /// Did people dismiss what the review of this version objected to? A dismissal changes no verdict, so the same bytes are

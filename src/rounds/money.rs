@@ -111,12 +111,18 @@ fn own_cap(ledger: &Ledger, caps: &BudgetSettings, role: CallRole, most: MicroUs
         ledger.calls.iter().filter(|call| of(call)).fold(MicroUsd(0), |sum, call| sum.plus(call.counted()))
     };
     let stage = match role {
-        CallRole::Drafter => Cap::Drafting,
-        CallRole::Reviewer => Cap::Reviewing,
+        CallRole::Drafter => Some(Cap::Drafting),
+        CallRole::Reviewer => Some(Cap::Reviewing),
+        // What it chooses for is the whole of its run.
+        CallRole::Router => None,
     };
     let caps_and_spent = [
         (Cap::Call, caps.call, MicroUsd(0)),
-        (stage, caps.stage, spent(&|call| call.role == role.as_str())),
+        (
+            stage.unwrap_or(Cap::Run),
+            caps.stage.filter(|_| stage.is_some()),
+            spent(&|call| call.role == role.as_str()),
+        ),
         (Cap::Run, caps.run, spent(&|_| true)),
     ];
     let room = caps.run_at_most.map(|most| (most, most.minus(caps.run.unwrap_or_default().plus(raised))));

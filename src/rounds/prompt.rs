@@ -17,6 +17,8 @@ use crate::{
 pub(super) enum Weight {
     /// What stands in files.
     Background,
+    /// What the model looked up itself, for this question; what it saw first gives way first.
+    Found,
     /// What is to be done.
     Source,
     /// What a maintainer or a reviewer says to it.
@@ -28,7 +30,8 @@ pub(super) enum Weight {
 }
 
 /// In the order in which they give way.
-const CUTTABLE: [Weight; 4] = [Weight::Background, Weight::Source, Weight::Words, Weight::Truth];
+const CUTTABLE: [Weight; 5] =
+    [Weight::Background, Weight::Found, Weight::Source, Weight::Words, Weight::Truth];
 
 /// A note is shorter than this; what is no longer is not cut, for the note would take its room.
 const NOTE_BYTES: usize = 160;
@@ -246,13 +249,23 @@ impl Prompt {
         self
     }
 
+    /// With what was looked up for another question.
+    pub(super) fn found_in(mut self, other: &Self) -> Self {
+        let found =
+            |part: &&Part| matches!(part, Part::Theirs { material, .. } if material.weight == Weight::Found);
+        self.parts.extend(other.parts.iter().filter(found).cloned());
+        self
+    }
+
     /// The whole of it, or what fits into so many bytes.
     pub(super) fn fit(&self, room: usize) -> Assembled {
         let mut kept: Vec<Kept> = self.parts.iter().map(Part::at_first).collect();
         let mut text = self.written(&kept);
         for weight in CUTTABLE {
-            // What is read later gives way first.
-            for at in (0..self.parts.len()).rev() {
+            // What is read later gives way first, except for what was looked up: the last look answers the last question.
+            let last = self.parts.len().saturating_sub(1);
+            for at in 0..self.parts.len() {
+                let at = if weight == Weight::Found { at } else { last - at };
                 let Some(material) = self.theirs_at(at) else { continue };
                 let Some(stays) = material.stays(weight) else { continue };
                 let shown = kept[at].text.len();
@@ -442,6 +455,27 @@ mod tests {
         let least = built.fit(500);
         assert!(least.fits && least.text.contains("fn a();\nfn b();\n<<<end"), "{}", least.text);
         assert_eq!(gone(&least), [("files", 3), ("issue", 85)]);
+    }
+
+    #[test]
+    fn of_what_was_looked_up_the_first_goes_first_and_all_of_it_comes_along() {
+        let found = |what: &str| Material::text("found", Weight::Found, &lines(what, 100));
+        let looked = Prompt::new(MARK)
+            .section("What you may look at", "Files.")
+            .theirs("The 1. time", found("old"))
+            .theirs("The 2. time", found("new"));
+        let issue = Material::text("issue", Weight::Source, &lines("wanted", 50));
+        let built = Prompt::new(MARK).theirs("The issue", issue).found_in(&looked);
+        let whole = built.fit(usize::MAX).text;
+        assert!(
+            whole.contains("old 99") && whole.contains("new 99") && !whole.contains("may look"),
+            "{whole}"
+        );
+        let less = built.fit(whole.len() - 100).text;
+        assert!(less.contains("old 0\n") && !less.contains("old 99") && less.contains("new 99"), "{less}");
+        let least = built.fit(whole.len() - 800);
+        assert!(least.fits && least.text.contains("wanted 49"), "{}", least.text);
+        assert!(!least.text.contains("old 0\n") && least.text.contains("new 0\n"), "{}", least.text);
     }
 
     #[test]

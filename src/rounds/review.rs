@@ -10,6 +10,7 @@ use super::{
     ask::{Answered, Ask, ask},
     draft::{Extra, issue, text_of, unshown, with_extras, with_repository},
     held::NoAnswer,
+    looking::{Looking, Looks, Next},
     prompt::{Material, Prompt, Weight},
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     engine::{FindingRow, Record, StepError, VerdictRow},
     messages::{FailureKind, Inconclusive},
     providers::{CallRole, models},
-    types::{Hash, Verdict},
+    types::{Hash, Verdict, WorkerPool},
 };
 
 /// What a reviewer is told, apart from the document.
@@ -34,6 +35,10 @@ pub struct ReviewBrief<'a> {
     pub spec: &'a str,
     /// What may be spent.
     pub caps: &'a BudgetSettings,
+    /// Where it belongs if a program reviews.
+    pub workers: WorkerPool,
+    /// The reviewer looks at files itself before it judges.
+    pub looks: Option<Looks<'a>>,
     /// What the mechanical checks established; shown first, as facts. Words of ours alone.
     pub facts: &'a str,
     /// What the checks warn of. It quotes the document, so it is shown as material.
@@ -88,38 +93,50 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
         Some(version) => Some(text_of(cx, &version).await?),
         None => None,
     };
-    let prompt = prompt(round, brief, &mark, &nonce, (before.as_deref(), &text));
+    let mut prompt = prompt(round, brief, &mark, &nonce, (before.as_deref(), &text));
     let schema = verdict::schema();
     let authors = round.authors();
 
     let mut reviewed = None;
     let mut booked = None;
     // One repair: an answer out of form is asked for once more, never read between the lines.
-    let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
-    for (key, prompt) in [("review", &prompt), ("review-again", &again)] {
-        let asked = Ask {
-            role: CallRole::Reviewer,
-            task: None,
-            spec: brief.spec,
-            system: SYSTEM,
-            prompt,
-            schema: Some(&schema),
-            not_families: &authors,
-            labels: &brief.issue.labels,
-            facts: facts(brief, &mark, &nonce),
-            caps: brief.caps,
-            calls: &mut round.calls,
-            waits: &mut round.waits,
+    for (key, looks) in [("review", brief.looks), ("review-again", None)] {
+        let mut looking = Looking::at(&prompt, looks);
+        let answered = loop {
+            let asked = Ask {
+                role: CallRole::Reviewer,
+                task: None,
+                spec: brief.spec,
+                system: SYSTEM,
+                prompt: looking.prompt(),
+                schema: looking.has_one_form().then_some(&schema),
+                not_families: &authors,
+                workers: brief.workers,
+                facts: facts(brief, &mark, &nonce),
+                caps: brief.caps,
+                deadline: None,
+                calls: &mut round.calls,
+                waits: &mut round.waits,
+            };
+            let answered = ask(cx, &looking.key(key), asked).await?;
+            round.unshown = round.unshown.max(unshown(&answered.cut));
+            let Ok(text) = &answered.outcome else { break answered };
+            let text = text_of(cx, &text.text).await?;
+            let in_form = verdict::parse(looking.object(&text), &nonce).is_ok();
+            match looking.next(cx, key, &text, in_form).await? {
+                Next::Again => {}
+                Next::Answer | Next::Endless => break answered,
+            }
         };
-        let answered = ask(cx, key, asked).await?;
-        round.unshown = round.unshown.max(unshown(&answered.cut));
-        let outcome = judge(cx, round, brief, &answered, (&nonce, before.as_deref())).await?;
+        round.looked.add(looking.looked);
+        let outcome = judge(cx, round, brief, &answered, &looking, (&nonce, before.as_deref())).await?;
         let again = outcome.why == Some(Inconclusive::NotInForm);
         booked = Some(answered);
         reviewed = Some(outcome);
         if !again {
             break;
         }
+        prompt = looking.onto(prompt).ours("Your last answer was not in this form. Answer again.");
     }
     let (reviewed, answered) =
         reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;
@@ -133,6 +150,7 @@ async fn judge(
     round: &mut Round,
     brief: &ReviewBrief<'_>,
     answered: &Answered,
+    looking: &Looking<'_>,
     (nonce, before): (&str, Option<&str>),
 ) -> Result<Reviewed, StepError> {
     let no = |why| Reviewed::inconclusive(Some(answered.served.clone()), why);
@@ -149,7 +167,7 @@ async fn judge(
     if let Some(why) = independence(round, &answered.served, &answered.asked) {
         return Ok(no(why));
     }
-    let mut review = match verdict::parse(&text, nonce) {
+    let mut review = match verdict::parse(looking.object(&text), nonce) {
         Ok(review) => review,
         Err(error) => {
             tracing::info!(run = %cx.run().id, %error, "review out of form");
@@ -356,6 +374,8 @@ mod tests {
             rules: "",
             spec: "",
             caps: &BudgetSettings::default(),
+            workers: WorkerPool::default(),
+            looks: None,
             facts: "",
             warnings: "",
             place_exists: &|_| true,

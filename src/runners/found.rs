@@ -125,7 +125,7 @@ impl Failure {
 }
 
 /// What a run of tests came to.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Found {
     pub tests: Vec<Test>,
     /// What keeps the whole from being trusted, a line each.

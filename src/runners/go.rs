@@ -58,7 +58,9 @@ struct Event {
 impl Suite for Go {
     fn begin(&mut self) -> Result<Call, String> {
         let seconds = (self.project.time.as_secs() / 4 * 3).max(1);
-        let mut args = vec!["test".to_owned(), "-json".to_owned(), format!("-timeout={seconds}s")];
+        // What passed before is run again all the same.
+        let mut args = ["test", "-json", "-count=1"].map(str::to_owned).to_vec();
+        args.push(format!("-timeout={seconds}s"));
         match self.project.only.as_deref().map(|only| only.rsplit_once('.').unwrap_or(("", only))) {
             Some((package, test)) => {
                 let parts = test.split('/').map(|part| format!("^{}$", regex::escape(part)));
@@ -84,6 +86,7 @@ impl Suite for Go {
             ("PATH", format!("{bin}:{SYSTEM_PATH}")),
             ("GOPROXY", "off".to_owned()),
             ("GOTOOLCHAIN", "local".to_owned()),
+            ("GOCACHE", self.project.built.join("go").display().to_string()),
         ];
         Ok(Call {
             program: self.project.tool.program.clone(),

@@ -493,6 +493,44 @@ fn is_in(id: &str, file: &str) -> bool {
     }
 }
 
+/// Why no test of this file would ever be seen by its runner before the code is there, as the end of a sentence; none where
+/// that is not known.
+pub fn unaddressed(runner: &str, file: &str, added: bool, before: &Found) -> Option<&'static str> {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    let python =
+        |name: &str| name.starts_with("test_") && name.ends_with(".py") || name.ends_with("_test.py");
+    match runner {
+        "cargo" if !file.ends_with(".rs") => Some("stands in no file of Rust; put it into one of `tests/`"),
+        "cargo" if file.split('/').rev().skip(1).any(|part| part == "tests") => None,
+        "cargo"
+            if !name
+                .strip_suffix(".rs")
+                .is_some_and(|stem| stem.ends_with("tests") || stem.ends_with("test")) =>
+        {
+            Some(
+                "stands among the code, where it cannot be locked before that is written; put it into a file of `tests/`",
+            )
+        }
+        "cargo" if added => Some(
+            "stands in a module that no `mod` line names before the code is written; put it into a file of `tests/`",
+        ),
+        "go" if !name.ends_with("_test.go") => {
+            Some("stands in no file that go takes for tests; call it `…_test.go`")
+        }
+        // Where others are found, its settings say what they are called.
+        "pytest"
+            if !python(name)
+                && before.tests.iter().all(|test| {
+                    let file = test.id.split("::").next().unwrap_or_default();
+                    python(file.rsplit('/').next().unwrap_or(file))
+                }) =>
+        {
+            Some("stands in no file that pytest takes for tests; call it `test_….py`")
+        }
+        _ => None,
+    }
+}
+
 /// Is it the same path, or its end, as who knows nothing of the folders above names it?
 fn is_same(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
@@ -774,6 +812,27 @@ mod tests {
         let parts = parts.map(|run| noticed(&green, &run));
         assert_eq!(parts, [Noticed::Test, Noticed::Compiler, Noticed::Nobody, Noticed::Compiler]);
         assert_eq!(score(parts), (1, 2));
+    }
+
+    #[test]
+    fn a_test_that_its_runner_would_never_see_is_told() {
+        let theirs = found([Test::passed("checks/check_a.py::test_a")]);
+        for (runner, file, added, before, seen) in [
+            ("cargo", "tests/new.rs", true, &found([]), true),
+            ("cargo", "crates/s/tests/new.rs", true, &found([]), true),
+            ("cargo", "src/config/tests.rs", false, &found([]), true),
+            ("cargo", "src/config/tests.rs", true, &found([]), false),
+            ("cargo", "src/lib.rs", false, &found([]), false),
+            ("cargo", "tests/new.py", true, &found([]), false),
+            ("go", "sub/a_test.go", true, &found([]), true),
+            ("go", "sub/a.go", false, &found([]), false),
+            ("pytest", "tests/test_new.py", true, &theirs, true),
+            ("pytest", "checks/check_b.py", true, &theirs, true),
+            ("pytest", "checks/check_b.py", true, &found([Test::passed("tests/test_a.py::test_a")]), false),
+            ("node", "anything.js", true, &found([]), true),
+        ] {
+            assert_eq!(unaddressed(runner, file, added, before).is_none(), seen, "{runner} {file}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::{
     found::{Failure, Fault, Found, Outcome, Test, one_line},
-    run::{Asked, TestError, Tested, run},
+    run::{Asked, Bench, TestError, Tested, run},
     setup::Dependencies,
 };
 use self::{
@@ -71,6 +71,8 @@ struct Project {
     time: Duration,
     /// A writable folder outside of the tree, for reports.
     reports: PathBuf,
+    /// The same for what compilers make, which later runs of the same files find there.
+    built: PathBuf,
 }
 
 impl Project {

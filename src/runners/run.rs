@@ -1,15 +1,16 @@
 //! A commit's tests, run in the sandbox.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, Read},
     os::fd::OwnedFd,
     panic::resume_unwind,
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
-use rustix::fs::{Dir, Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, open, openat, utimensat};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,7 @@ use super::{
 use crate::{
     config::TestSettings,
     git::{GitError, LeftOut, Snapshot},
+    proc,
     sandbox::{self, Level, Limits, Run, Sandbox, SandboxError},
 };
 
@@ -89,7 +91,7 @@ pub enum TestError {
     Io(#[from] io::Error),
 }
 
-/// Runs the tests of a commit's project, in a directory of this run alone.
+/// Runs the tests of a commit's project once, in directories of this run alone.
 ///
 /// # Errors
 ///
@@ -100,20 +102,89 @@ pub async fn run(
     asked: Asked,
     cancel: &CancellationToken,
 ) -> Result<Tested, TestError> {
-    let scratch = Scratch::new()?;
-    let report = asked.settings.report.clone();
-    // A report that was committed would be of another run.
-    let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
-    let left_out = snapshot.check_out(&scratch.tree, Limits::default().disk_bytes, stale).await?;
-    // Where a file was, a folder may come.
-    let (gone, new): (Vec<_>, Vec<_>) = asked.overlay.iter().partition(|(_, bytes)| bytes.is_none());
-    for (path, bytes) in gone.into_iter().chain(new) {
-        overlay::lay(&scratch.tree, path, bytes.as_deref())
-            .map_err(|source| TestError::Overlay { path: format!("`{}`", one_line(path)), source })?;
+    Bench::new()?.run(sandbox, snapshot, asked, cancel).await
+}
+
+/// Where the tests of one commit run again and again. Each run has its files and its home anew; what compilers made of them
+/// stays, so that only what differs is built.
+pub struct Bench {
+    scratch: Scratch,
+    began: SystemTime,
+    /// What lay over the commit's files in the last run, and since when: builders tell by its time whether a file changed.
+    laid: HashMap<String, (Vec<u8>, SystemTime)>,
+    used: bool,
+}
+
+impl Bench {
+    /// # Errors
+    ///
+    /// When its directories cannot be made.
+    pub fn new() -> io::Result<Self> {
+        let began = SystemTime::now();
+        Ok(Self { scratch: Scratch::new()?, began, laid: HashMap::new(), used: false })
     }
+
+    /// As [`run`].
+    ///
+    /// # Errors
+    ///
+    /// As those of [`run`].
+    pub async fn run(
+        &mut self,
+        sandbox: &Sandbox,
+        snapshot: &Snapshot,
+        asked: Asked,
+        cancel: &CancellationToken,
+    ) -> Result<Tested, TestError> {
+        if std::mem::replace(&mut self.used, true) {
+            self.scratch.renew()?;
+        }
+        let report = asked.settings.report.clone();
+        // A report that was committed would be of another run.
+        let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
+        let tree = &self.scratch.tree;
+        let left_out = snapshot.check_out(tree, Limits::default().disk_bytes, stale).await?;
+        for entry in snapshot.entries() {
+            // One that was left out has no time.
+            let _ = utimensat(CWD, tree.join(&entry.path), &at(self.began), AtFlags::SYMLINK_NOFOLLOW);
+        }
+        let before = std::mem::take(&mut self.laid);
+        // Where a file was, a folder may come.
+        let (gone, new): (Vec<_>, Vec<_>) = asked.overlay.iter().partition(|(_, bytes)| bytes.is_none());
+        for (path, bytes) in gone.into_iter().chain(new) {
+            let same = before.get(path).filter(|(known, _)| Some(known) == bytes.as_ref());
+            let since = same.map_or_else(SystemTime::now, |(_, since)| *since);
+            overlay::lay(tree, path, bytes.as_deref())
+                .and_then(|()| match bytes {
+                    Some(_) => Ok(utimensat(CWD, tree.join(path), &at(since), AtFlags::SYMLINK_NOFOLLOW)?),
+                    None => Ok(()),
+                })
+                .map_err(|source| TestError::Overlay { path: format!("`{}`", one_line(path)), source })?;
+            self.laid.extend(bytes.as_ref().map(|bytes| (path.clone(), (bytes.clone(), since))));
+        }
+        tests(&self.scratch, sandbox, snapshot, asked, left_out, cancel).await
+    }
+}
+
+/// That time, of a file.
+fn at(time: SystemTime) -> Timestamps {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let time = Timespec { tv_sec: since.as_secs().cast_signed(), tv_nsec: since.subsec_nanos().into() };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+/// Runs them where the files are.
+async fn tests(
+    scratch: &Scratch,
+    sandbox: &Sandbox,
+    snapshot: &Snapshot,
+    asked: Asked,
+    left_out: Vec<LeftOut>,
+    cancel: &CancellationToken,
+) -> Result<Tested, TestError> {
     let time = asked.time.unwrap_or(TIME);
     let place = Place { sandbox, snapshot, cancel };
-    let Chosen { name, folder, mut suite, given } = chosen(&place, &scratch, &asked).await?;
+    let Chosen { name, folder, mut suite, given } = chosen(&place, scratch, &asked).await?;
     let tools = &given.tools;
     let furnished = tools.iter().try_for_each(|tool| tool.furnish(&scratch.out.join("home"), &scratch.tree));
     furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
@@ -206,6 +277,7 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
         only: asked.only.clone(),
         time: asked.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
+        built: scratch.built.clone(),
         ..Project::default()
     };
     if project.settings.command.is_some() {
@@ -252,21 +324,35 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
     Ok(Chosen { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
 
-/// The directories of one run, gone with it.
+/// The directories of runs, gone with it.
 struct Scratch {
     _all: sandbox::Scratch,
     tree: std::path::PathBuf,
     /// For reports, and the home of what runs.
     out: std::path::PathBuf,
+    /// For what compilers make.
+    built: std::path::PathBuf,
 }
 
 impl Scratch {
     fn new() -> io::Result<Self> {
         let all = sandbox::Scratch::new()?;
-        let [tree, out] = ["tree", "out"].map(|name| all.path().join(name));
-        std::fs::create_dir(&tree)?;
-        std::fs::create_dir_all(out.join("home"))?;
-        Ok(Self { _all: all, tree, out })
+        let [tree, out, built] = ["tree", "out", "built"].map(|name| all.path().join(name));
+        let scratch = Self { _all: all, tree, out, built };
+        std::fs::create_dir(&scratch.built)?;
+        scratch.make()?;
+        Ok(scratch)
+    }
+
+    fn make(&self) -> io::Result<()> {
+        std::fs::create_dir(&self.tree)?;
+        std::fs::create_dir_all(self.out.join("home"))
+    }
+
+    /// The next run has nothing of the last one but what was built: we never write there, whatever a run made of it.
+    fn renew(&self) -> io::Result<()> {
+        [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
+        self.make()
     }
 
     /// What came of it, and whether that is all of its report.
@@ -288,7 +374,7 @@ impl Scratch {
             ["-c".into(), line.into(), folder.into(), stdout.into(), call.program.clone().into()].into();
         run.args.extend(call.args.iter().map(Into::into));
         run.read = tools.iter().flat_map(|tool| tool.read.clone()).collect();
-        run.write = vec![self.out.clone()];
+        run.write = vec![self.out.clone(), self.built.clone()];
         let always = [("HOME", home.as_os_str()), ("LANG", "C.UTF-8".as_ref())];
         run.environment = always.map(|(name, value)| (name.into(), value.to_owned())).into();
         let told = tools.iter().flat_map(|tool| &tool.environment);
@@ -404,9 +490,32 @@ mod tests {
             "git init --quiet && {script} && git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet \
              --allow-empty -m a"
         );
-        let made = crate::proc::Command::new("sh").args(["-c", &line]).current_dir(root);
+        let made = proc::Command::new("sh").args(["-c", &line]).current_dir(root);
         assert!(made.run(&CancellationToken::new()).await.unwrap().success());
         crate::git::open(root, "HEAD").await.unwrap()
+    }
+
+    /// Builders go by the times of files: what is the same is as old as it was, whatever is undone in between.
+    #[tokio::test]
+    async fn runs_of_one_bench_share_what_was_built_and_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let snapshot = committed(root.path(), "echo a > old").await;
+        let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
+        let mut bench = Bench::new().unwrap();
+        for text in ["b", "b", "c", "b"] {
+            let line = "test ! -e left && test ! -e \"$HOME/left\" && touch left \"$HOME/left\" && \
+                        stat -c %.9Y old new | tr '\\n' ' ' >> ../built/times && cat new >> ../built/times";
+            let settings = TestSettings { command: Some(line.to_owned()), report: None };
+            let overlay = vec![("new".to_owned(), Some(format!("{text}\n").into_bytes()))];
+            let asked = Asked { settings, overlay, ..Asked::default() };
+            let tested = bench.run(&sandbox, &snapshot, asked, &cancel).await.unwrap();
+            assert!(tested.found.passed(), "{:?}", tested.found);
+        }
+        let times = std::fs::read_to_string(bench.scratch.built.join("times")).unwrap();
+        let times: Vec<Vec<&str>> = times.lines().map(|line| line.split(' ').collect()).collect();
+        assert!(times.iter().all(|line| line[0] == times[0][0]), "{times:?}");
+        assert_eq!(times[0], times[1], "the same again");
+        assert!(times[1][1] < times[2][1] && times[2][1] < times[3][1], "{times:?}");
     }
 
     #[tokio::test]

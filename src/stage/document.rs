@@ -120,6 +120,11 @@ pub trait Document: Send + Sync {
         self.about().steps.iter().find(|step| step.kind == Kind::Draft).map(|step| step.id)
     }
 
+    /// Who the drafter is told to be.
+    fn author(&self) -> &'static str {
+        "a software architect who writes for the engineer that will build from your text"
+    }
+
     /// What earlier stages left that this one is told.
     fn inputs(&self) -> &'static [Input] {
         &[]
@@ -197,6 +202,11 @@ pub trait Document: Send + Sync {
     /// How the text changes the repository, for whoever has to decide.
     fn diff(&self, _text: &str) -> Option<String> {
         None
+    }
+
+    /// Files among them that a build or CI runs by itself: whoever decides looks at these first.
+    fn executed(&self, _text: &str) -> Vec<String> {
+        Vec::new()
     }
 
     /// Publishes on the issue, where that is the [`Target`]; it may be done twice, and the second time changes nothing.

@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use super::{
     Asks, Exit, Gate, Stage, Target, Visit,
     approvals::{Rules, accept},
-    artifacts, document, show, still_wanted,
+    artifacts, document, held, show, still_wanted,
 };
 use crate::{
     documents::visible::{gathered, visible},
     engine::{
         Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind, TextRow,
     },
-    messages::{self, ApproveLine, AskedBecause, CommitKind, Standing, State as Shown},
+    messages::{self, ApproveLine, AskedBecause, Authorship, CommitKind, Standing, State as Shown},
     publication::{self, Heard, Landed, Now, Only, Publication},
     rounds::{self, Cx, IssueSnapshot, Urgency, announce, need, text_of},
     types::{CommentId, Hash, Role, Timestamp, Verdict},
@@ -242,6 +242,9 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
         None if rounds::as_it_was(cx, need(&s.issue)?.digest, issue.digest).await? => None,
         None => Some(AskedBecause::IssueEdited),
     };
+    if held::waiver_is_over(cx) {
+        s.asked_because = Some(AskedBecause::WaiverOver);
+    }
     if s.asked_because.is_some() {
         return Ok(false);
     }
@@ -352,6 +355,10 @@ async fn ask(
             let paths = Texts::of(s, v).await?.paths;
             s.foreign = publication::foreign(cx, "others", Some((need(&s.base)?, paths.as_slice()))).await?;
             over_nobody(s, v).await?;
+            if let Some(diff) = v.doc.diff(&document(s, cx).await?) {
+                let diff = cx.put(diff.as_bytes()).await?;
+                cx.book("diff", Record::Text(TextRow::of(TextKind::Diff, diff))).await?;
+            }
             (subject(s, v, s.foreign).await?, None)
         }
         Target::Issue => (subject(s, v, None).await?, None),
@@ -359,6 +366,10 @@ async fn ask(
     let repo = cx.tools().repo(cx).await?;
     s.rules = Rules::of(s, v, asks).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
+    s.authorship.extend(
+        held::waived(cx)
+            .map(|(by, reason)| Authorship::Waived { by: by.to_owned(), reason: reason.to_owned() }),
+    );
     let paths = Texts::of(s, v).await?.paths;
     s.overlaps = artifacts::leave_paths(v, &paths).await?;
     let word = word.to_owned();

@@ -1,13 +1,19 @@
 //! A step that waits for a model or for money: what people see of it meanwhile, and how it goes on.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Exit, Stage, Visit, gates::unpause, show, still_wanted};
 use crate::{
-    engine::{Kind, StepError, StepInfo},
+    commands::HOTFIX,
+    engine::{Kind, StepError, StepInfo, Trigger},
     messages::{self, State as Shown},
     rounds::{self, Capped, Cx, NoAnswer, Pending, Resumed, Round, Urgency, need},
 };
+
+/// An emergency is over by the next day, and so is what was waived for it.
+const WAIVER: Duration = Duration::from_secs(24 * 3600);
 
 /// The calls of a stage that can lack an answer. The serde names are those of the steps that make them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +73,11 @@ pub(super) async fn unanswered(
             s.round.pause(before);
             s.paused = Some(Paused { before: call, at: v.at.id.to_owned(), capped, url: None });
             Ok(Exit::Money)
+        }
+        NoAnswer::Running => {
+            s.round = before;
+            let until = v.cx.clock().now().plus(rounds::COMMAND_LOOK);
+            Ok(Exit::Wait { until, why: "a command runs".to_owned() })
         }
         NoAnswer::Held(held) => {
             s.round.hold(before, held);
@@ -129,4 +140,15 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Ok(Exit::Ask(gate))
         }
     }
+}
+
+/// Whoever waived people's approval of documents by starting this run, and why.
+pub(super) fn waived(cx: &Cx) -> Option<(&str, &str)> {
+    let Trigger { command, args, actor, .. } = &cx.run().trigger;
+    (command == HOTFIX).then_some((&actor.login, args))
+}
+
+/// Was it waived too long ago?
+pub(super) fn waiver_is_over(cx: &Cx) -> bool {
+    waived(cx).is_some() && cx.clock().now().since(cx.run().trigger.at) > WAIVER
 }

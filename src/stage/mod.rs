@@ -12,6 +12,7 @@ mod document;
 mod gates;
 mod halt;
 mod held;
+mod place;
 mod show;
 mod unclear;
 
@@ -32,14 +33,13 @@ use self::{
 };
 use crate::{
     codebase,
-    commands::HOTFIX,
     documents::{Mistake, visible::Hidden},
     engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
-        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Policy, ReviewBrief, Round, StatusComment,
-        Stop, Turn, fault, need, text_of,
+        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
+        StatusComment, Stop, Turn, fault, need, text_of,
     },
     types::{Hash, IssueNo, Oid, Timestamp, Verdict},
 };
@@ -299,11 +299,19 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             desk.policy(v.doc.about().workflow, &repo, &info).await
         })
         .await?;
-    if cx.run().trigger.command == HOTFIX && v.doc.about().target == Target::Branch {
-        (policy.draft_gate, policy.verdict_gate) = (false, false);
-        s.say(messages::waived(&cx.run().trigger.actor.login, &cx.run().trigger.args));
+    if let Some((by, reason)) = held::waived(cx).filter(|_| !held::waiver_is_over(cx)) {
+        if v.doc.about().target == Target::Branch {
+            (policy.draft_gate, policy.verdict_gate) = (false, false);
+        }
+        s.say(messages::waived(by, reason));
     }
     s.beside = artifacts::inputs(v).await?;
+    if let Some(request) = &cx.run().trigger.request {
+        let (kind, heading) =
+            ("request".to_owned(), "What was asked for, in a comment on the issue".to_owned());
+        s.beside.push(Known { kind, heading, text: cx.put(request.text.as_bytes()).await?, left: false });
+        s.said = vec![messages::route_note(&request.skill, request.confidence)];
+    }
     show::offer_label(v, &repo).await?;
     s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
     s.round = Round::new(policy.max_rounds);
@@ -386,8 +394,10 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let repository = repository(s, v).await?;
     let history = rounds::remembered(cx, s.history).await?;
     let extras = artifacts::told(s, cx).await?;
+    let base = need(&s.base)?.clone();
     let brief = Brief {
         what: v.doc.about().what,
+        author: v.doc.author(),
         issue: &issue,
         body: &body,
         shown: &repository,
@@ -397,6 +407,8 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         spec: &policy.drafter,
         reviewer: &policy.reviewer,
         caps: &policy.caps,
+        workers: place::assigned(s, v).await?.pool,
+        looks: Looks::of(cx, "architect", &base, policy.tools.as_ref().filter(|tools| tools.drafter)).await?,
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
@@ -517,6 +529,8 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         rules: &v.doc.rules(),
         spec: &policy.reviewer,
         caps: &policy.caps,
+        workers: place::assigned(s, v).await?.pool,
+        looks: Looks::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?,
         facts: &v.doc.facts(base.commit.as_str()),
         warnings: &warnings(s),
         place_exists: &|place| v.doc.place_exists(&source, place, &tree),

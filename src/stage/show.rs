@@ -2,10 +2,11 @@
 //!
 //! Views only: state in, typed values for `messages` out.
 
-use super::{Asks, Before, Stage, Target, Visit, approvals, check, document, unclear::Questions};
+use super::{
+    Asks, Before, Stage, Target, Visit, approvals, check, document, held, place, unclear::Questions,
+};
 use crate::{
-    commands::HOTFIX,
-    config::document_path_of,
+    config::{Assigned, document_path_of},
     documents::visible,
     engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
@@ -16,7 +17,7 @@ use crate::{
     },
     publication,
     rounds::{self, Cx, Served, Urgency, fault, need},
-    store::{Spending, Trigger},
+    store::Spending,
     types::{Hash, Role, Verdict},
 };
 
@@ -48,7 +49,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         waiting: waiting(s, v, state),
         draft,
         hidden: visible::gathered(s.issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
-        notes: notes(s, issue_chars, &cx.ledger().await?.calls),
+        notes: notes(s, issue_chars, &cx.ledger().await?.calls, place::assigned(s, v).await?),
         cost: spent(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
             quote: s.quote,
@@ -124,8 +125,9 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
     })
 }
 
-fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
+fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow], workers: Assigned) -> Vec<Note> {
     let mut notes = Vec::new();
+    notes.extend(workers.row.map(|row| Note::Workers { pool: workers.pool, row }));
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
         notes.push(Note::Said(format!("The server's own settings are used: {complaint}")));
     }
@@ -139,6 +141,10 @@ fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow]) -> Vec<Note> {
     }
     if s.repairs > 0 {
         notes.push(Note::Repaired(s.repairs));
+    }
+    let looked = s.round.looked();
+    if looked.calls > 0 {
+        notes.push(Note::Looked { calls: looked.calls, refused: looked.refused });
     }
     notes.extend(messages::detours(&rounds::detours(calls)).map(Note::Detours));
     if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
@@ -187,6 +193,7 @@ pub(super) async fn card(
         dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
         diff: v.doc.diff(&design),
+        executed: v.doc.executed(&design),
         role: Role::Write,
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
@@ -442,10 +449,9 @@ pub(super) fn label_left(labels: &[String]) -> Option<String> {
 
 pub(super) fn acceptance(row: &ApprovalRow, cx: &Cx) -> Acceptance {
     let Some(answer) = &row.answer else {
-        let Trigger { command, args, actor, .. } = &cx.run().trigger;
-        return match command == HOTFIX {
-            true => Acceptance::Waived { by: actor.login.clone(), reason: args.clone() },
-            false => Acceptance::Policy,
+        return match held::waived(cx) {
+            Some((by, reason)) => Acceptance::Waived { by: by.to_owned(), reason: reason.to_owned() },
+            None => Acceptance::Policy,
         };
     };
     let (by, at) = (accepted_by(row), answer.at);

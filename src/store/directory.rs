@@ -196,6 +196,15 @@ pub(super) fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoR
     Ok(tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()?)
 }
 
+/// Every repository that is not gone, by its name.
+pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoRow>, Fault> {
+    let sql =
+        "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";
+    let mut statement = tx.prepare_cached(sql)?;
+    let rows = statement.query_map([], repository)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 fn repository(row: &Row<'_>) -> rusqlite::Result<RepoRow> {
     Ok(RepoRow {
         id: RepoId(unsigned(row.get(0)?)),

@@ -12,8 +12,9 @@ use super::{
     directory,
     error::Fault,
     repository::{self, json, text, walk},
+    rows::{TextKind, TextRow},
 };
-use crate::types::{Hash, IssueNo, RepoId, RepoName};
+use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
 
 /// One link of an issue's runs.
 #[derive(Debug, Clone)]
@@ -28,14 +29,22 @@ pub struct Told {
 }
 
 /// The tables whose rows have links, by what those are called.
-const TABLES: [&str; 8] =
-    ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact"];
+const TABLES: [&str; 9] =
+    ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
 /// The repository last seen under this name.
 pub fn repository_named(root: &Path, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
     let file = root.join("main.db");
     let row = glimpse(&file, |tx| directory::owns(tx, name)).map_err(|fault| fault.at(&file))?;
     Ok(row.map(|row| row.id))
+}
+
+/// Every repository that left anything here, with its name.
+pub fn repositories(root: &Path) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
+    let file = root.join("main.db");
+    let rows = glimpse(&file, directory::all).map_err(|fault| fault.at(&file))?;
+    let left = |repo: RepoId| root.join("repos").join(repo.to_string()).join(repository::FILE).exists();
+    Ok(rows.into_iter().filter(|row| left(row.id)).map(|row| (row.id, row.name)).collect())
 }
 
 /// Walks a repository's audit chain; `each` sees every link with its ordinal.
@@ -68,6 +77,21 @@ pub fn lineage(root: &Path, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec
             Ok(Told { ordinal, link, row, text })
         });
         Ok((walked, told.collect::<Result<_, Fault>>()?))
+    });
+    read.map_err(|fault| fault.at(&file))
+}
+
+/// How code changes that a run asked people about last.
+pub fn last_diff(root: &Path, run: RunId) -> Result<Option<String>, StoreError> {
+    let file = root.join("repos").join(run.repo.to_string()).join(repository::FILE);
+    let read = glimpse(&file, |tx| {
+        let mut last = None;
+        walk(tx, run.repo, |_, link| {
+            let row =
+                serde_json::from_value::<TextRow>(link.detail).ok().filter(|row| row.kind == TextKind::Diff);
+            last = row.filter(|_| link.run == run).map(|row| row.text).or(last);
+        })?;
+        last.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
     });
     read.map_err(|fault| fault.at(&file))
 }

@@ -36,6 +36,7 @@ use std::{
     os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rustix::fs::{FlockOperation, flock};
@@ -56,10 +57,10 @@ pub use self::{
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
-    lineage::{Told, audit, lineage, repository_named},
+    lineage::{Told, audit, last_diff, lineage, repositories, repository_named},
     outages::Outage,
     patrol::LabelingKey,
-    repository::{RepoDb, Walked},
+    repository::{RepoDb, Walked, routes},
     resting::{Rest, RestingKey, resting_keys},
     rows::*,
     spend::{Reservation, Reserved, SharedCap},
@@ -213,16 +214,23 @@ pub fn in_use(root: &Path) -> Result<bool, StoreError> {
     }
 }
 
+/// A child that somebody is just starting holds the lock of a store that was closed, until it becomes its program.
+const LOCK_TRIES: u32 = 20;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
+
 fn lock(root: &Path) -> Result<fs::File, StoreError> {
     let path = root.join(LOCK);
     let io = |source| StoreError::Io { path: path.clone(), source };
     let lock =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).map_err(io)?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse { directory: root.to_owned() }),
-        Err(errno) => Err(io(errno.into())),
+    for _ in 0..LOCK_TRIES {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_WAIT),
+            Err(errno) => return Err(io(errno.into())),
+        }
     }
+    Err(StoreError::InUse { directory: root.to_owned() })
 }
 
 /// Does what takes its time with files where nobody waits for it who did not ask.

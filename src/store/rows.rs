@@ -27,6 +27,60 @@ pub struct Trigger {
     pub at: Timestamp,
     /// The comment that said it, if one did.
     pub comment: Option<CommentId>,
+    /// What was asked for in free words, where a run was begun for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+}
+
+/// A request in free words, as it was read by the run that began another for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The request and what a brief of its kind tells: anybody's words.
+    pub text: String,
+    /// The kind: the name of a brief skill.
+    pub skill: String,
+    /// In thousandths.
+    pub confidence: u16,
+}
+
+/// How a request in free words was read. A repository's newest of the same key is its cache.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteRow {
+    /// Of all that the model was asked by: request, issue, skills, model and version of the prompt.
+    pub key: Hash,
+    pub by: UserId,
+    pub comment: Option<CommentId>,
+    /// Its first words.
+    pub snippet: String,
+    /// As the documents' room has it.
+    pub decision: serde_json::Value,
+    /// What followed: `begin`, `probably`, `offer`, `decline`.
+    pub lead: String,
+    /// The workflow of the skill.
+    pub workflow: Option<String>,
+    /// Calls that were made for it, what they cost or would have by list price, and how long they took.
+    pub calls: u32,
+    pub cost_microusd: u64,
+    /// The one of them that cost most.
+    #[serde(default)]
+    pub dearest_microusd: u64,
+    pub elapsed_ms: u64,
+    pub model: Option<String>,
+    /// Why no model's answer could be used.
+    pub fell_back: Option<String>,
+}
+
+/// A decision as it is looked back on.
+#[derive(Debug, Clone)]
+pub struct RouteLine {
+    pub run: RunId,
+    pub issue: IssueNo,
+    pub at: Timestamp,
+    pub route: RouteRow,
+    /// The run that was begun for it.
+    pub begun: Option<RunId>,
+    /// Within a day somebody stopped that run, or began another workflow before it was done.
+    pub changed: bool,
 }
 
 /// A gate as a workflow asks for it.
@@ -332,7 +386,7 @@ pub enum Checkpoint {
     /// The same visit again at `until`; gate and answer stay as they are. A run that waited for this already is not
     /// written: it may be looked at earlier by the next boot.
     Wait { state: Vec<u8>, until: Timestamp, why: String },
-    /// What follows starts in the same transaction, unless it was started before or a run of its workflow lives there.
+    /// What follows starts in the same transaction, unless this run was stopped, or one of that workflow lives there.
     Done { state: Vec<u8>, outcome: Outcome, then: Option<Box<NewRun>> },
     /// Ends here, on a visit of its own that tells people.
     Halt { halt: String, why: String },
@@ -670,6 +724,10 @@ pub enum TextKind {
     Fix,
     /// A person's own version took the place of ours.
     Person,
+    /// How code changes, as people are asked about it.
+    Diff,
+    /// What a model was shown of the repository because it asked.
+    Look,
 }
 
 impl TextKind {
@@ -679,6 +737,8 @@ impl TextKind {
             Self::Draft => "a model wrote the document",
             Self::Fix => "code mended the document",
             Self::Person => "a person's own version was taken over",
+            Self::Diff => "people were asked about a change",
+            Self::Look => "a model looked at the repository",
         }
     }
 }
@@ -718,6 +778,7 @@ pub enum Record {
     Commit(CommitRow),
     Section(SectionRow),
     Artifact(ArtifactRow),
+    Route(RouteRow),
 }
 
 /// What a run left for the stages that follow on an issue, which need not be its own.

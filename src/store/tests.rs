@@ -58,6 +58,7 @@ pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
         cause: Cause(format!("{repo}-{issue}")),
         at: NOW,
         comment: None,
+        request: None,
     };
     NewRun { workflow: "lld".into(), version: 1, trigger, step: "\"Load\"".into(), state: b"{}".to_vec() }
 }

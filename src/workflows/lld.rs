@@ -24,7 +24,8 @@ use crate::{
 pub struct Lld;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable = WorkflowTable::of(Lld::NAME, "docs/lld/LLD-{issue}.md");
+pub(super) const TABLE: WorkflowTable =
+    WorkflowTable { looks: true, ..WorkflowTable::of(Lld::NAME, "docs/lld/LLD-{issue}.md") };
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

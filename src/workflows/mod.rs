@@ -3,6 +3,7 @@
 pub mod implement;
 pub mod issue;
 pub mod lld;
+pub mod route;
 pub mod scout;
 pub mod spec;
 
@@ -16,10 +17,11 @@ use crate::{
 
 /// Every workflow there is, in the order `/help` shows them.
 pub static ALL: &[&dyn AnyWorkflow<Desk>] =
-    &[&scout::Scout, &issue::Issue, &lld::Lld, &spec::Spec, &implement::Implement];
+    &[&route::Route, &scout::Scout, &issue::Issue, &lld::Lld, &spec::Spec, &implement::Implement];
 
 /// Their settings.
-pub const TABLES: &[WorkflowTable] = &[scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
+pub const TABLES: &[WorkflowTable] =
+    &[route::TABLE, scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
 
 /// Reads the server's settings, those of every workflow among them.
 ///

@@ -33,6 +33,9 @@ const STRONG: &str =
 /// Stands in every version, so that a person can have any of them revised.
 const ANCHOR: &str = "### Open Questions";
 
+/// How the drafter's model reads a request in free words.
+const ROUTED: &str = r#"{"skill": "feature-brief", "confidence": 0.8, "intent": "work"}"#;
+
 /// What either model says it has read, whatever it was asked.
 pub(crate) const READ: u64 = 1000;
 
@@ -79,13 +82,17 @@ impl Models {
         let better = json!({ "edits": [{ "search": WEAK, "replace": STRONG }], "replies": [] });
         let asked = format!("A maintainer asked for more.\n\n{ANCHOR}");
         let revised = json!({ "edits": [{ "search": ANCHOR, "replace": asked }], "replies": [] });
+        let look = json!({ "toolCalls": [{ "name": "read", "arguments": { "path": "src/lib.rs" } }] });
         for (name, text, value) in [
             ("first", design(), None),
             ("issue", rehearsed("issue"), None),
             ("spec", rehearsed("spec"), None),
             ("scout", rehearsed("scout"), None),
-            ("better", String::new(), Some(better)),
-            ("revised", String::new(), Some(revised)),
+            ("route", ROUTED.to_owned(), None),
+            // As text, too: where tools are offered, no form is demanded.
+            ("better", better.to_string(), Some(better)),
+            ("revised", revised.to_string(), Some(revised)),
+            ("look", look.to_string(), None),
         ] {
             fs::write(package.join(name), transcript(&text, value)).unwrap();
         }
@@ -145,13 +152,19 @@ fn counter(directory: &Path) -> PathBuf {
 const PROGRAM: &str = r#"#!/bin/sh
 if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
-case "$(cat)" in
+prompt="$(cat)"
+case "$prompt" in
 'Write the issue'*) answer=issue ;;
 'Write the implementation spec'*) answer=spec ;;
 'Write the brief'*) answer=scout ;;
+'## What you are to do'*) answer=route ;;
 'Write the'*) answer=first ;;
 *'What a maintainer asks for'*) answer=revised ;;
 *) answer=better ;;
+esac
+case "$prompt" in
+*'What your calls found, the 2. time'*) ;;
+*'What you may look at'*) answer=look ;;
 esac
 sleep THINKING
 exec cat "${0%/*}/$answer"

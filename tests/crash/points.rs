@@ -86,13 +86,14 @@ struct Source {
 }
 
 impl Source {
-    /// The run's step, what all calls are known to have read, and the run's workflow.
-    fn look(&self) -> Option<(String, i64, String)> {
+    /// The run's step, what all calls are known to have read, and the run's workflow: of the newest, or of one of this
+    /// workflow that lives beside it.
+    fn look(&self, workflow: &str) -> Option<(String, i64, String)> {
         let file = self.bot.join(format!("data/repos/{}/checkpoints.db", self.known.repo));
         let database = rusqlite::Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
         let sql = "SELECT step, (SELECT COALESCE(SUM(body ->> 'input_tokens'), 0) FROM call), workflow
-                   FROM run ORDER BY seq DESC LIMIT 1";
-        database.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()
+                   FROM run ORDER BY workflow = ?1 AND status NOT IN ('done', 'failed', 'stopped') DESC, seq DESC LIMIT 1";
+        database.query_row(sql, [workflow], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).ok()
     }
 }
 
@@ -136,7 +137,7 @@ impl Recorder {
         let source = self.source.lock().unwrap();
         let Some(source) = source.as_ref() else { return };
         let number = self.seen.fetch_add(1, Ordering::SeqCst);
-        let (step, settled) = match source.look() {
+        let (step, settled) = match source.look(self.sample.workflow) {
             Some((.., workflow)) if workflow != self.sample.workflow => return,
             Some((step, settled, _)) => (Some(step), settled),
             None => (None, 0),

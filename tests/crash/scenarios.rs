@@ -104,6 +104,15 @@ pub(crate) const ALL: &[Scenario] = &[
         killed_in: &[],
         end: "scout: done",
     },
+    Scenario {
+        workflow: "route",
+        name: "asked for in free words, and the design that comes of it",
+        acts: &[ASK, APPROVE],
+        cap: USUAL_CAP,
+        toml: "[route]\nmodel = \"claude:opus\"\n",
+        killed_in: &["\"Choose\"", "\"Begin\""],
+        end: "lld: done",
+    },
 ];
 
 /// Documents that are published otherwise: in another order, on another target, with several files, unasked.
@@ -133,6 +142,15 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         cap: USUAL_CAP,
         toml: "[lld]\nverdict_gate = false\n",
         killed_in: &["\"VerdictGate\"", "\"Finalize\""],
+        end: "lld: done",
+    },
+    Scenario {
+        workflow: "lld",
+        name: "drafted after a look at files",
+        acts: &[LABEL, APPROVE],
+        cap: USUAL_CAP,
+        toml: "[lld]\ntools = true\n",
+        killed_in: &["\"Draft\""],
         end: "lld: done",
     },
     Scenario {
@@ -174,6 +192,13 @@ const LABEL: Act = Act {
     done: |t| t.view().timeline.iter().any(|item| item.event == "labeled" && item.actor == "maya"),
     ready: |_| true,
     act: |t| t.label("countersign:lld"),
+};
+
+const ASK: Act = Act {
+    what: "sam asks for it",
+    done: |t| t.said("sam", "@countersign"),
+    ready: |_| true,
+    act: |t| t.say("sam", "@countersign can we have this by week as well?"),
 };
 
 const LABEL_IDEA: Act = Act { act: |t| t.label("countersign:issue"), ..LABEL };

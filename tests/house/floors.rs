@@ -24,6 +24,7 @@ const FLOORS: &[&[&str]] = &[
     &["documents", "git", "store"],
     &["github", "providers", "sandbox"],
     &["codebase", "commands", "messages", "runners"],
+    &["agents"],
     &["engine"],
     &["rounds"],
     &["publication"],

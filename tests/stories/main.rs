@@ -44,6 +44,8 @@ mod random;
 mod reckless;
 mod refusals;
 mod resumed;
+mod roles;
+mod route;
 mod scout;
 mod script;
 mod settled;

@@ -58,6 +58,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         findings: vec![finding.clone()],
         dismissed: vec![finding],
         diff: Some(summary.clone()),
+        executed: Vec::new(),
         summary,
         role: Role::Write,
         override_role: Some(Role::Maintain),

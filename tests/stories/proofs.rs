@@ -151,6 +151,7 @@ impl<'a> Play<'a> {
             cause: Cause("begin".into()),
             at: w.clock.now(),
             comment: None,
+            request: None,
         };
         let start = Start { workflow: reckless::NAMES[kind].into(), trigger };
         let Started::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };

@@ -14,7 +14,7 @@ use countersign::{
         self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, StatusComment,
         Turn,
     },
-    types::{Actor, Hash, IssueNo, Role, UserId},
+    types::{Actor, Hash, IssueNo, Role, UserId, WorkerPool},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -210,7 +210,7 @@ fn held(s: &mut State, cx: &Cx) -> Option<Next<At>> {
 fn unanswered(s: &mut State, cx: &Cx, before: Round, why: NoAnswer) -> Result<Next<At>, StepError> {
     match why {
         NoAnswer::Step(error) => Err(error),
-        NoAnswer::Capped(_) => panic!("there is no cap"),
+        NoAnswer::Capped(_) | NoAnswer::Running => panic!("there is no cap, and no command"),
         NoAnswer::Held(held) => {
             s.round.hold(before, held);
             Ok(Next::Wait { until: cx.clock().now(), why: "a model is busy".into() })
@@ -234,6 +234,7 @@ fn issue() -> IssueSnapshot {
 async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     rounds::hear(cx, &mut s.round).await?;
     let brief = Brief {
+        author: "a software architect",
         what: "design",
         issue: &issue(),
         body: "",
@@ -244,6 +245,8 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         spec: "stub:drafter",
         reviewer: "stub:reviewer",
         caps: &BudgetSettings::default(),
+        workers: WorkerPool::default(),
+        looks: None,
         sample: None,
     };
     let before = s.round.clone();
@@ -276,6 +279,8 @@ async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<
         rules: "",
         spec: if alike { "stub:drafter" } else { "stub:reviewer" },
         caps: &BudgetSettings::default(),
+        workers: WorkerPool::default(),
+        looks: None,
         facts: "",
         warnings: "",
         place_exists: &|place| place == "3",

@@ -31,6 +31,15 @@ pub(crate) fn to_a_pull() -> [String; 4] {
     texts.try_into().unwrap()
 }
 
+/// The same of a repository that has one function, and its files.
+pub(crate) fn small() -> ([String; 4], Vec<(String, Vec<u8>)>) {
+    let small: toml::Value = toml::from_str(include_str!("../../fixtures/models/small.toml")).unwrap();
+    let text = |value: &toml::Value| value.as_str().unwrap().trim_start().to_owned();
+    let files = small["files"].as_table().unwrap().iter();
+    let files = files.map(|(path, value)| (path.clone(), text(value).into_bytes())).collect();
+    (["design", "spec", "tests", "code"].map(|key| text(&small[key])), files)
+}
+
 /// A script under construction: each call adds the next answer of that role.
 #[derive(Default)]
 pub(crate) struct Script(Vec<Value>);

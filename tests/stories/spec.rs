@@ -291,7 +291,9 @@ async fn a_hotfix_asks_nobody_about_design_and_spec_and_says_so() {
     assert_eq!(w.pull().body.matches(said).count(), 2, "{}", w.pull().body);
     let status = w.last("lld: done").body;
     assert!(
-        status.contains("Hotfix, asked for by maya: the \\*shop\\* is down. Nobody is asked"),
+        status.contains(
+            "Hotfix, asked for by maya: the \\*shop\\* is down. Nobody is asked about design and spec"
+        ),
         "{status}"
     );
 }

@@ -329,6 +329,7 @@ async fn startled(w: &World, first: impl Fn() + Send + Sync + 'static) -> Intake
         allow: [w.installation].into(),
         shows_cost_on_public: false,
         people: w.app.settings.people.clone(),
+        routes: false,
     };
     let (store, github, clock) = (w.app.store.clone(), w.app.github.clone(), w.clock.clone());
     Intake::new(store, github, Arc::new(engine), clock, options)

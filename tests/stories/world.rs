@@ -160,6 +160,8 @@ pub(crate) struct Setting {
     /// Lines added to `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// There are no others.
+    pub(crate) bare: bool,
     pub(crate) private: bool,
     /// A permission that the App was not given.
     pub(crate) lacks: &'static str,
@@ -193,6 +195,9 @@ impl World {
         let maya = hub.create_user("maya").unwrap();
         let sample = sample();
         let mut files: Vec<_> = sample.files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
+        if setting.bare {
+            files.clear();
+        }
         files.extend(setting.files);
         let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), setting.private).unwrap();
         for (login, role) in

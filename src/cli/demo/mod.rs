@@ -42,7 +42,7 @@ pub(super) struct Demo {
     #[arg(long)]
     yes: bool,
     /// What is played: an issue to its design; a rough idea to an issue and then to its design; or findings that are
-    /// answered and dismissed, and an issue that is edited under its gate.
+    /// answered and dismissed, and an issue that is edited under its gate; or a request in free words to the design that comes of it.
     #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
     story: Story,
     /// The last stage that is played. Of the sample's first issue that is the pull request, where tests can be run on this
@@ -85,6 +85,8 @@ pub(super) enum Story {
     Gates,
     /// What other repositories do becomes a brief, and nothing is designed.
     Scout,
+    /// The maintainer asks for it in free words.
+    Ask,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,6 +105,9 @@ const ANSWERS: &str =
 
 /// What it says of the finding that the reviewer insists on.
 const DISMISSAL: &str = "/dismiss F2 any message will do, as long as nothing is written";
+
+/// What the maintainer asks for in free words.
+const REQUEST: &str = "@countersign can we have the report by week as well?";
 
 /// An approval that names nothing.
 const BARE: &str = "/approve";
@@ -124,6 +129,11 @@ impl Demo {
         }
         if self.story == Story::Scout && further {
             return Ok(wrong_usage("the story of the scout ends with its brief; leave --through out"));
+        }
+        if self.story == Story::Ask && self.models == Models::Real {
+            return Ok(wrong_usage(
+                "what is asked in free words is read by a script alone here; leave --models out",
+            ));
         }
         let scripted = self.models == Models::Stub && self.story == Story::Design && self.repo.is_none();
         if self.through == Some(Through::Pr) && self.models == Models::Stub && !scripted {
@@ -222,7 +232,10 @@ impl Demo {
         if stage.run().await?.is_none()
             && let Some(first) = self.labels(through).next()
         {
-            stage.label(&format!("countersign:{first}"))?;
+            match self.story {
+                Story::Ask => stage.say_once(REQUEST)?,
+                _ => stage.label(&format!("countersign:{first}"))?,
+            }
         }
         loop {
             transcript.tell(stage, &mut progress).await?;
@@ -283,7 +296,7 @@ impl Demo {
         let first: &[&str] = match self.story {
             Story::Scout => return [].iter().chain(&["scout"]).copied(),
             Story::Issue => &["issue"],
-            Story::Design | Story::Gates => &[],
+            Story::Design | Story::Gates | Story::Ask => &[],
         };
         let then: &[&str] = match through {
             Through::Lld => &["lld"],

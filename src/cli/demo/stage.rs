@@ -60,7 +60,7 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
 impl Story {
     fn number(self, issues: &[(String, String)]) -> IssueNo {
         match self {
-            Self::Design | Self::Gates | Self::Scout => IssueNo(1),
+            Self::Design | Self::Gates | Self::Scout | Self::Ask => IssueNo(1),
             Self::Issue => IssueNo(issues.len() as u64),
         }
     }
@@ -189,6 +189,11 @@ impl Stage {
             None => furnish(&hub, files, maintainer, webhook, material)?,
         };
         let mut text = settings_text(&hub, &remembered);
+        // Of real models only those that are named before anything is sent are asked.
+        text += match models {
+            Models::Stub => "\n[route]\nmodel = \"stub:router\"\n",
+            Models::Real => "\n[route]\nmode = \"manual\"\n",
+        };
         if let Some(script) = &material.script {
             fs::write(files.config.with_file_name("script.toml"), script)?;
             text += "[providers.stub]\nscript = \"script.toml\"\n";

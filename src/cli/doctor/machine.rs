@@ -2,8 +2,9 @@
 
 use super::Report;
 use crate::{
+    agents::{ROLES, Role, Tool},
     clock::{Clock, SystemClock},
-    config::{GeminiTier, Meaning, Settings},
+    config::{GeminiTier, Meaning, RouteMode, Routing, Settings},
     git, proc,
     providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
     runners,
@@ -97,6 +98,57 @@ async fn models(report: &mut Report, settings: &Settings) {
             }
             Err(error) => report.bad(what, error.to_string()),
         }
+    }
+    // Nothing stops without it: people are given lines to paste then.
+    if let Some(Routing { model, .. }) =
+        settings.routing().filter(|routing| routing.mode != RouteMode::Manual)
+    {
+        match providers.lacks(model) {
+            None => report.good("router", model.clone()),
+            Some(why) => {
+                // What a role's model lacks is said above already.
+                let said =
+                    [drafter, reviewer].iter().any(|spec| providers.lacks(spec).as_ref() == Some(&why));
+                let why = if said { String::new() } else { format!(": {why}") };
+                report.note(
+                    "router",
+                    format!("no model reads requests in free words: {model} cannot be asked{why}"),
+                );
+            }
+        }
+    }
+    for role in &ROLES {
+        let (state, why) = state(role, &providers, settings);
+        match state {
+            "ready" => report.good("role", format!("{}: ready, {why}", role.name)),
+            _ => report.note("role", format!("{}: {state}, {why}", role.name)),
+        }
+    }
+}
+
+/// How a role stands: ready with a model and all of its tools, degraded without some of them, unavailable without a model
+/// or where no workflow has work for it.
+fn state(role: &Role, providers: &Providers, settings: &Settings) -> (&'static str, String) {
+    let (does, spec) = match role.name {
+        "architect" => ("drafts designs", &settings.models.drafter),
+        "implementer" => ("drafts code", &settings.models.drafter),
+        "reviewer" => ("reviews", &settings.models.reviewer),
+        _ => return ("unavailable", "no workflow has work for it yet".to_owned()),
+    };
+    // What it lacks is said above, of the model.
+    if providers.lacks(spec).is_some() {
+        return ("unavailable", format!("{spec} cannot be asked"));
+    }
+    let on = settings.workflow("lld").tools.as_ref().filter(|tools| match role.name {
+        "architect" => tools.drafter,
+        "reviewer" => tools.reviewer,
+        _ => false,
+    });
+    let has = |tool: &Tool| on.is_some_and(|on| tool.reads() || tool.runs() && on.commands);
+    let without = role.tools.iter().filter(|tool| !has(tool)).map(|tool| tool.name());
+    match without.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => ("ready", format!("{spec} {does}")),
+        tools => ("degraded", format!("{spec} {does} without {tools}")),
     }
 }
 

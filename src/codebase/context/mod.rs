@@ -38,7 +38,7 @@ use crate::{
 use forms::Form;
 pub use report::{Included, NeverShown, Report};
 use write::Text;
-pub use write::as_shown;
+pub use write::{as_shown, fenced};
 
 /// Of their texts, what is in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;

@@ -51,7 +51,7 @@ pub(super) fn section(path: &str, why: &str, bodies: &[(String, String)]) -> Str
 }
 
 /// A text between backticks enough that nothing inside can close them.
-pub(super) fn fenced(text: &str) -> String {
+pub fn fenced(text: &str) -> String {
     let fence = "`".repeat(longest_ticks(text).max(2) + 1);
     let end = if text.ends_with('\n') { "" } else { "\n" };
     format!("{fence}\n{text}{end}{fence}\n")

@@ -17,6 +17,7 @@ mod ecma;
 mod ecma_modules;
 mod go;
 mod grammar;
+mod hollow;
 mod java;
 mod outline;
 mod page;
@@ -32,8 +33,11 @@ mod walk;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::page::Detail;
 use self::source::Source;
+pub use self::{
+    hollow::{Tests, tests},
+    page::Detail,
+};
 use super::Language;
 
 /// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module

@@ -51,6 +51,42 @@ pub fn check(
     out
 }
 
+/// Why no change could do what a spec asks, whatever is written: as the end of a sentence about the spec.
+pub fn unbuildable(allowed: &Allowed, tree: &dyn Tree) -> Option<String> {
+    let change = Change {
+        files: allowed.files.iter().map(|(path, kind)| FileChange::of(path, *kind)).collect(),
+        ..Change::default()
+    };
+    let mut wrong = Vec::new();
+    paths(&change, tree, &mut wrong);
+    if let Some(mistake) = wrong.first() {
+        return Some(mistake.message.clone());
+    }
+    let modified = allowed.files.iter().filter(|(_, kind)| **kind == Kind::Modify).map(|(path, _)| path);
+    if let Some(path) = modified.into_iter().find(|path| tree.is_executable(path)) {
+        let path = shown_path(path);
+        return Some(format!(
+            "`{path}` is executable, which a commit made by GitHub's API would take from it"
+        ));
+    }
+    let mut seen = BTreeSet::new();
+    for row in &allowed.rows {
+        let (name, file) = (shown_path(&row.name), shown_path(&row.file));
+        if !seen.insert((&row.file, &row.name)) {
+            return Some(format!(
+                "the test `{name}` of `{file}` stands in two rows, and what runs could not tell them apart"
+            ));
+        }
+        if !matches!(allowed.files.get(&row.file), Some(Kind::Add | Kind::Modify)) {
+            return Some(format!("the test `{name}` stands in `{file}`, which it neither adds nor modifies"));
+        }
+    }
+    allowed
+        .rows
+        .is_empty()
+        .then(|| "it asks for no test, and nothing could show that it was built".to_owned())
+}
+
 fn form(text: &str, change: &Change, issue: IssueNo, out: &mut Vec<Mistake>) {
     if change.title.is_empty() || change.number != Some(issue.0) {
         let message = format!("the first line must be `# {issue} - Change: TITLE`");

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use self::{
     apply::{apply, diff},
     bite::{Files, Unit, bite_units, without},
-    check::check,
+    check::{check, unbuildable},
     fix::{fix, tests_of},
     parse::{Body, Change, FileChange, parse},
 };
@@ -116,6 +116,26 @@ const WHOLE_LINES: usize = 150;
 pub fn paths(text: &str) -> Vec<String> {
     let paths: BTreeSet<String> = parse(text).files.into_iter().map(|file| file.path).collect();
     paths.into_iter().collect()
+}
+
+/// Does a build, a test run or CI execute it, or what it says, without being asked to?
+pub fn is_executed(path: &str) -> bool {
+    const NAMES: &str = "build.rs cargo.toml package.json makefile gnumakefile justfile rakefile gemfile jenkinsfile \
+        cmakelists.txt conftest.py pyproject.toml setup.py setup.cfg tox.ini noxfile.py pytest.ini sitecustomize.py pom.xml \
+        dockerfile containerfile go.mod go.work rust-toolchain rust-toolchain.toml pipfile requirements.txt configure gradlew \
+        mvnw build workspace gruntfile.js gulpfile.js jest.config.json vitest.workspace.ts action.yml action.yaml \
+        azure-pipelines.yml";
+    const ENDS: &str = ".sh .bash .zsh .ps1 .bat .cmd .gradle .gradle.kts .mk .bzl .bazel .dockerfile .lock -lock.json \
+        -lock.yaml .sum .config.js .config.mjs .config.cjs .config.ts .config.mts compose.yml compose.yaml";
+    const FOLDERS: &str = "bin ci script scripts";
+    let path = path.to_ascii_lowercase();
+    let name = path.rsplit('/').next().unwrap_or(&path);
+    path.split('/').any(|part| part.starts_with('.'))
+        || path.split_once('/').is_some_and(|(top, _)| FOLDERS.split_whitespace().any(|folder| folder == top))
+        || name.starts_with("requirements") && name.ends_with(".txt")
+        || name.starts_with("dockerfile.")
+        || NAMES.split_whitespace().any(|known| known == name)
+        || ENDS.split_whitespace().any(|end| name.ends_with(end))
 }
 
 /// The summary and the files, in at most forty lines.

@@ -152,6 +152,11 @@ impl FileChange {
         Self { part, path, kind, body: Body::None, proves, guards, range, block: None, content }
     }
 
+    /// One of which nothing but this is known.
+    pub(super) fn of(path: &str, kind: Kind) -> Self {
+        Self::new(Part::Code, path.to_owned(), kind, 0..0)
+    }
+
     /// What the change writes, without what it leaves.
     pub fn new_text(&self) -> String {
         match &self.body {

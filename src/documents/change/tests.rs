@@ -20,6 +20,9 @@ impl Tree for Repo {
     fn is_link(&self, path: &str) -> bool {
         matches!(path, "away" | "vendor/module")
     }
+    fn is_executable(&self, path: &str) -> bool {
+        path == "run.sh"
+    }
     fn paths(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         let paths = ["src/lib.rs", "src/old.rs", "README.md", "away", "vendor/module", "docs/Straße/é.md"];
         Box::new(paths.into_iter())
@@ -91,6 +94,57 @@ fn a_sound_change_is_read_checked_and_made() {
     }
     assert_eq!(paths(&text), ["README.md", "src/lib.rs", "src/new.rs", "src/old.rs", "tests/read.rs"]);
     assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
+}
+
+#[test]
+fn what_no_change_could_do_is_told_of_the_spec() {
+    let spec = |files: &str, row: &str| {
+        let text = format!(
+            "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n{files}\n\
+             | `tests/read.rs` | Add | x |\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n{row}\n"
+        );
+        unbuildable(&Allowed::of(&spec::parse(&text), Part::Code), &Repo).unwrap_or_default()
+    };
+    const ROW: &str = "| REQ-1 | reads | `tests/read.rs` | - | 3 |";
+    assert_eq!(spec("| `src/lib.rs` | Modify | x |", ROW), "");
+    assert_eq!(spec("| `run.sh` | Delete | x |", ROW), "");
+    for (files, row, why) in [
+        ("| `src/a.rs` | Add | x |\n| `src/A.rs` | Add | x |", ROW, "differs from another path only by case"),
+        ("| `.github/workflows/ci.yml` | Add | x |", ROW, "is a workflow of GitHub Actions"),
+        ("| `run.sh` | Modify | x |", ROW, "`run.sh` is executable"),
+        (
+            "| `src/lib.rs` | Modify | x |",
+            "| REQ-1 | reads | `tests/other.rs` | - | 3 |",
+            "neither adds nor modifies",
+        ),
+        ("| `src/lib.rs` | Modify | x |", &format!("{ROW}\n{ROW}"), "stands in two rows"),
+        ("| `src/lib.rs` | Modify | x |", "", "asks for no test"),
+    ] {
+        assert!(spec(files, row).contains(why), "{files} {row}: {}", spec(files, row));
+    }
+}
+
+#[test]
+fn what_runs_by_itself_is_known_by_its_name() {
+    for path in [
+        "build.rs",
+        "a/Cargo.toml",
+        ".github/x.yml",
+        "a/.cargo/config.toml",
+        "Makefile",
+        "ci/run.sh",
+        "Dockerfile.dev",
+        "go.sum",
+        "web/package-lock.json",
+        "requirements-dev.txt",
+        "ci/run",
+        "rust-toolchain",
+    ] {
+        assert!(is_executed(path), "{path}");
+    }
+    for path in ["src/lib.rs", "tests/new.rs", "docs/build.md", "a/package.json.md", "README.md"] {
+        assert!(!is_executed(path), "{path}");
+    }
 }
 
 #[test]

@@ -84,7 +84,9 @@ impl<'a> Course<'a> {
         {
             return Err(match self.call.role {
                 CallRole::Drafter => format!("the {family} family is left to review"),
-                CallRole::Reviewer => format!("the {family} family had a hand in what it would look at"),
+                CallRole::Reviewer | CallRole::Router => {
+                    format!("the {family} family had a hand in what it would look at")
+                }
             });
         }
         if let Some(what) = route.back_end.lacks() {

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use self::course::{Course, Seat};
 use super::{
     Answering, Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
-    breakers::{Breakers, Cooldown},
+    breakers::{self, Breakers, Cooldown},
 };
 use crate::{
     clock::SharedClock,
@@ -166,7 +166,7 @@ impl Pool {
             return None;
         }
         let outcome = seat.route.back_end.call(&call, cancel).await;
-        let kind = outcome.as_ref().err().map(|error| &error.kind);
+        let kind = breakers::failed(&call, &outcome);
         self.breakers.record(&route, self.clock.now(), kind).await;
         Some(outcome)
     }

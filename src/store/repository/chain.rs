@@ -21,6 +21,9 @@ use crate::{
 /// The visit in links about what belongs to no visit.
 pub(super) const NO_VISIT: u64 = 0;
 
+/// Of a text that a link tells as a fact; the whole of it is in the row that the link has the hash of.
+const FACT_CHARS: usize = 1000;
+
 /// How a run ended, and its name in the chain.
 const END: &str = "end";
 
@@ -33,6 +36,7 @@ const ROWS: &str = "SELECT run, visit, 'call/' || key, body FROM call
     UNION ALL SELECT run, visit, 'own_commit/' || key, body FROM own_commit
     UNION ALL SELECT run, visit, 'pull_section/' || key, body FROM pull_section
     UNION ALL SELECT run, visit, 'artifact/' || key, body FROM artifact
+    UNION ALL SELECT run, visit, 'route/' || key, body FROM route
     UNION ALL SELECT run, 0, 'answer/' || cause, subject || ' ' || body FROM answer
     UNION ALL SELECT run, 0, 'remark/' || cause, body FROM remark
     UNION ALL SELECT run.seq, 0, 'stop/' || cancel.cause, cancel.actor || ' ' || cancel.why
@@ -76,10 +80,25 @@ fn told(table: &str) -> (&'static str, Facts) {
         "pull_section" => ("a section of the pull request", &["/branch", "/stage"]),
         "answer" => ("a person answered", &["/verb", "/by/id", "/by/login", "/role", "/hash", "/at"]),
         "artifact" => ("something was left for later stages", &["/issue", "/kind", "/hash"]),
+        "route" => (
+            "a request was read",
+            &[
+                "/by",
+                "/comment",
+                "/decision/method",
+                "/decision/skill",
+                "/decision/confidence",
+                "/lead",
+                "/model",
+            ],
+        ),
         "remark" => {
             ("a person spoke of a finding", &["/verb", "/finding", "/by/id", "/by/login", "/role", "/at"])
         }
-        "run" => ("a run was started", &["/command", "/issue", "/actor/id", "/actor/login", "/cause", "/at"]),
+        "run" => (
+            "a run was started",
+            &["/command", "/issue", "/actor/id", "/actor/login", "/cause", "/at", "/args"],
+        ),
         _ => ("", &[]),
     }
 }
@@ -104,7 +123,13 @@ impl Link<'_> {
     ) -> Result<Link<'static>, Fault> {
         let (what, facts) = told(table);
         let said: Value = json(body)?;
-        let fact = |at: &&str| Some((at.trim_start_matches('/').to_owned(), said.pointer(at)?.clone()));
+        let fact = |at: &&str| {
+            let value = match said.pointer(at)? {
+                Value::String(text) => text.chars().take(FACT_CHARS).collect::<String>().into(),
+                other => other.clone(),
+            };
+            Some((at.trim_start_matches('/').to_owned(), value))
+        };
         let detail = Value::Object(facts.iter().filter_map(fact).collect());
         let name = if key.is_empty() { table.to_owned() } else { format!("{table}/{key}") };
         Ok(Link { run, visit, name, what, detail }.sealing(body))

@@ -32,6 +32,7 @@ impl RepoDb {
     }
 
     /// How many runs this person has begun since then, but for that cause, and what counts against caps of all they began.
+    /// One that a run began itself is counted with that.
     pub async fn of_person(
         &self,
         person: UserId,
@@ -41,8 +42,11 @@ impl RepoDb {
         let (repo, but) = (self.repo, but.0.clone());
         self.read(move |tx| {
             const THEIRS: &str = "CAST(run.request ->> '$.actor.id' AS INTEGER) = ?1";
-            let begun =
-                format!("SELECT COUNT(*) FROM run WHERE {THEIRS} AND started_at >= ?2 AND cause <> ?3");
+            let begun = format!(
+                "SELECT COUNT(*) FROM run WHERE {THEIRS} AND started_at >= ?2 AND cause <> ?3
+                     AND cause NOT LIKE '%{}'",
+                Cause::ONWARD
+            );
             let runs = tx.query_row(&begun, params![signed(person.0), since.0, but], |row| row.get(0))?;
             let sql = format!("{ROWS} WHERE {THEIRS} AND call.at >= ?2");
             let calls = rows(tx, repo, &sql, params![signed(person.0), since.0])?;

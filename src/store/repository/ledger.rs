@@ -89,6 +89,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: RunId, booking: &Booking, now: i64
         Record::Commit(row) => ("own_commit", serde_json::to_string(row)?),
         Record::Section(row) => ("pull_section", serde_json::to_string(row)?),
         Record::Artifact(row) => ("artifact", serde_json::to_string(row)?),
+        Record::Route(row) => ("route", serde_json::to_string(row)?),
         Record::Text(row) => {
             let (name, detail) = (format!("text/{key}"), serde_json::to_value(row)?);
             return Link { run, visit: *visit, name, what: row.kind.what(), detail }.add(tx, now);

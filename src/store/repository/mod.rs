@@ -10,12 +10,14 @@ mod ledger;
 mod past;
 mod read;
 mod requests;
+mod routes;
 mod steps;
 
 pub use chain::Walked;
 pub(super) use chain::walk;
 pub(super) use past::text;
 pub(super) use read::json;
+pub use routes::routes;
 
 use std::{
     path::Path,
@@ -52,6 +54,7 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-4.sql"),
         include_str!("../migrations/repository-5.sql"),
         include_str!("../migrations/repository-6.sql"),
+        include_str!("../migrations/repository-7.sql"),
     ],
     traffic: Traffic::Quiet,
 };

@@ -148,18 +148,20 @@ impl Save<'_> {
             }
             Checkpoint::Done { state, outcome, then } => {
                 self.close_gate()?;
-                if let Some(new) = then {
-                    follows = match self.at.open(self.tx, &new, self.now.0)? {
-                        Opened::New(run) => Some(signed(run.seq)),
-                        Opened::Duplicate(_) | Opened::Live(_) => None,
-                    };
-                }
                 self.leave("done")?;
                 let (status, state) = (RunStatus::Done, state.as_slice());
                 let outcome = serde_json::to_string(&outcome)?;
                 self.ends(RunStatus::Done, &outcome)?;
                 let outcome = Some(outcome);
-                self.update(Columns { status, state, due: None, outcome, ..as_it_was })
+                // Whoever stopped it meant what follows as well.
+                let stopped = self.at.known(self.tx, run.id.seq)?.cancel.is_some();
+                self.update(Columns { status, state, due: None, outcome, ..as_it_was })?;
+                if let Some(new) = then.filter(|_| !stopped)
+                    && let Opened::New(run) = self.at.open(self.tx, &new, self.now.0)?
+                {
+                    follows = Some(signed(run.seq));
+                }
+                Ok(())
             }
             Checkpoint::Halt { halt, why } => {
                 self.close_gate()?;

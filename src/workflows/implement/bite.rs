@@ -5,16 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::{
     State, keep,
     text::Text,
-    trial::{self, goes_on},
+    trial::{self, Trial, goes_on},
 };
 use crate::{
     documents::change::{self, Part},
     engine::StepError,
     rounds::{need, text_of},
-    runners::{
-        Asked,
-        judge::{self, Noticed},
-    },
+    runners::judge::{self, Noticed},
     stage::{self, Document as _, Exit, Visit},
 };
 
@@ -67,32 +64,37 @@ pub(super) async fn bite(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Ex
     let change = change::parse(&text_of(cx, &document).await?);
     let parts = change::bite_units(&change, &text.files).unwrap_or_default();
     let targets: Vec<String> = change.of(Part::Tests).map(|file| file.path.clone()).collect();
-    let (mut bite, mut spent) = (Bite::default(), 0.0);
     let most = text.before.as_ref().map_or(SECONDS, |before| (10.0 * before.seconds).min(SECONDS));
-    for (at, part) in parts.iter().enumerate() {
-        if spent >= most || at >= MOST_PARTS {
-            bite.not_tried = parts.len() - at;
-            break;
-        }
-        let Ok(files) = change::without(&change, &text.files, part) else { continue };
-        let overlay = files.into_iter().map(|(path, text)| (path, text.map(String::into_bytes))).collect();
-        let asked = Asked { at_hand: text.files_to_change(), overlay, ..Asked::default() };
-        let mut noticed = Noticed::Nobody;
-        // The tests of the change come first: where they notice, that is all.
-        for (key, targets) in [("part", targets.clone()), ("rest", Vec::new())] {
-            let asked = Asked { targets, ..asked.clone() };
-            let Some(ran) = trial::run(cx, &base, &format!("{key}-{at}"), asked).await? else {
-                return Ok(goes_on(cx));
-            };
-            spent += ran.seconds;
-            noticed = judge::noticed(green, &ran.found);
-            if noticed != Noticed::Nobody {
+    let (green, files) = (green.clone(), text.files.clone());
+    // It decides nothing, so its runs may share what was built.
+    let undo = move |trial: Trial| async move {
+        let (mut bite, mut spent) = (Bite::default(), 0.0);
+        let mut bench = trial::bench()?;
+        for (at, part) in parts.iter().enumerate() {
+            if spent >= most || at >= MOST_PARTS {
+                bite.not_tried = parts.len() - at;
                 break;
             }
+            let Ok(without) = change::without(&change, &files, part) else { continue };
+            let overlay = trial::laid_over(without);
+            // The tests of the change come first: where they notice, that is all.
+            let mut noticed = Noticed::Nobody;
+            for targets in [targets.as_slice(), &[]] {
+                let ran = trial.run_on(&mut bench, targets, overlay.clone()).await?;
+                spent += ran.seconds;
+                noticed = judge::noticed(&green, &ran.found);
+                if noticed != Noticed::Nobody {
+                    break;
+                }
+            }
+            let (line, lines) = part.lines();
+            bite.parts.push((format!("{}:{line}+{lines}", part.path), noticed));
         }
-        let (line, lines) = part.lines();
-        bite.parts.push((format!("{}:{line}+{lines}", part.path), noticed));
-    }
+        Ok(bite)
+    };
+    let Some(bite) = trial::job(cx, &base, text.files_to_change(), undo).await? else {
+        return Ok(goes_on(cx));
+    };
     s.bite = Some((document, keep(cx, &bite).await?));
     Ok(Exit::Pass)
 }

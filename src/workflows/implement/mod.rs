@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
     text::{LOCKED, SPEC, Text},
-    trial::{Ran, goes_on},
+    trial::{Trial, goes_on},
 };
 use crate::{
     commands::{CommandKind, CommandSpec},
@@ -22,10 +22,10 @@ use crate::{
         change::{self, Part},
     },
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{Base, Cx, Desk, need, text_of},
-    runners::{Asked, Failure, Found, Outcome as Came, Test, judge, one_line},
-    stage::{self, Before, Exit, Known, Stage, Visit},
-    types::{Hash, Oid, Role},
+    rounds::{Cx, Desk, need, text_of},
+    runners::{Failure, Found, Outcome as Came, Test, judge, one_line},
+    stage::{self, Before, Document as _, Exit, Known, Stage, Visit},
+    types::{Hash, Role},
 };
 
 /// The workflow.
@@ -45,6 +45,7 @@ pub enum At {
     Tests,
     CheckTests,
     Red,
+    ReviewTests,
     Code,
     CheckCode,
     Green,
@@ -63,6 +64,7 @@ impl Step for At {
             Self::Tests => ("N2", "Write the tests", Kind::Draft),
             Self::CheckTests => ("N2.5", "Check the tests", Kind::Work),
             Self::Red => ("N3", "See the tests fail", Kind::Work),
+            Self::ReviewTests => ("N3b", "Review the tests", Kind::Review),
             Self::Code => ("N4", "Write the code", Kind::Draft),
             Self::CheckCode => ("N4b", "Check the code", Kind::Work),
             Self::Green => ("N5", "See the tests pass", Kind::Work),
@@ -82,15 +84,15 @@ pub struct State {
     stage: Stage,
     /// The text with the tests that were seen to fail: from then on they are what they are.
     locked: Option<Hash>,
-    /// The run of the tests there were, and the commit it is of.
-    before: Option<(Oid, Hash)>,
-    /// The proof of red, and the commit it is of.
-    red: Option<(Oid, Hash)>,
-    /// Each proof of green, with the commit and the text it is of: an earlier text may take a later one's place.
-    #[serde(default)]
-    greens: Vec<(Oid, Hash, Hash)>,
-    /// Who noticed what was undone, and the text it is of.
-    #[serde(default)]
+    /// The run of the tests there were. All runs are of one commit, which never changes.
+    before: Option<Hash>,
+    /// Each proof of red, after the text it is of.
+    reds: Vec<(Hash, Hash)>,
+    /// Reviews that sent the tests back.
+    objections: u32,
+    /// Each proof of green, after the text it is of: an earlier text may take a later one's place.
+    greens: Vec<(Hash, Hash)>,
+    /// Who noticed what was undone, after the text it is of.
     bite: Option<(Hash, Hash)>,
 }
 
@@ -102,10 +104,11 @@ impl Workflow<Desk> for Implement {
 
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Base]),
-        (At::Base, &[At::Tests, At::Red, At::Code]),
-        (At::Tests, &[At::CheckTests, At::Tests, At::Budget]),
+        (At::Base, &[At::Tests, At::Code]),
+        (At::Tests, &[At::CheckTests, At::Tests, At::ReviewTests, At::Budget]),
         (At::CheckTests, &[At::Red, At::Tests]),
-        (At::Red, &[At::Code, At::Tests]),
+        (At::Red, &[At::ReviewTests, At::Tests]),
+        (At::ReviewTests, &[At::Code, At::Tests, At::ReviewTests, At::Budget]),
         (At::Code, &[At::CheckCode, At::Code, At::Review, At::Budget]),
         (At::CheckCode, &[At::Green, At::Code]),
         (At::Green, &[At::Review, At::Code]),
@@ -113,7 +116,7 @@ impl Workflow<Desk> for Implement {
         (At::Bite, &[At::Gate]),
         (At::Gate, &[At::Push, At::Load, At::Review, At::Gate]),
         (At::Push, &[At::Gate]),
-        (At::Budget, &[At::Tests, At::Code, At::Review]),
+        (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Review]),
     ];
 
     const PROOFS: &'static [Proof] = &[];
@@ -137,13 +140,17 @@ impl Workflow<Desk> for Implement {
     }
 
     async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+        // A look at a job is not worth reading anything.
+        if cx.job_goes_on() {
+            return goes_on(cx).next(|_| None);
+        }
         let text = Text::read(s, cx).await?;
         let v = &Visit::begin(&mut s.stage, &text, at, cx);
         if matches!(at, At::Gate | At::Push) {
             need(&text.green)?;
         }
         // People may approve another spec meanwhile, or take this one away.
-        if matches!(at, At::Tests | At::Code | At::Review | At::Push) {
+        if matches!(at, At::Tests | At::ReviewTests | At::Code | At::Review | At::Push) {
             stage::stands(&s.stage, v, SPEC).await?;
         }
         let exit = match at {
@@ -159,13 +166,14 @@ impl Workflow<Desk> for Implement {
                 text.fits(cx.run().trigger.issue, &tree)?;
                 Exit::Pass
             }
-            At::Base => before(s, v).await?,
+            At::Base => before(s, v, &text).await?,
             At::Tests | At::Code => stage::draft(&mut s.stage, v).await?,
             At::CheckTests | At::CheckCode => {
                 stage::fix(&mut s.stage, v).await?;
                 stage::check(&mut s.stage, v).await?
             }
             At::Red => red(s, v, &text).await?,
+            At::ReviewTests => review_tests(s, v).await?,
             At::Green => green(s, v, &text).await?,
             At::Review => stage::review(&mut s.stage, v).await?,
             At::Bite => bite::bite(s, v, &text).await?,
@@ -188,22 +196,24 @@ impl Workflow<Desk> for Implement {
     }
 }
 
-/// Where a step's end leads. Once the tests are locked, it is the code that is drafted.
+/// Where a step's end leads. Once the tests are locked, it is the code that is drafted, and reviewed with them.
 fn edge(at: At, exit: &Exit, s: &State) -> Option<At> {
-    let draft = if s.locked.is_some() { At::Code } else { At::Tests };
-    let proven = || s.red.as_ref().map(|(commit, _)| commit) == s.stage.base().ok().map(|base| &base.commit);
+    let (draft, review) = match s.locked {
+        Some(_) => (At::Code, At::Review),
+        None => (At::Tests, At::ReviewTests),
+    };
     Some(match (at, exit) {
         (At::Load, Exit::Pass) => At::Base,
         (_, Exit::Reread) => At::Load,
-        // The code moved since, and perhaps to where the tests pass.
-        (At::Base, Exit::Pass) if s.locked.is_some() && !proven() => At::Red,
         (At::Base, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => draft,
         (At::Tests, Exit::Pass) => At::CheckTests,
         (At::CheckTests, Exit::Pass) => At::Red,
-        (At::Red, Exit::Pass) => At::Code,
+        (At::Red, Exit::Pass) => At::ReviewTests,
+        (At::ReviewTests, Exit::Pass) => At::Code,
         (At::Code, Exit::Pass) => At::CheckCode,
         (At::CheckCode, Exit::Pass) => At::Green,
-        (At::Green, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
+        (At::Green, Exit::Pass) => At::Review,
+        (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => review,
         (At::Review, Exit::Pass | Exit::Undecided) => At::Bite,
         (At::Bite, Exit::Pass) | (_, Exit::AskAnew) => At::Gate,
         (At::Gate, Exit::Pass) => At::Push,
@@ -213,15 +223,17 @@ fn edge(at: At, exit: &Exit, s: &State) -> Option<At> {
 }
 
 /// Runs the tests there are, before anything is paid for: where they cannot be run, nothing can be proven.
-async fn before(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let base = s.stage.base()?.clone();
-    if s.before.as_ref().is_some_and(|(commit, _)| *commit == base.commit) {
+    if s.before.is_some() {
         return Ok(Exit::Pass);
     }
-    let asked = Asked { at_hand: v.doc.files_to_change(), ..Asked::default() };
-    let Some(ran) = trial::run(cx, &base, "before", asked).await? else { return Ok(goes_on(cx)) };
+    let once = |trial: Trial| async move { trial.run(&[], Vec::new()).await };
+    let Some(ran) = trial::job(cx, &base, text.files_to_change(), once).await? else {
+        return Ok(goes_on(cx));
+    };
     if let Some(why) = unfit(&ran.found) {
         let notes: String = ran.notes.iter().map(|note| format!("; {note}")).collect();
         return Err(StepError::User(format!(
@@ -230,7 +242,8 @@ async fn before(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
             base.branch
         )));
     }
-    s.before = Some((base.commit, keep(cx, &ran).await?));
+    text.addressed(&ran)?;
+    s.before = Some(keep(cx, &ran).await?);
     Ok(Exit::Pass)
 }
 
@@ -252,96 +265,103 @@ fn unfit(found: &Found) -> Option<String> {
     unbuilt.or(trouble.cloned()).or_else(none)
 }
 
-/// Runs the new tests without the code, twice. Those that fail as they should are locked, and the code is next.
+/// Runs the new tests without the code, twice: they have to fail as they should.
 async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
-    let (base, document) = (s.stage.base()?.clone(), need(&s.locked.or(s.stage.document()))?.to_owned());
+    let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
     let tests = text_of(cx, &document).await?;
-    let before = need(&text.before)?;
+    let before = need(&text.before)?.found.clone();
     let overlay = match text.overlay(&tests) {
         Ok(overlay) => overlay,
-        Err(mistakes) if s.locked.is_some() => {
-            return Err(moved(&base, mistakes.first().map_or("", |mistake| &mistake.message)));
-        }
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
     let told = text.told(&tests);
-    let targets = change::parse(&tests).of(Part::Tests).map(|file| file.path.clone()).collect();
-    let asked = Asked { at_hand: v.doc.files_to_change(), overlay, targets, ..Asked::default() };
-    let Some(first) = trial::run(cx, &base, "first", asked.clone()).await? else { return Ok(goes_on(cx)) };
-    let Some(second) = trial::run(cx, &base, "second", asked).await? else { return Ok(goes_on(cx)) };
-    match judge::red(&before.found, [&first.found, &second.found], &told) {
-        Ok(red) => {
-            s.red = Some((base.commit, keep(cx, &red).await?));
-            if s.locked.is_none() {
-                s.locked = Some(document);
-                let heading =
-                    "The tests, which are locked: they were seen to fail, and the code is to make them pass";
-                let (kind, heading) = (LOCKED.to_owned(), heading.to_owned());
-                s.stage.know(Known { kind, heading, text: document, left: false });
-                s.stage.begin_anew()?;
-            }
+    let targets: Vec<String> = change::parse(&tests).of(Part::Tests).map(|file| file.path.clone()).collect();
+    let twice = |trial: Trial| async move {
+        let first = trial.run(&targets, overlay.clone()).await?;
+        let second = trial.run(&targets, overlay).await?;
+        Ok(judge::red(&before, [&first.found, &second.found], &told))
+    };
+    let judged = trial::job(cx, &base, text.files_to_change(), twice).await?;
+    match judged {
+        None => Ok(goes_on(cx)),
+        Some(Ok(red)) => {
+            s.reds.push((document, keep(cx, &red).await?));
             Ok(Exit::Pass)
         }
-        Err(wrong) if s.locked.is_some() => Err(moved(&base, wrong.first().map_or("", String::as_str))),
-        Err(wrong) => stage::settle_checks(&mut s.stage, mistakes("red", "Tests", wrong)),
+        Some(Err(wrong)) => stage::settle_checks(&mut s.stage, mistakes("red", "Tests", wrong)),
     }
 }
 
-/// The tests are locked, and no code can mend them.
-fn moved(base: &Base, why: &str) -> StepError {
-    StepError::User(format!(
-        "The code on `{}` moved, and the tests do not fail there any more as they did: {why}. Write `/implement` to begin anew.",
-        base.branch
-    ))
+/// So often tests go back because of their review. What it still objects to, the last one tells, and people see it.
+const MOST_OBJECTIONS: u32 = 2;
+
+/// Has the tests reviewed, of which no word changes afterwards; then they are locked, and the code is next.
+async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+    match stage::review(&mut s.stage, v).await? {
+        Exit::Redraft if s.objections + 1 < MOST_OBJECTIONS => {
+            s.objections += 1;
+            return Ok(Exit::Redraft);
+        }
+        Exit::Pass | Exit::Undecided | Exit::Redraft => {}
+        other => return Ok(other),
+    }
+    let document = *need(&s.stage.document())?;
+    s.locked = Some(document);
+    let heading = "The tests, which are locked: they were seen to fail, and the code is to make them pass";
+    let (kind, heading) = (LOCKED.to_owned(), heading.to_owned());
+    s.stage.know(Known { kind, heading, text: document, left: false });
+    s.stage.begin_anew()?;
+    Ok(Exit::Pass)
 }
+
+/// All tests pass so often before it is believed: one that passes by luck seldom does three times.
+const GREEN_RUNS: usize = 3;
 
 /// Runs all tests with the code: once, and twice more where that was enough.
 async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
-    let (before, red) = (need(&text.before)?, need(&text.red)?);
+    let (before, red) = (need(&text.before)?.found.clone(), need(&text.red)?.clone());
     let overlay = match text.overlay(&text_of(cx, &document).await?) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let asked = Asked { at_hand: v.doc.files_to_change(), overlay, ..Asked::default() };
-    let mut runs: Vec<Ran> = Vec::new();
-    let mut proof = None;
-    for key in ["first", "second", "third"] {
-        let Some(ran) = trial::run(cx, &base, key, asked.clone()).await? else { return Ok(goes_on(cx)) };
-        runs.push(ran);
-        let found: Vec<_> = runs.iter().map(|ran| &ran.found).collect();
-        match judge::green(&before.found, red, &found) {
-            Ok(green) => proof = Some(green),
-            Err(failing) => {
-                if let Some(gone) = failing.iter().find(|group| group.message == judge::GONE) {
-                    return Err(StepError::User(format!(
-                        "The new tests took tests away that there were, which no code brings back: `{}`. Write `/implement` to \
-                         begin anew.",
-                        gone.tests.join("`, `")
-                    )));
-                }
-                let wrong = mistakes("green", "Code", judge::told(&failing));
-                return stage::settle_checks(&mut s.stage, wrong);
+    let thrice = |trial: Trial| async move {
+        let mut runs: Vec<Found> = Vec::new();
+        loop {
+            runs.push(trial.run(&[], overlay.clone()).await?.found);
+            let judged = judge::green(&before, &red, &runs.iter().collect::<Vec<_>>());
+            if judged.is_err() || runs.len() == GREEN_RUNS {
+                return Ok(judged);
             }
         }
+    };
+    let failing = match trial::job(cx, &base, text.files_to_change(), thrice).await? {
+        None => return Ok(goes_on(cx)),
+        Some(Ok(green)) => {
+            s.greens.push((document, keep(cx, &green).await?));
+            return Ok(Exit::Pass);
+        }
+        Some(Err(failing)) => failing,
+    };
+    if let Some(gone) = failing.iter().find(|group| group.message == judge::GONE) {
+        return Err(StepError::User(format!(
+            "The new tests took tests away that there were, which no code brings back: `{}`. Write `/implement` to begin anew.",
+            gone.tests.join("`, `")
+        )));
     }
-    s.greens.push((base.commit, document, keep(cx, need(&proof)?).await?));
-    Ok(Exit::Pass)
+    stage::settle_checks(&mut s.stage, mistakes("green", "Code", judge::told(&failing)))
 }
 
 fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<Mistake> {
-    let mistake = |message| Mistake {
-        rule: rule.into(),
-        severity: Severity::Error,
-        place: place.to_owned(),
-        message,
-        about: None,
-    };
-    lines.into_iter().map(mistake).collect()
+    lines.into_iter().map(|message| mistake(rule, place, message)).collect()
+}
+
+fn mistake(rule: &'static str, place: &str, message: String) -> Mistake {
+    Mistake { rule: rule.into(), severity: Severity::Error, place: place.to_owned(), message, about: None }
 }
 
 async fn keep(cx: &Cx, value: &impl Serialize) -> Result<Hash, StepError> {

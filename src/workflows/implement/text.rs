@@ -1,10 +1,10 @@
 //! What is a change's own: the form of its text, what stands beside it as evidence, and what of it is published.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Implement, State};
 use crate::{
-    codebase::TreeIndex,
+    codebase::{self, Language, TreeIndex},
     documents::{
         Mistake,
         change::{self, Allowed, Change, Part},
@@ -13,12 +13,18 @@ use crate::{
     engine::{StepError, Workflow as _},
     messages::{self, ChangeReport, FileLine, ProofLine},
     rounds::{self, Cx, Policy, text_of},
-    runners::judge::{self, Green, Red, Told},
+    runners::{
+        judge::{self, Green, Red, Told},
+        one_line,
+    },
     stage::{self, About, Asks, Document, Gate, Input, Target},
-    types::IssueNo,
+    types::{Hash, IssueNo},
 };
 
-use super::{bite::Bite, trial::Ran};
+use super::{
+    bite::Bite,
+    trial::{self, Overlay, Ran},
+};
 use crate::workflows::issue;
 
 /// What it builds on.
@@ -26,9 +32,6 @@ pub(super) const SPEC: &str = "spec";
 
 /// What the drafter of the code is told of the tests.
 pub(super) const LOCKED: &str = "locked-tests";
-
-/// Files that lie over those of the commit; none where one is removed.
-type Overlay = Vec<(String, Option<Vec<u8>>)>;
 
 /// The change as a step has it at hand.
 #[derive(Default)]
@@ -57,21 +60,21 @@ impl Text {
         };
         let (mut files, mut commit) = (BTreeMap::new(), String::new());
         if let Ok(base) = s.stage.base() {
-            let paths: Vec<String> = Allowed::of(&spec::parse(&spec), Part::Code).files.into_keys().collect();
-            files = rounds::raw_files(cx, base, &paths).await?;
+            files = rounds::raw_files(cx, base, &files_of(&spec)).await?;
             commit = base.commit.to_string();
         }
         let document = s.stage.document();
-        let mut greens = s.greens.iter().rev();
-        let green = greens.find(|(at, of, _)| at.as_str() == commit && Some(*of) == document);
-        let green = green.map(|(.., evidence)| *evidence);
+        let of = |all: &[(Hash, Hash)], text: Option<Hash>| {
+            all.iter().rev().find(|(of, _)| Some(*of) == text).map(|(_, evidence)| *evidence)
+        };
+        let (red, green) = (of(&s.reds, s.locked.or(document)), of(&s.greens, document));
         let bite = s.bite.filter(|(of, _)| Some(*of) == document).map(|(_, evidence)| evidence);
         Ok(Self {
             spec,
             locked,
             files,
-            before: super::kept(cx, s.before.as_ref().map(|(_, run)| *run)).await?,
-            red: super::kept(cx, s.red.as_ref().map(|(_, red)| *red)).await?,
+            before: super::kept(cx, s.before).await?,
+            red: super::kept(cx, red).await?,
             green: super::kept(cx, green).await?,
             bite: super::kept(cx, bite).await?,
             commit,
@@ -86,8 +89,7 @@ impl Text {
 
     /// What of a text lies over the files of the commit when its tests run.
     pub(super) fn overlay(&self, text: &str) -> Result<Overlay, Vec<Mistake>> {
-        let files = change::apply(&change::parse(text), &self.files)?;
-        Ok(files.into_iter().map(|(path, text)| (path, text.map(String::into_bytes))).collect())
+        change::apply(&change::parse(text), &self.files).map(trial::laid_over)
     }
 
     /// A row of the spec as the project's own tests have it. A command of the repository says of no test where it is.
@@ -131,7 +133,61 @@ impl Text {
                 mistake.message
             )));
         }
+        match change::unbuildable(&Allowed::of(&spec::parse(&self.spec), Part::Code), tree) {
+            Some(why) => Err(no_way(&why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Can the project's own tests be asked about those of the spec? If not, none of them would ever be seen to fail.
+    pub(super) fn addressed(&self, ran: &Ran) -> Result<(), StepError> {
+        let spec = spec::parse(&self.spec);
+        let mut seen = BTreeSet::new();
+        for row in &spec.tests {
+            let added = spec
+                .view
+                .files
+                .iter()
+                .any(|file| file.path == row.file && file.change == Some(change::Kind::Add));
+            let why = match ran.within(&row.file) {
+                _ if ran.runner == "command" && !seen.insert(&row.name) => Some(
+                    "has the name of another one, and the command of the repository does not say which is which",
+                ),
+                _ if ran.runner == "command" => None,
+                Some(file) => judge::unaddressed(&ran.runner, file, added, &ran.found),
+                None => Some("stands in another project than the one whose tests run here"),
+            };
+            if let Some(why) = why {
+                let (name, file) = (one_line(&row.name), one_line(&row.file));
+                return Err(no_way(&format!("the test `{name}` of `{file}` {why}")));
+            }
+        }
         Ok(())
+    }
+
+    /// The new tests that show nothing, and those of the spec that stand in comments alone.
+    fn hollow(&self, text: &str, allowed: &Allowed) -> Vec<Mistake> {
+        let (change, mut wrong) = (change::parse(text), Vec::new());
+        let files = change::apply(&change, &self.files).unwrap_or_default();
+        let read = |path: &str, text: &str| codebase::tests(Language::of(path), text);
+        for (file, (path, made)) in change.files.iter().zip(&files) {
+            let Some(tests) = made.as_ref().filter(|_| file.part == Part::Tests).and_then(|t| read(path, t))
+            else {
+                continue;
+            };
+            let before = self.files.get(path).and_then(|text| read(path, text)).unwrap_or_default();
+            let known = |name: &str| before.hollow.iter().any(|(known, ..)| known == name);
+            let new = tests.hollow.iter().filter(|(name, ..)| !known(name));
+            wrong.extend(new.map(|(name, line, why)| {
+                (format!("{path}:{line}"), format!("`{}` {why}", one_line(name).replace('`', "'")))
+            }));
+            let gone = allowed.rows.iter().filter(|row| row.file == *path && !tests.has(&row.name));
+            wrong.extend(gone.map(|row| {
+                (path.clone(), format!("it has no test `{}`, which the approved spec asks for", row.name))
+            }));
+        }
+        let places = wrong.into_iter().map(|(place, why)| super::mistake("tests.hollow", &place, why));
+        places.collect()
     }
 
     fn facts_of_runs(&self) -> Vec<String> {
@@ -197,6 +253,17 @@ impl Text {
     }
 }
 
+fn no_way(why: &str) -> StepError {
+    StepError::User(format!(
+        "The approved spec cannot be built: {why}. Write `/spec` to have it written anew, then start anew."
+    ))
+}
+
+/// The files that an approved spec changes.
+fn files_of(spec: &str) -> Vec<String> {
+    Allowed::of(&spec::parse(spec), Part::Code).files.into_keys().collect()
+}
+
 impl Document for Text {
     fn about(&self) -> About {
         About {
@@ -207,6 +274,15 @@ impl Document for Text {
             steps: stage::steps(Implement::GRAPH),
             proofs: Implement::PROOFS,
             target: Target::Code,
+        }
+    }
+
+    fn author(&self) -> &'static str {
+        match self.part() {
+            Part::Tests => {
+                "a test engineer who writes the tests of an approved specification before there is any code"
+            }
+            _ => "a software engineer who writes the code of an approved specification, until its tests pass",
         }
     }
 
@@ -226,7 +302,7 @@ impl Document for Text {
     }
 
     fn files_to_change(&self) -> Vec<String> {
-        Allowed::of(&spec::parse(&self.spec), Part::Code).files.into_keys().collect()
+        files_of(&self.spec)
     }
 
     fn gate(&self, step: &str, _policy: &Policy) -> Option<Gate> {
@@ -244,14 +320,27 @@ impl Document for Text {
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
         let allowed = Allowed::of(&spec::parse(&self.spec), self.part());
-        change::check(text, issue, &allowed, &self.files, tree)
+        let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
+        if self.part() == Part::Tests && !mistakes.iter().any(Mistake::is_error) {
+            mistakes.extend(self.hollow(text, &allowed));
+        }
+        mistakes
     }
 
     fn facts(&self, commit: &str) -> String {
         let runs: String = self.facts_of_runs().iter().map(|fact| format!("- {fact}\n")).collect();
+        let tests = match self.part() {
+            Part::Tests => {
+                "There are only the tests yet, and they are locked after this: judge whether they show each requirement and each \
+                 row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
+            }
+            _ => {
+                "The section `## Tests` was locked when its tests were seen to fail, before there was any code."
+            }
+        };
         format!(
-            "- It has the files of the approved spec and no other, and each search stands in its file at commit {commit} once.\n\
-             - The section `## Tests` was locked when its tests were seen to fail, before there was any code.\n{runs}"
+            "- It has the files of the approved spec and no other, and each search stands in its file at commit {commit} once.\n- \
+             {tests}\n{runs}"
         )
     }
 
@@ -301,6 +390,10 @@ impl Document for Text {
             runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),
             level: ran.map(|ran| ran.level.clone()).unwrap_or_default(),
         }))
+    }
+
+    fn executed(&self, text: &str) -> Vec<String> {
+        change::paths(text).into_iter().filter(|path| change::is_executed(path)).collect()
     }
 
     fn diff(&self, text: &str) -> Option<String> {

@@ -1,14 +1,19 @@
 //! A run of tests as a job of a step, and what is kept of it.
 
-use serde::{Deserialize, Serialize};
+use std::future::Future;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::{REPOSITORY_FILE, TestSettings},
+    documents::change,
     engine::StepError,
+    git::Snapshot,
     limits,
     rounds::{Base, Cx, git_error},
-    runners::{self, Asked, Dependencies, Found, TestError, one_line},
-    sandbox::SandboxError,
+    runners::{Asked, Bench, Found, TestError, one_line},
+    sandbox::{Sandbox, SandboxError},
     stage::Exit,
 };
 
@@ -40,29 +45,42 @@ impl Ran {
     }
 }
 
-/// Runs the tests of the run's commit in the sandbox, with other files laid over its own. None: they still run, and the step
-/// waits.
-///
-/// # Errors
-/// `User` where nothing can be run here.
-pub(super) async fn run(cx: &Cx, base: &Base, key: &str, asked: Asked) -> Result<Option<Ran>, StepError> {
-    let (sandbox, snapshot) = (cx.tools().sandbox().await?, cx.tools().snapshot(cx, base).await?);
-    let settings = match snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)? {
-        Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
-            StepError::User(format!("The tests cannot be run: {error}. Mend that, then start anew."))
-        })?,
-        None => TestSettings::default(),
-    };
-    let from = &cx.tools().settings;
-    let dependencies = Dependencies {
-        repository: cx.run().id.repo.to_string(),
-        // Forgotten with the repository.
-        cache: from.data_dir.join("repos").join(cx.run().id.repo.to_string()).join("dependencies"),
-        hosts: from.sandbox.hosts.clone(),
-    };
-    let asked = Asked { settings, dependencies: Some(dependencies), ..asked };
-    cx.job(key, move |stop| async move {
-        let tested = runners::run(&sandbox, &snapshot, asked, &stop).await.map_err(refused)?;
+/// Files that lie over those of the commit; none where one is removed.
+pub(super) type Overlay = Vec<(String, Option<Vec<u8>>)>;
+
+pub(super) fn laid_over(files: change::Files) -> Overlay {
+    files.into_iter().map(|(path, text)| (path, text.map(String::into_bytes))).collect()
+}
+
+/// Runs of a commit's tests in the sandbox, with other files laid over its own.
+pub(super) struct Trial {
+    sandbox: Sandbox,
+    snapshot: Snapshot,
+    asked: Asked,
+    stop: CancellationToken,
+}
+
+impl Trial {
+    /// All tests, or those of some files, built from nothing: what an earlier run left says nothing of this one.
+    ///
+    /// # Errors
+    /// `User` where nothing can be run here.
+    pub(super) async fn run(&self, targets: &[String], overlay: Overlay) -> Result<Ran, StepError> {
+        self.run_on(&mut bench()?, targets, overlay).await
+    }
+
+    /// The same on what earlier runs there built, which is many times as fast, and which they may have changed.
+    ///
+    /// # Errors
+    /// As those of [`Trial::run`].
+    pub(super) async fn run_on(
+        &self,
+        bench: &mut Bench,
+        targets: &[String],
+        overlay: Overlay,
+    ) -> Result<Ran, StepError> {
+        let asked = Asked { targets: targets.to_vec(), overlay, ..self.asked.clone() };
+        let tested = bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await.map_err(refused)?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
         let left_out = left_out.map(|file| format!("`{}` was left out: {}", one_line(&file.path), file.why));
         Ok(Ran {
@@ -71,15 +89,46 @@ pub(super) async fn run(cx: &Cx, base: &Base, key: &str, asked: Asked) -> Result
             found: tested.found,
             notes: tested.notes.into_iter().chain(left_out).collect(),
             seconds: tested.seconds,
-            level: sandbox.level().as_str().to_owned(),
+            level: self.sandbox.level().as_str().to_owned(),
         })
-    })
-    .await
+    }
+}
+
+/// What runs of the tests of the run's commit come to, as a job. None: they still run, and the step waits.
+///
+/// # Errors
+/// Those of `work`; `User` where nothing can be run here.
+pub(super) async fn job<V, W, Fut>(
+    cx: &Cx,
+    base: &Base,
+    at_hand: Vec<String>,
+    work: W,
+) -> Result<Option<V>, StepError>
+where
+    V: Serialize + DeserializeOwned,
+    W: FnOnce(Trial) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<V, StepError>> + Send + 'static,
+{
+    let (sandbox, snapshot) = (cx.tools().sandbox().await?, cx.tools().snapshot(cx, base).await?);
+    let settings = match snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)? {
+        Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
+            StepError::User(format!("The tests cannot be run: {error}. Mend that, then start anew."))
+        })?,
+        None => TestSettings::default(),
+    };
+    let dependencies = cx.tools().dependencies(cx);
+    let asked = Asked { settings, dependencies: Some(dependencies), at_hand, ..Asked::default() };
+    cx.job("tests", move |stop| async move { work(Trial { sandbox, snapshot, asked, stop }).await }).await
 }
 
 /// The step looks again whether its tests are through.
 pub(super) fn goes_on(cx: &Cx) -> Exit {
     Exit::Wait { until: cx.clock().now().plus(limits::JOB_LOOK), why: "tests run".to_owned() }
+}
+
+/// A place for runs.
+pub(super) fn bench() -> Result<Bench, StepError> {
+    Bench::new().map_err(|error| refused(error.into()))
 }
 
 fn refused(error: TestError) -> StepError {

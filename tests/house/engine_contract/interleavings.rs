@@ -143,6 +143,7 @@ impl Game {
             cause: cause.clone(),
             at: BEGINNING,
             comment: None,
+            request: None,
         };
         let (step, state) = ("\"Draft\"".to_owned(), b"{}".to_vec());
         let new = NewRun { workflow: "toy".into(), version: 1, trigger, step, state };

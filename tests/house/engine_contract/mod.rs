@@ -9,16 +9,16 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Outcome, PauseScope, Port, Retried, Retry, Saved,
-        Signalled, Started, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
+        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Opened, Outcome, PauseScope, Port, Retried, Retry,
+        Saved, Signalled, Started, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
     },
     limits,
-    store::Checkpoint,
+    store::{CancelRow, Checkpoint, NewRun, RunStatus},
     types::{Cause, IssueNo, RepoId, Role, RunId},
 };
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
-use world::{BEGINNING, TOYS, Toys, World, person, says, subject};
+use world::{BEGINNING, REPO, TOYS, Toys, World, person, says, subject};
 
 macro_rules! contract {
     ($($name:ident)*) => {
@@ -60,6 +60,7 @@ contract! {
     a_cancel_reaches_a_step_in_flight
     a_cancel_reaches_a_run_that_waits
     what_was_done_when_it_was_to_end_ends_as_done
+    what_follows_begins_with_the_end_and_not_after_a_stop
     a_run_nobody_can_read_is_parked
     an_older_shape_is_brought_up_to_date
     a_run_that_failed_is_tried_again_by_hand
@@ -415,6 +416,51 @@ async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
     let view = world.view(run).await;
     assert_eq!((view.status, view.gate), (Status::Done, None));
     assert_eq!(view.outcome.unwrap().summary, "published before");
+}
+
+async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
+    let backing = world.backing();
+    for (issue, stopped) in [(7, false), (8, true)] {
+        let new = |cause: &str| NewRun {
+            workflow: "toy".into(),
+            version: 1,
+            trigger: World::trigger(REPO, IssueNo(issue), "walk", cause),
+            step: "\"Draft\"".into(),
+            state: b"{}".to_vec(),
+        };
+        let Opened::New(run) = backing.start(new(&format!("first-{issue}"))).await.unwrap() else { panic!() };
+        futures_util::future::join_all(backing.looks(BEGINNING)).await;
+        let lease = backing.claim(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
+        if stopped {
+            let cancel = CancelRow {
+                cause: Cause("stop".into()),
+                by: person("ada", 1001),
+                why: "no".into(),
+                at: BEGINNING,
+            };
+            assert_eq!(backing.cancel(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
+        }
+        let outcome = Outcome { summary: "done".into(), url: None };
+        let then = Some(Box::new(new(&format!("after-{issue}"))));
+        backing.save(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
+        let live = Filter { repo: Some(run.repo), issue: Some(IssueNo(issue)), live_only: true };
+        let causes: Vec<_> =
+            backing.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
+        assert_eq!(causes, if stopped { vec![] } else { vec![format!("after-{issue}")] });
+        // Not the next turn of this loop.
+        let rest = CancelRow {
+            cause: Cause("end".into()),
+            by: person("ada", 1001),
+            why: String::new(),
+            at: BEGINNING,
+        };
+        backing.cancel(run.repo, IssueNo(issue), None, rest).await.unwrap();
+        futures_util::future::join_all(backing.looks(BEGINNING)).await;
+        if let Some(lease) = backing.claim(BEGINNING, &HashSet::new()).await.unwrap() {
+            let ended = Checkpoint::Ended { status: RunStatus::Stopped, why: "no".into() };
+            backing.save(&lease, ended).await.unwrap();
+        }
+    }
 }
 
 /// The toy after a rewrite that forgot about its old runs.

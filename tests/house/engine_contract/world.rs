@@ -538,8 +538,8 @@ impl World {
         self.start_in(REPO, issue, mode, cause).await
     }
 
-    pub(super) async fn start_in(&self, repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Started {
-        let trigger = Trigger {
+    pub(super) fn trigger(repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Trigger {
+        Trigger {
             command: "toy".into(),
             args: mode.into(),
             repo,
@@ -550,7 +550,12 @@ impl World {
             cause: Cause(cause.into()),
             at: BEGINNING,
             comment: Some(CommentId(9)),
-        };
+            request: None,
+        }
+    }
+
+    pub(super) async fn start_in(&self, repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Started {
+        let trigger = Self::trigger(repo, issue, mode, cause);
         self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
     }
 

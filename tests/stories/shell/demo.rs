@@ -74,6 +74,18 @@ fn what_others_do_becomes_a_brief() {
 
 #[test]
 #[ignore = "takes long"]
+fn a_request_in_free_words_becomes_a_design() {
+    let output = finished(&["demo", "--yes", "--story", "ask"]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}\n{}", text(&output.stderr));
+    in_order(
+        &said,
+        &["@countersign can we have the report by week", "APPROVED: the LLD waits for a person", "lld: done"],
+    );
+}
+
+#[test]
+#[ignore = "takes long"]
 fn through_its_spec_an_approved_design_goes_on() {
     let output = finished(&["demo", "--yes", "--through", "spec"]);
     let said = text(&output.stdout);

@@ -8,7 +8,7 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
         (&[][..], "Usage: countersign"),
         (&["nope"], "unrecognized subcommand"),
         (&["graph"], "<WORKFLOW>"),
-        (&["graph", "nope"], "there is no workflow `nope`; there is scout, issue, lld"),
+        (&["graph", "nope"], "there is no workflow `nope`; there is route, scout, issue, lld"),
         (&["demo", "--repo", "."], "--issue"),
         (&["demo", "--config", "x"], "add --models real"),
         (&["setup"], "--webhook-url is missing"),

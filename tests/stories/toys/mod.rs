@@ -13,6 +13,7 @@ use countersign::{
 
 /// The product's, and the toys.
 pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
+    &workflows::route::Route,
     &workflows::scout::Scout,
     &workflows::issue::Issue,
     &workflows::lld::Lld,
@@ -24,9 +25,10 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
 
 /// The settings of all of them.
 pub(crate) const TABLES: &[WorkflowTable] = &[
+    WorkflowTable { routes: true, ..WorkflowTable::of("route", "") },
     WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/scout/{slug}-{issue}.md") },
     WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue-{issue}.md") },
-    WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md"),
+    WorkflowTable { looks: true, ..WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md") },
     WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/spec/SPEC-{issue}.md") },
     WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md") },
     WorkflowTable::of("note", "NOTE-{issue}.md"),

@@ -1,0 +1,226 @@
+//! The ten roles, a row each, and the words by which a tool is asked for.
+
+/// What a role may ask for. The group is what counts: which command it is in a repository, its profile says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tool {
+    Typecheck,
+    Lint,
+    Format,
+    Test,
+    Read,
+    List,
+    Search,
+    Count,
+    Diff,
+    Write,
+    Fetch,
+}
+
+use Tool::{Count, Diff, Fetch, Format, Lint, List, Read, Search, Test, Typecheck, Write};
+
+impl Tool {
+    pub const ALL: [Self; 11] =
+        [Typecheck, Lint, Format, Test, Read, List, Search, Count, Diff, Write, Fetch];
+
+    /// The name that it goes by here.
+    pub fn name(self) -> &'static str {
+        match self {
+            Typecheck => "typecheck",
+            Lint => "lint",
+            Format => "format",
+            Test => "test",
+            Read => "read",
+            List => "list",
+            Search => "search",
+            Count => "count",
+            Diff => "diff",
+            Write => "write",
+            Fetch => "fetch",
+        }
+    }
+
+    /// Is it ours, over the commit?
+    pub fn reads(self) -> bool {
+        matches!(self, Read | List | Search | Count | Diff)
+    }
+
+    /// Is it a command of the repository's own kind? What is left changes files or asks the network, and nothing of that is
+    /// done for a role yet.
+    pub fn runs(self) -> bool {
+        matches!(self, Typecheck | Lint | Format | Test)
+    }
+}
+
+/// What kind of repository it is: by what commands it is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Typescript,
+    Rust,
+    Python,
+    Generic,
+}
+
+impl Profile {
+    /// By the manifests at the root; of several, the one that says most of how it is checked.
+    pub fn of<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
+        let mut found = Self::Generic;
+        for path in paths {
+            found = match path {
+                "tsconfig.json" => return Self::Typescript,
+                "Cargo.toml" => Self::Rust,
+                "package.json" if found != Self::Rust => Self::Typescript,
+                "pyproject.toml" | "setup.py" if found == Self::Generic => Self::Python,
+                _ => found,
+            };
+        }
+        found
+    }
+
+    /// Other names that such a tool goes by.
+    fn words(self, tool: Tool) -> &'static [&'static str] {
+        match (tool, self) {
+            (Read, _) => &["cat"],
+            (List, _) => &["ls"],
+            (Search, _) => &["grep", "find"],
+            (Count, _) => &["wc"],
+            (Write, _) => &["mkdir", "cp"],
+            (Fetch, _) => &["curl"],
+            (Typecheck, Self::Typescript) => &["tsc"],
+            (Lint, Self::Typescript) => &["eslint"],
+            (Format, Self::Typescript) => &["prettier"],
+            (Test, Self::Typescript) => &["vitest", "pnpm"],
+            (Typecheck, Self::Rust) => &["cargo check"],
+            (Lint, Self::Rust) => &["cargo clippy"],
+            (Format, Self::Rust) => &["cargo fmt"],
+            (Test, Self::Rust) => &["cargo test"],
+            (Typecheck, Self::Python) => &["mypy"],
+            (Lint, Self::Python) => &["ruff"],
+            (Format, Self::Python) => &["black"],
+            (Test, Self::Python) => &["pytest"],
+            _ => &[],
+        }
+    }
+
+    /// What such a command is at the root of the repository: a line of ours, to which nobody adds an argument. It changes
+    /// nothing that is kept.
+    pub(super) fn line(self, tool: Tool) -> Option<&'static str> {
+        Some(match (self, tool) {
+            (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
+            (Self::Typescript, Lint) => "npx --no-install eslint .",
+            (Self::Typescript, Format) => "npx --no-install prettier --check .",
+            (Self::Typescript, Test) => "npx --no-install vitest run",
+            (Self::Rust, Typecheck) => "cargo check --offline --all-targets",
+            (Self::Rust, Lint) => "cargo clippy --offline --all-targets",
+            (Self::Rust, Format) => "cargo fmt --check",
+            (Self::Rust, Test) => "cargo test --offline",
+            (Self::Python, Typecheck) => "mypy .",
+            (Self::Python, Lint) => "ruff check .",
+            (Self::Python, Format) => "black --check .",
+            (Self::Python, Test) => "python3 -m pytest -q",
+            _ => return None,
+        })
+    }
+
+    /// Every name of a tool, ours first.
+    pub fn names(self, tool: Tool) -> impl Iterator<Item = &'static str> {
+        std::iter::once(tool.name()).chain(self.words(tool).iter().copied())
+    }
+
+    /// The tool of this name, to the letter: a path to a program, another case or a letter that looks alike is none.
+    pub fn tool(self, name: &str) -> Option<Tool> {
+        Tool::ALL.into_iter().find(|tool| self.names(*tool).any(|known| known == name))
+    }
+}
+
+/// Who may ask for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Role {
+    pub name: &'static str,
+    pub tools: &'static [Tool],
+}
+
+/// Every role there is. Whoever writes does not test, whoever tests does not write, and nobody who reads the repository
+/// has the network.
+pub const ROLES: [Role; 10] = [
+    Role { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
+    Role { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
+    Role { name: "reviewer", tools: &[Typecheck, Lint, Read, List, Search, Count, Diff] },
+    Role { name: "tester", tools: &[Test, Read, List, Search] },
+    Role { name: "maintainer", tools: &[Typecheck, Lint, Test, Read, List, Search, Count] },
+    Role { name: "narrator", tools: &[] },
+    Role { name: "ingestor", tools: &[] },
+    Role { name: "crawler", tools: &[Fetch] },
+    Role { name: "hunter", tools: &[Fetch] },
+    Role { name: "catcher", tools: &[Read, List, Search] },
+];
+
+/// The role of this name.
+pub fn role(name: &str) -> Option<&'static Role> {
+    ROLES.iter().find(|role| role.name == name)
+}
+
+impl Role {
+    /// What is done for it when it asks, out of what it has; commands where they are run at all.
+    pub fn offers(&self, commands: Option<Profile>) -> impl Iterator<Item = Tool> {
+        let runs = move |tool: Tool| commands.is_some_and(|profile| profile.line(tool).is_some());
+        self.tools.iter().copied().filter(move |tool| tool.reads() || runs(*tool))
+    }
+
+    /// The tool that it may have done under this name, or our sentence on why not, for the model.
+    pub(super) fn may(&self, profile: Profile, commands: bool, name: &str) -> Result<Tool, String> {
+        let offers: Vec<_> = self.offers(commands.then_some(profile)).collect();
+        let has = || match offers.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "it has none".to_owned(),
+            names => format!("it has {names}"),
+        };
+        let shown = super::envelope::line(name, 40);
+        match profile.tool(name) {
+            None => {
+                Err(format!("refused: there is no tool called {shown:?} for the {}; {}", self.name, has()))
+            }
+            Some(tool) if !self.tools.contains(&tool) => {
+                Err(format!("refused: {shown:?} is not for the {}; {}", self.name, has()))
+            }
+            Some(tool) if !offers.contains(&tool) => {
+                Err(format!("refused: {shown:?} is the {}'s, but it is not done here; {}", self.name, has()))
+            }
+            Some(tool) => Ok(tool),
+        }
+    }
+
+    /// What the model is told of its tools, and how it asks.
+    pub fn rules(&self, commands: Option<Profile>, turns: u32) -> String {
+        let tools: String = self.offers(commands).map(|tool| format!("- {}\n", usage(tool))).collect();
+        format!(
+            "Before you answer you may look at the repository yourself, at most {turns} times. To look, answer with one JSON \
+             object and nothing else, instead of what is asked for above:\n\n\
+             {{\"toolCalls\": [{{\"name\": \"read\", \"arguments\": {{\"path\": \"src/lib.rs\"}}}}]}}\n\n\
+             At most {} calls at a time; what they found comes with the next question, what \
+             files say between backticks. These are the tools, and there are no \
+             others:\n\n{tools}\nPaths begin at the root of the repository and name no folder above it. A result has at most \
+             {} characters. Look where you would otherwise guess; when you know enough, answer in the form asked for.",
+            super::MOST_CALLS,
+            super::RESULT_CHARS,
+        )
+    }
+}
+
+fn usage(tool: Tool) -> &'static str {
+    match tool {
+        Read => "`read` {\"path\": …, \"from\": 1}: a file, from that line on",
+        List => "`list` {\"path\": …}: what is in a folder; without a path, in the root",
+        Search => {
+            "`search` {\"text\": …, \"name\": …, \"path\": …}: the lines with exactly this text, of the files whose path holds \
+             this name (`*` stands for anything), below this folder; without a text, those files. All but one may be left out"
+        }
+        Count => "`count` {\"path\": …}: lines, words and bytes of a file",
+        Diff => "`diff` {\"path\": …, \"other\": …}: in what the second file differs from the first",
+        Typecheck => {
+            "`typecheck` {}: runs the type checker over all of it, without network, and says how it ended"
+        }
+        Lint => "`lint` {}: the same with the linter",
+        Format => "`format` {}: the same with the formatter, which changes nothing",
+        Test => "`test` {}: the same with the tests",
+        Write | Fetch => "",
+    }
+}

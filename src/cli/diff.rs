@@ -1,0 +1,67 @@
+//! `countersign diff`: what people are asked about at a code gate, whole.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::bail;
+
+use super::{ConfigFlag, absolute_path, must_hold_data};
+use crate::{documents::is_invisible, store, types::RunId, workflows};
+
+/// Print how a run would change the code, whole, as a unified diff.
+///
+/// It is what people are asked about at the code gate, whose comment has no room for a long one. Reads only, also beside a
+/// server at work. At a terminal, characters that would steer it or are not seen are shown by their numbers.
+#[derive(clap::Args)]
+pub(super) struct Diff {
+    /// The run, as the gate's comment and `countersign runs` name it: 1002-1.
+    #[arg(value_name = "RUN")]
+    run: RunId,
+    /// The data directory, in place of that of the settings: of a backup, for example.
+    #[arg(long, value_name = "DIR", value_parser = absolute_path())]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Diff {
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let data = match self.data {
+            Some(data) => data,
+            None => workflows::settings(&self.config.config)?.data_dir,
+        };
+        must_hold_data(&data)?;
+        let Some(diff) = store::last_diff(&data, self.run)? else {
+            bail!("run {} has asked nobody about code yet; `countersign runs --all` lists runs", self.run)
+        };
+        let mut out = std::io::stdout();
+        let text = if out.is_terminal() { harmless(&diff) } else { diff };
+        let _ = out.write_all(text.as_bytes());
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a model wrote moves no cursor and colours nothing.
+fn harmless(text: &str) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
+    text.chars().fold(String::new(), |mut out, c| {
+        if steers(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_steers_a_terminal() {
+        assert_eq!(super::harmless("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
+        assert_eq!(super::harmless("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
+    }
+}

@@ -1,0 +1,179 @@
+//! `countersign routes`: how requests in free words were read.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::{ConfigFlag, columns, must_hold_data, say};
+use crate::{
+    documents::routing::{Decision, Method},
+    store::{self, RouteLine},
+    types::{MicroUsd, RepoName},
+    workflows::{
+        self,
+        route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
+    },
+};
+
+/// List how requests in free words were read, with what that cost and how often people changed it.
+///
+/// Reads only, also beside a server at work. LED TO is what followed: begin, probably (begun, with a line to take it back),
+/// offer (people chose), decline. CHANGED counts what was stopped, or followed by another workflow before it was done, within a
+/// day. With --json amounts are whole micro-dollars.
+#[derive(clap::Args)]
+pub(super) struct Routes {
+    /// Only requests in this repository.
+    #[arg(value_name = "OWNER/REPO")]
+    repo: Option<RepoName>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Routes {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let data = workflows::settings(&self.config.config)?.data_dir;
+        must_hold_data(&data)?;
+        let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
+        for (repo, name) in store::repositories(&data)? {
+            if self
+                .repo
+                .as_ref()
+                .is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string()))
+            {
+                continue;
+            }
+            for line in store::routes(&data, repo)? {
+                let decision = serde_json::from_value(line.route.decision.clone())?;
+                lines.push((name.to_string(), line, decision));
+            }
+        }
+        lines.sort_by_key(|(_, line, _)| line.at);
+        let sums = Sums::of(&lines);
+        if self.json {
+            let rows: Vec<_> =
+                lines.iter().map(|(name, line, decision)| row_json(name, line, decision)).collect();
+            say(serde_json::to_string_pretty(&json!({ "routes": rows, "sums": sums.json() }))?);
+        } else if lines.is_empty() {
+            say("Nothing was asked in free words yet.");
+        } else {
+            table(&lines).iter().for_each(say);
+            sums.sentences().iter().for_each(say);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What all of them come to.
+struct Sums {
+    requests: usize,
+    by_words: usize,
+    begun: usize,
+    changed: usize,
+    /// Of the last that a model was asked for; of those too, the dearest call.
+    mean: u64,
+    dearest: u64,
+    /// By nearest rank, of those that a model was asked for.
+    p95_ms: u64,
+}
+
+impl Sums {
+    fn of(lines: &[(String, RouteLine, Decision)]) -> Self {
+        let asked: Vec<_> =
+            lines.iter().map(|(_, line, _)| &line.route).filter(|route| route.calls > 0).collect();
+        let last = || asked.iter().rev().take(MEAN_OF as usize);
+        let costs: Vec<u64> = last().map(|route| route.cost_microusd).collect();
+        let mut times: Vec<u64> = asked.iter().map(|route| route.elapsed_ms).collect();
+        times.sort_unstable();
+        let begun = || lines.iter().filter(|(_, line, d)| line.begun.is_some() && d.method != Method::Named);
+        Self {
+            requests: lines.len(),
+            by_words: lines.iter().filter(|(.., decision)| decision.method == Method::Keywords).count(),
+            begun: begun().count(),
+            changed: begun().filter(|(_, line, _)| line.changed).count(),
+            mean: mean(&costs),
+            dearest: last().map(|route| route.dearest_microusd).max().unwrap_or(0),
+            p95_ms: times.get((times.len() * 95).div_ceil(100).max(1) - 1).copied().unwrap_or(0),
+        }
+    }
+
+    fn alerts(&self) -> Vec<&'static str> {
+        let dear = (self.dearest > DEAR_CALL).then_some("a call of the last requests cost more than $0.01");
+        let mean = (self.mean > DEAR_MEAN).then_some("the last requests cost more than $0.005 in the mean");
+        dear.into_iter().chain(mean).collect()
+    }
+
+    fn precision(&self) -> Option<usize> {
+        (self.begun > 0).then(|| (self.begun - self.changed) * 100 / self.begun)
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let Self { requests, by_words, begun, changed, mean, p95_ms, .. } = self;
+        let share = by_words * 100 / (*requests).max(1);
+        let precision =
+            self.precision().map_or("none begun yet".to_owned(), |percent| format!("{percent} %"));
+        let mut lines = vec![format!(
+            "\n{requests} requests; {begun} begun by a model's word, {changed} of them changed by people (precision {precision}); \
+             {share} % fell back to words; mean cost of a request ${:.4}, 95 % answered within {p95_ms} ms.",
+            *mean as f64 / 1e6
+        )];
+        lines.extend(
+            self.alerts()
+                .iter()
+                .map(|why| format!("Cost alert: {why}; choose a smaller model under [route].")),
+        );
+        lines
+    }
+
+    fn json(&self) -> serde_json::Value {
+        json!({
+            "requests": self.requests, "fell_back": self.by_words, "begun": self.begun, "changed": self.changed,
+            "precision_percent": self.precision(), "mean_microusd": self.mean, "dearest_call_microusd": self.dearest,
+            "p95_ms": self.p95_ms, "alerts": self.alerts(),
+        })
+    }
+}
+
+fn method(method: Method) -> &'static str {
+    match method {
+        Method::Model => "model",
+        Method::Cache => "cache",
+        Method::Keywords => "words",
+        Method::Named => "named",
+    }
+}
+
+fn row_json(name: &str, line: &RouteLine, decision: &Decision) -> serde_json::Value {
+    json!({
+        "repository": name, "issue": line.issue, "run": line.run, "at": line.at.to_string(), "request": line.route.snippet,
+        "skill": decision.skill, "confidence": f64::from(decision.confidence) / 1000.0, "method": method(decision.method),
+        "led_to": line.route.lead, "workflow": line.route.workflow, "begun": line.begun, "changed": line.changed,
+        "calls": line.route.calls, "cost_microusd": line.route.cost_microusd, "elapsed_ms": line.route.elapsed_ms,
+        "model": line.route.model, "reasoning": decision.reasoning, "fell_back": line.route.fell_back,
+    })
+}
+
+fn table(lines: &[(String, RouteLine, Decision)]) -> Vec<String> {
+    let head =
+        ["AT", "REPOSITORY", "ISSUE", "SKILL", "SURE", "BY", "LED TO", "CHANGED", "COST", "MS", "REQUEST"];
+    let row = |(name, line, decision): &(String, RouteLine, Decision)| {
+        let RouteLine { route, .. } = line;
+        [
+            line.at.to_string(),
+            name.clone(),
+            format!("#{}", line.issue),
+            decision.skill.clone().unwrap_or_else(|| "none".to_owned()),
+            format!("{:.2}", f64::from(decision.confidence) / 1000.0),
+            method(decision.method).to_owned(),
+            line.begun.map_or_else(|| route.lead.clone(), |run| format!("{} {run}", route.lead)),
+            if line.changed { "yes" } else { "" }.to_owned(),
+            format!("${:.4}", MicroUsd(route.cost_microusd).0 as f64 / 1e6),
+            route.elapsed_ms.to_string(),
+            route.snippet.chars().filter(|c| !c.is_control()).collect(),
+        ]
+    };
+    let rows: Vec<_> = std::iter::once(head.map(str::to_owned)).chain(lines.iter().map(row)).collect();
+    columns(&rows)
+}

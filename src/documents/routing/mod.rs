@@ -1,0 +1,383 @@
+//! What somebody asks in free words, which kind of request it is, and what follows from that.
+//!
+//! Pure: the model's answer comes in as text and goes out as a decision or as the reason why it is none. A confidence that
+//! is no number from 0 to 1 makes an answer none; it is not put right.
+
+mod skills;
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, skills};
+
+use self::skills::one_line;
+use super::unfenced;
+
+/// Grows with the prompt: a decision of before is not taken from the cache then.
+pub const PROMPT_VERSION: u32 = 2;
+
+/// In thousandths, as every confidence here.
+pub const CLEAR: u16 = 900;
+const PROBABLE: u16 = 700;
+/// The best is that far ahead of the second, or people choose.
+const GAP: u16 = 100;
+/// What a word that fits is worth where no model was asked, and what no word is. Both are below [`PROBABLE`].
+const WORD: u16 = 600;
+const NO_WORD: u16 = 500;
+
+/// Of a long request, so many bytes of its beginning and of its end are read: what is wanted stands there.
+const HEAD_BYTES: usize = 8 << 10;
+const TAIL_BYTES: usize = 2 << 10;
+
+/// So many kinds are offered.
+const OFFERED: usize = 3;
+
+/// What somebody wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Intent {
+    /// That something be done.
+    Work,
+    /// To be told something.
+    Question,
+    /// Neither.
+    Chatter,
+}
+
+/// How it came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    Model,
+    /// A model's, of the same words before.
+    Cache,
+    /// No model could be asked, or none said anything usable.
+    Keywords,
+    /// The person named the kind.
+    Named,
+}
+
+/// Which kind of request it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub method: Method,
+    pub intent: Intent,
+    pub skill: Option<String>,
+    pub confidence: u16,
+    /// The others that it may be, the likeliest first.
+    pub others: Vec<(String, u16)>,
+    pub reasoning: String,
+    /// What the request leaves open.
+    pub missing: Vec<String>,
+}
+
+/// What follows from a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lead {
+    Begin,
+    /// It begins, and people are told how to take it back.
+    Probably,
+    /// People choose.
+    Offer,
+    /// It is no request for work.
+    Decline,
+}
+
+impl Decision {
+    /// `confirm`: nothing begins but what was named.
+    pub fn leads(&self, confirm: bool) -> Lead {
+        let second = self.others.iter().map(|(_, confidence)| *confidence).max().unwrap_or(0);
+        match (self.method, self.confidence) {
+            (Method::Named, _) => Lead::Begin,
+            (Method::Keywords, _) => Lead::Offer,
+            _ if self.intent != Intent::Work => Lead::Decline,
+            _ if confirm || self.skill.is_none() || self.confidence < second + GAP => Lead::Offer,
+            (_, CLEAR..) => Lead::Begin,
+            (_, PROBABLE..) => Lead::Probably,
+            _ => Lead::Offer,
+        }
+    }
+
+    /// What people may choose from, the likeliest first.
+    pub fn offers<'s>(&self, skills: &'s [Skill]) -> Vec<(&'s Skill, u16)> {
+        let first = self.skill.iter().map(|name| (name, self.confidence));
+        let named = first.chain(self.others.iter().map(|(name, confidence)| (name, *confidence)));
+        let mut all: Vec<(&Skill, u16)> = named
+            .filter_map(|(name, confidence)| Some((skills.iter().find(|s| s.name == *name)?, confidence)))
+            .collect();
+        let rest = skills.iter().filter(|skill| !all.iter().any(|(known, _)| known.name == skill.name));
+        let rest: Vec<_> = rest.map(|skill| (skill, 0)).collect();
+        all.extend(rest);
+        all.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
+        all.truncate(OFFERED);
+        all
+    }
+}
+
+/// What of a request is read.
+pub fn shortened(text: &str) -> String {
+    let text = text.trim();
+    if text.len() <= HEAD_BYTES + TAIL_BYTES {
+        return text.to_owned();
+    }
+    let (head, rest) = text.split_at(text.floor_char_boundary(HEAD_BYTES));
+    let tail = &rest[rest.ceil_char_boundary(rest.len() - TAIL_BYTES)..];
+    format!("{head}\n[… {} bytes are left out …]\n{tail}", rest.len() - tail.len())
+}
+
+/// The kind that the request begins with by its name, and what follows.
+pub fn named<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &'t str)> {
+    let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
+    let word = word.trim_matches(['`', ':', ',', '.']);
+    let skill = skills.iter().find(|skill| skill.name.eq_ignore_ascii_case(word))?;
+    Some((skill, rest.trim()))
+}
+
+/// What a person decided.
+pub fn by_name(skill: &Skill) -> Decision {
+    Decision {
+        method: Method::Named,
+        intent: Intent::Work,
+        skill: Some(skill.name.clone()),
+        confidence: 1000,
+        others: Vec::new(),
+        reasoning: String::new(),
+        missing: Vec::new(),
+    }
+}
+
+/// What the words alone say: never enough to begin anything.
+pub fn by_keywords(text: &str, skills: &[Skill]) -> Decision {
+    let text = text.to_lowercase();
+    let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
+    let fits = |skill: &Skill| {
+        let name = skill.name.strip_suffix("-brief").unwrap_or(&skill.name);
+        name.split('-').chain(skill.keywords.iter().map(String::as_str)).any(|word| words.contains(word))
+    };
+    let mut all: Vec<(String, u16)> =
+        skills.iter().map(|skill| (skill.name.clone(), if fits(skill) { WORD } else { NO_WORD })).collect();
+    // Those of one score stay in their order.
+    all.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
+    let best = (!all.is_empty()).then(|| all.remove(0));
+    let (skill, confidence) = best.map_or((None, NO_WORD), |(name, score)| (Some(name), score));
+    Decision {
+        method: Method::Keywords,
+        intent: Intent::Work,
+        skill,
+        confidence,
+        others: all,
+        reasoning: String::new(),
+        missing: Vec::new(),
+    }
+}
+
+/// The form of the answer, in words. Of the skills it holds the names alone.
+pub fn prompt_rules(skills: &[Skill]) -> String {
+    let rules = "Answer with one JSON object and nothing else:\n\n{\"skill\": NAME or null, \"confidence\": 0.0 to 1.0, \"intent\": \
+         \"work\" or \"question\" or \"chatter\", \"reasoning\": \"one sentence\", \"others\": [{\"skill\": NAME, \
+         \"confidence\": 0.0 to 1.0}], \"missing\": [\"a question\"]}\n\n\
+         - `skill` is the name of the one kind below that the request is of, or null where it is of none.\n\
+         - `confidence`: 0.90 to 1.00 for a clear match, 0.70 to 0.89 for a probable one, less where it is unclear. Where a \
+         request asks for several kinds of work, none of them is clear.\n\
+         - `intent` is \"work\" where something is to be done or found out by work on the repository, \"question\" where \
+         somebody wants to be told how something works or what is the case, and \"chatter\" where nothing is asked.\n\
+         - `others` are at most three other kinds it may be.\n\
+         - `missing` are at most three questions whose answers the request leaves open and the work needs.\n\nThe kinds: ";
+    format!("{rules}{}", names(skills))
+}
+
+/// The skills and what they are for: whoever may push here wrote the words.
+pub fn described(skills: &[Skill]) -> String {
+    let rows: Vec<_> =
+        skills.iter().map(|skill| format!("- `{}`: {}", skill.name, skill.description)).collect();
+    rows.join("\n")
+}
+
+fn names(skills: &[Skill]) -> String {
+    skills.iter().map(|skill| format!("`{}`", skill.name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Reads a model's answer.
+///
+/// # Errors
+/// What is wrong with it, for the model.
+pub fn parse(answer: &str, skills: &[Skill]) -> Result<Decision, String> {
+    let text = unfenced(answer);
+    let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;
+    let Value::Object(said) = value else { return Err("the answer is not one JSON object".to_owned()) };
+    let skill = match said.get("skill") {
+        Some(Value::Null) => None,
+        Some(Value::String(name)) => Some(known(name, skills)?),
+        _ => return Err("`skill` is missing, or neither a name nor null".to_owned()),
+    };
+    let confidence = confidence(said.get("confidence"))?;
+    let intent = match said.get("intent").and_then(Value::as_str) {
+        Some("work") => Intent::Work,
+        Some("question") => Intent::Question,
+        Some("chatter") => Intent::Chatter,
+        _ => return Err("`intent` is none of work, question, chatter".to_owned()),
+    };
+    let list = |key: &str| match said.get(key) {
+        None | Some(Value::Null) => Ok(&[][..]),
+        Some(Value::Array(rows)) => Ok(rows.as_slice()),
+        Some(_) => Err(format!("`{key}` is no list")),
+    };
+    let mut others: Vec<(String, u16)> = Vec::new();
+    for row in list("others")? {
+        let name = row.get("skill").and_then(Value::as_str).ok_or("a row of `others` names no skill")?;
+        let other = (known(name, skills)?, self::confidence(row.get("confidence"))?);
+        if Some(&other.0) != skill.as_ref() && !others.iter().any(|(known, _)| *known == other.0) {
+            others.push(other);
+        }
+    }
+    others.sort_by_key(|(_, confidence)| std::cmp::Reverse(*confidence));
+    others.truncate(OFFERED);
+    let missing = list("missing")?.iter().filter_map(Value::as_str).map(|text| one_line(text, 200));
+    let missing = missing.filter(|text| !text.is_empty()).take(OFFERED).collect();
+    let reasoning = one_line(said.get("reasoning").and_then(Value::as_str).unwrap_or_default(), 500);
+    Ok(Decision { method: Method::Model, intent, skill, confidence, others, reasoning, missing })
+}
+
+fn known(name: &str, skills: &[Skill]) -> Result<String, String> {
+    let known = skills.iter().find(|skill| skill.name == name);
+    // Never the invented name: the model is told this in our words, and somebody may have talked it into that.
+    known.map(|skill| skill.name.clone()).ok_or_else(|| {
+        format!("it names a kind that is not there; the kinds are {}, or null for none", names(skills))
+    })
+}
+
+fn confidence(value: Option<&Value>) -> Result<u16, String> {
+    let number = value.and_then(Value::as_f64).filter(|number| (0.0..=1.0).contains(number));
+    let number = number.ok_or("`confidence` is not a number from 0 to 1")?;
+    // Down, so that nothing reaches a band that it is below; and what is written as 0.9 is 900.
+    Ok((number * 1000.0 + 1e-6).floor() as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn all() -> Vec<Skill> {
+        skills(&[], &["issue", "lld"]).0
+    }
+
+    fn read(value: &Value) -> Result<Decision, String> {
+        parse(&value.to_string(), &all())
+    }
+
+    fn said(skill: &str, confidence: f64, others: &[(&str, f64)]) -> Value {
+        let others: Vec<_> = others.iter().map(|(s, c)| json!({ "skill": s, "confidence": c })).collect();
+        json!({ "skill": skill, "confidence": confidence, "intent": "work", "reasoning": "r", "others": others })
+    }
+
+    #[test]
+    fn bands_and_the_gap_decide_what_begins() {
+        for (confidence, others, lead) in [
+            (0.90, vec![], Lead::Begin),
+            (1.0, vec![("bug-brief", 0.90)], Lead::Begin),
+            (0.95, vec![("bug-brief", 0.90)], Lead::Offer),
+            (0.89, vec![], Lead::Probably),
+            (0.8999, vec![], Lead::Probably),
+            (0.70, vec![("bug-brief", 0.60)], Lead::Probably),
+            (0.75, vec![("bug-brief", 0.70)], Lead::Offer),
+            (0.6999, vec![], Lead::Offer),
+            (0.0, vec![], Lead::Offer),
+        ] {
+            let decision = read(&said("feature-brief", confidence, &others)).unwrap();
+            assert_eq!(decision.leads(false), lead, "{confidence} {others:?}");
+            assert_eq!(decision.leads(true), Lead::Offer, "nothing begins unasked in that mode");
+        }
+        let none = json!({ "skill": null, "confidence": 0.99, "intent": "work" });
+        assert_eq!(read(&none).unwrap().leads(false), Lead::Offer);
+        for intent in ["question", "chatter"] {
+            let mut asked = said("bug-brief", 0.99, &[]);
+            asked["intent"] = json!(intent);
+            assert_eq!(read(&asked).unwrap().leads(false), Lead::Decline);
+        }
+        assert_eq!(by_name(&all()[0]).leads(true), Lead::Begin);
+    }
+
+    #[test]
+    fn an_answer_is_read_or_refused_with_the_reason() {
+        let good = said("bug-brief", 0.92, &[("bug-brief", 0.9), ("lint-brief", 0.1)]);
+        assert_eq!(
+            read(&good).unwrap_err(),
+            "it names a kind that is not there; the kinds are `bug-brief`, `feature-brief`, `refactor-brief`, or null for none"
+        );
+        let good = said("bug-brief", 0.92, &[("bug-brief", 0.9), ("feature-brief", 0.1)]);
+        let decision = read(&good).unwrap();
+        assert_eq!((decision.confidence, decision.others.len()), (920, 1), "it is not its own rival");
+        for fence in ["```json\n{}\n```", "```\n{}\n```", "  {}\n"] {
+            assert_eq!(
+                parse(&fence.replace("{}", &good.to_string()), &all()).as_ref(),
+                Ok(&decision),
+                "{fence}"
+            );
+        }
+        for (key, value, why) in [
+            ("confidence", json!(1.7), "`confidence` is not a number from 0 to 1"),
+            ("confidence", json!(-0.1), "`confidence` is not"),
+            ("confidence", json!("high"), "`confidence` is not"),
+            ("confidence", json!("0.9"), "`confidence` is not"),
+            ("confidence", json!(null), "`confidence` is not"),
+            ("skill", json!("release-brief"), "it names a kind that is not there"),
+            ("skill", json!(["bug-brief"]), "neither a name nor null"),
+            ("intent", json!("WORK"), "`intent` is none of"),
+            ("others", json!("bug-brief"), "`others` is no list"),
+            ("others", json!([{ "skill": "bug-brief", "confidence": 2 }]), "`confidence` is not"),
+        ] {
+            let mut bad = good.clone();
+            bad[key] = value;
+            assert!(read(&bad).unwrap_err().contains(why), "{bad}");
+        }
+        for bad in
+            ["", "null", "[]", "Sure! {\"skill\": null}", "{}", "```json", "``````", "{\"skill\": NaN}"]
+        {
+            assert!(parse(bad, &all()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn words_alone_begin_nothing() {
+        for (text, best, score) in [
+            ("There is a BUG in it", "bug-brief", WORD),
+            ("refactor the parser", "refactor-brief", WORD),
+            ("debug output, please", "bug-brief", NO_WORD),
+            ("añade un modo oscuro 🌙", "bug-brief", NO_WORD),
+            ("", "bug-brief", NO_WORD),
+        ] {
+            let decision = by_keywords(text, &all());
+            assert_eq!((decision.skill.as_deref(), decision.confidence), (Some(best), score), "{text}");
+            assert_eq!(decision.leads(false), Lead::Offer);
+            assert_eq!(decision.offers(&all()).len(), 3);
+        }
+        let nothing = by_keywords("a bug", &[]);
+        assert_eq!((nothing.skill.clone(), nothing.offers(&[]).len()), (None, 0));
+        assert_eq!(nothing.leads(false), Lead::Offer);
+    }
+
+    #[test]
+    fn of_a_long_request_beginning_and_end_are_read() {
+        assert_eq!(shortened("  short 🎉 "), "short 🎉");
+        let long = format!("begin{}end", "🎉".repeat(50_000));
+        let short = shortened(&long);
+        assert!(short.len() < HEAD_BYTES + TAIL_BYTES + 100, "{}", short.len());
+        assert!(
+            short.starts_with("begin🎉") && short.ends_with("🎉end") && short.contains("bytes are left out")
+        );
+    }
+
+    #[test]
+    fn a_kind_that_is_named_needs_no_model() {
+        let skills = all();
+        let read = |text| named(text, &skills).map(|(skill, rest)| (skill.name.as_str(), rest));
+        assert_eq!(read("`Bug-Brief`: it\nbroke"), Some(("bug-brief", "it\nbroke")));
+        assert_eq!(read("bug-brief"), Some(("bug-brief", "")));
+        assert_eq!(read("the bug-brief please"), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! Brief skills: files that say which workflow a kind of request leads to, and what a good brief of it tells.
+//!
+//! Three are built in and are read by the same parser as a repository's own.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::head;
+
+/// Where a repository keeps its own, on its default branch, and how their names end.
+pub const FOLDER: &str = ".github/countersign/skills/";
+pub const SUFFIX: &str = "-brief.md";
+
+/// More of them than this no small model tells apart.
+pub const MOST_SKILLS: usize = 50;
+
+/// A longer file is not read.
+pub const FILE_BYTES: usize = 64 << 10;
+
+/// Nor is a longer front matter.
+const FRONT_BYTES: usize = 8 << 10;
+
+const BUILT_IN: [(&str, &str); 3] = [
+    ("bug-brief.md", include_str!("briefs/bug-brief.md")),
+    ("feature-brief.md", include_str!("briefs/feature-brief.md")),
+    ("refactor-brief.md", include_str!("briefs/refactor-brief.md")),
+];
+
+/// A kind of request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skill {
+    pub name: String,
+    /// All that a model knows it by.
+    pub description: String,
+    /// What it leads to.
+    pub workflow: String,
+    /// What has to be asked where the request leaves it open.
+    pub questions: Vec<String>,
+    /// What a brief of it has to tell.
+    pub required: Vec<String>,
+    /// Words it is known by where no model can be asked.
+    pub keywords: Vec<String>,
+    /// What stands below the front matter: advice to whoever writes the brief.
+    pub advice: String,
+}
+
+/// A file that cannot be used: where, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillFault {
+    pub path: String,
+    /// From 1.
+    pub line: Option<usize>,
+    pub why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Front {
+    name: String,
+    description: String,
+    workflow: String,
+    #[serde(default)]
+    questions: Vec<String>,
+    #[serde(default)]
+    required: Vec<String>,
+    #[serde(default)]
+    keywords: Vec<String>,
+    /// `brief` or left out: other files of that folder are somebody else's.
+    #[serde(default)]
+    category: Option<String>,
+    /// For people.
+    #[serde(default, rename = "domain")]
+    _domain: Option<String>,
+    /// False takes away the built-in one of that name.
+    #[serde(default)]
+    enabled: Option<bool>,
+}
+
+/// The built-in skills and those of these files (path and text), of which one of the same name takes the place of ours; and
+/// what could not be used. `workflows` are the names that a skill may lead to.
+pub fn skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Vec<SkillFault>) {
+    let (mut all, mut faults): (Vec<Skill>, Vec<SkillFault>) = (Vec::new(), Vec::new());
+    for (path, text) in BUILT_IN {
+        match parse(text, workflows) {
+            Ok((skill, _)) => all.push(skill),
+            // Where a server has other workflows than ours.
+            Err((_, why)) => tracing::debug!(path, why, "a built-in skill leads nowhere here"),
+        }
+    }
+    let mut own: Vec<(String, &str)> = Vec::new();
+    let mut sorted: Vec<_> = files.iter().collect();
+    sorted.sort();
+    for (path, text) in sorted {
+        let mut fault = |line, why| faults.push(SkillFault { path: path.clone(), line, why });
+        match parse(text, workflows) {
+            Ok((skill, _)) if own.iter().any(|(name, _)| *name == skill.name) => {
+                let (_, other) = own.iter().find(|(name, _)| *name == skill.name).expect("it was just found");
+                fault(None, format!("its name `{}` is that of {other} already; choose another", skill.name));
+            }
+            Ok((skill, enabled)) => {
+                own.push((skill.name.clone(), path));
+                all.retain(|known| known.name != skill.name);
+                if enabled && all.len() >= MOST_SKILLS {
+                    fault(None, format!("there are more than {MOST_SKILLS} skills; remove some"));
+                } else if enabled {
+                    all.push(skill);
+                }
+            }
+            Err((line, why)) => fault(line, why),
+        }
+    }
+    (all, faults)
+}
+
+type Unusable = (Option<usize>, String);
+
+/// The skill, and whether it is switched on.
+fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), Unusable> {
+    if text.len() > FILE_BYTES {
+        return Err((None, format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)));
+    }
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+    let is_mark = |line: &str| line.trim_end() == "---";
+    let Some((_, rest)) = text.split_once('\n').filter(|(first, _)| is_mark(first)) else {
+        return Err((Some(1), "it does not begin with a line `---` and its front matter in YAML".to_owned()));
+    };
+    let mut at = 0;
+    let mut lines = rest.split_inclusive('\n');
+    let end = lines.find_map(|line| {
+        let here = at;
+        at += line.len();
+        is_mark(line.trim_end_matches('\n')).then_some(here)
+    });
+    let Some(end) = end else {
+        return Err((Some(1), "its front matter has no end; add a second line `---`".to_owned()));
+    };
+    let (yaml, advice) = (&rest[..end], rest[at..].trim());
+    if yaml.len() > FRONT_BYTES {
+        return Err((
+            Some(1),
+            format!("its front matter is longer than {} KB; shorten it", FRONT_BYTES >> 10),
+        ));
+    }
+    if let Some((line, name)) = anchor(yaml) {
+        let why = format!("its front matter repeats `&{}` by `*`; write it out", head(name, 40));
+        return Err((Some(line), why));
+    }
+    let front: Front = serde_norway::from_str(yaml).map_err(|error| {
+        // Below the first line, which is not among what was read.
+        let line = error.location().map(|place| place.line() + 1);
+        let why = error.to_string();
+        let why = why.split(" at line ").next().unwrap_or(&why);
+        (line, format!("its front matter cannot be used: {}", one_line(why, 200)))
+    })?;
+    check(front, advice, yaml, workflows)
+}
+
+/// An anchor of YAML that is used again, and its line: a few lines of such grow to gigabytes when they are read.
+fn anchor(yaml: &str) -> Option<(usize, &str)> {
+    yaml.match_indices('&').find_map(|(at, _)| {
+        let rest = &yaml[at + 1..];
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"-_".contains(c)).unwrap_or(rest.len());
+        let used = end > 0 && yaml.contains(&format!("*{}", &rest[..end]));
+        used.then(|| (yaml[..at].matches('\n').count() + 2, &rest[..end]))
+    })
+}
+
+fn check(front: Front, advice: &str, yaml: &str, workflows: &[&str]) -> Result<(Skill, bool), Unusable> {
+    let line_of = |key: &str| {
+        let begins =
+            |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
+        yaml.lines().position(begins).map(|index| index + 2)
+    };
+    let refuse = |key: &str, why: String| Err((line_of(key), why));
+    let Front { name, description, workflow, questions, required, keywords, category, enabled, .. } = front;
+    if category.as_ref().is_some_and(|category| category != "brief") {
+        return refuse("category", "its category is not `brief`; remove the line or the file".to_owned());
+    }
+    let shaped = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    // The end tells a name from a word of a request.
+    let ends = name.strip_suffix("-brief").is_some_and(|stem| !stem.is_empty());
+    if !ends || name.len() > 64 || name.starts_with('-') || !name.chars().all(shaped) {
+        let why = "its name is not of small letters, digits and hyphens, 64 at most, with `-brief` at its end, such as `bug-brief`";
+        return refuse("name", why.to_owned());
+    }
+    if description.trim().is_empty() || description.chars().count() > 1024 {
+        return refuse("description", "its description is empty or longer than 1024 characters".to_owned());
+    }
+    if !workflows.contains(&workflow.as_str()) {
+        let why =
+            format!("there is no workflow `{}`; there are {}", one_line(&workflow, 40), workflows.join(", "));
+        return refuse("workflow", why);
+    }
+    for (key, list) in [("questions", &questions), ("required", &required), ("keywords", &keywords)] {
+        if list.len() > 30 || list.iter().any(|text| text.trim().is_empty() || text.chars().count() > 300) {
+            return refuse(key, format!("{key} holds more than 30 rows, or one that is empty or too long"));
+        }
+    }
+    let line = |text: String| one_line(&text, 1024);
+    let skill = Skill {
+        name,
+        description: line(description),
+        workflow,
+        questions: questions.into_iter().map(line).collect(),
+        required: required.into_iter().map(line).collect(),
+        keywords: keywords.into_iter().map(|word| line(word).to_lowercase()).collect(),
+        advice: head(advice, 8000).to_owned(),
+    };
+    Ok((skill, enabled.unwrap_or(true)))
+}
+
+pub(super) fn one_line(text: &str, chars: usize) -> String {
+    head(&text.split_whitespace().collect::<Vec<_>>().join(" "), chars).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WORKFLOWS: [&str; 3] = ["issue", "lld", "scout"];
+
+    fn read(files: &[(&str, &str)]) -> (Vec<String>, Vec<(Option<usize>, String)>) {
+        let files: Vec<_> =
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let (skills, faults) = skills(&files, &WORKFLOWS);
+        let shown = skills.iter().map(|skill| format!("{}>{}", skill.name, skill.workflow)).collect();
+        (shown, faults.into_iter().map(|fault| (fault.line, fault.why)).collect())
+    }
+
+    const BUILT_IN: [&str; 3] = ["bug-brief>issue", "feature-brief>lld", "refactor-brief>lld"];
+
+    #[test]
+    fn three_are_built_in_and_a_repository_adds_replaces_and_takes_away() {
+        assert_eq!(read(&[]), (BUILT_IN.map(str::to_owned).to_vec(), vec![]));
+        let market = "\u{feff}---\r\nname: market-analysis-brief\r\ndescription: \"markets --- and\\n their trends\"\r\ncategory: brief\r\n\
+                      workflow: scout\r\nquestions:\r\n  - Which quarter?\r\n---\r\nLook --- further.\r\n---\r\n";
+        let bug = "---\nname: bug-brief\ndescription: ours\nworkflow: lld\n---\n";
+        let off = "---\nname: refactor-brief\ndescription: none\nworkflow: lld\nenabled: false\n---\n";
+        let (shown, faults) = read(&[("m", market), ("b", bug), ("r", off)]);
+        assert_eq!(
+            (shown.join(" "), faults),
+            ("feature-brief>lld bug-brief>lld market-analysis-brief>scout".into(), vec![])
+        );
+        let (skills, _) = skills(&[("m".into(), market.into())], &WORKFLOWS);
+        let Skill { description, questions, advice, .. } = &skills[3];
+        assert_eq!(
+            (description.as_str(), questions.len(), advice.as_str()),
+            ("markets --- and their trends", 1, "Look --- further.\n---")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_its_line_and_nothing_else_is_lost() {
+        let with = |lines: &str| format!("---\nname: x-brief\ndescription: d\n{lines}\n---\n");
+        let bomb = "questions: [&a [x, x, x, x], &b [*a, *a, *a, *a], &c [*b, *b, *b, *b]]".to_owned();
+        for (text, line, why) in [
+            ("# no front matter".to_owned(), Some(1), "does not begin with"),
+            ("---\nname: x\n".to_owned(), Some(1), "has no end"),
+            (with("workflow: [lld"), Some(4), "cannot be used"),
+            (with("workflow: lld\nquestion: [a]"), Some(5), "unknown field `question`"),
+            (with("questions: [a]"), Some(2), "missing field `workflow`"),
+            (with("workflow: release"), Some(4), "no workflow `release`; there are issue, lld, scout"),
+            (with("workflow: lld\ncategory: coordination"), Some(5), "not `brief`"),
+            (with("workflow: lld\nquestions: ['']"), Some(5), "questions holds"),
+            (with("workflow: lld").replace("x-brief", "X brief"), Some(2), "its name is not"),
+            (with("workflow: lld").replace("x-brief", "fix"), Some(2), "its name is not"),
+            (
+                with(&format!("workflow: lld\nkeywords:{}", " ".repeat(FRONT_BYTES))),
+                Some(1),
+                "longer than 8 KB",
+            ),
+            (with(&bomb), Some(4), "repeats `&a` by `*`"),
+            (with("workflow: lld\nkeywords: [R&D, A&B, '*', *x]"), Some(5), "unknown anchor"),
+            (with("workflow: lld").replace(": d", ": ''"), Some(3), "its description is empty"),
+            ("x".repeat(FILE_BYTES + 1), None, "longer than 64 KB"),
+        ] {
+            let (shown, faults) = read(&[("x", &text)]);
+            assert_eq!(shown, BUILT_IN, "{text:.80}");
+            assert_eq!(faults.len(), 1, "{text:.80}");
+            assert!(faults[0].0 == line && faults[0].1.contains(why), "{text:.80}: {faults:?}");
+        }
+        let (_, faults) = read(&[("a", &with("workflow: lld")), ("b", &with("workflow: issue"))]);
+        assert_eq!(faults, [(None, "its name `x-brief` is that of a already; choose another".to_owned())]);
+    }
+}

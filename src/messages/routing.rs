@@ -1,0 +1,243 @@
+//! What is said to a request in free words.
+
+use serde::{Deserialize, Serialize};
+
+use super::access;
+use crate::{
+    documents::routing::Lead,
+    github::outbound::{Body, code, fenced, line, plain},
+    types::{Role, count},
+};
+
+/// Characters of the request in a line that people paste. A longer one is cut, and they are told.
+const PASTED: usize = 2000;
+
+/// A kind of request that people may choose.
+#[derive(Debug, Clone)]
+pub struct RouteOffer {
+    pub skill: String,
+    pub description: String,
+    /// The command that begins the same workflow.
+    pub usage: &'static str,
+    /// In thousandths; 0: nobody named it.
+    pub confidence: u16,
+}
+
+/// How a request was read.
+#[derive(Debug, Clone)]
+pub struct RouteCard {
+    /// The likeliest first.
+    pub offers: Vec<RouteOffer>,
+    pub request: String,
+    /// Of the first, in thousandths.
+    pub confidence: u16,
+    /// The model's, in one sentence.
+    pub reasoning: String,
+    /// What the request leaves open.
+    pub missing: Vec<String>,
+    /// Why no model's answer could be used, in our words.
+    pub fell_back: Option<String>,
+    /// Skills of the repository that cannot be used: path, line, why.
+    pub faults: Vec<(String, Option<usize>, String)>,
+}
+
+/// Nothing was begun: the person chooses.
+pub fn route_offer(card: &RouteCard) -> Body {
+    let why = match &card.fell_back {
+        Some(why) => format!("No model could say what this asks for: {}", plain(why, 200)),
+        None => "It is not clear what this asks for".to_owned(),
+    };
+    if card.offers.is_empty() {
+        return said(format!("{why}, so nothing was begun. `/help` lists what can be.{}", faults(card)));
+    }
+    let words = card.request.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (words, cut) = match words.char_indices().nth(PASTED) {
+        Some((end, _)) => {
+            let add = "\n\nThe lines hold only the beginning of what you wrote: put what is missing in place of the “…”.";
+            (format!("{}…", &words[..end]), add)
+        }
+        None => (words, ""),
+    };
+    let pasted = |offer: &RouteOffer| {
+        let line = format!("/route {} {words}", offer.skill);
+        let sure = if offer.confidence == 0 || card.fell_back.is_some() {
+            String::new()
+        } else {
+            format!(", {}", percent(offer.confidence))
+        };
+        format!(
+            "{} (as {}{sure}): {}\n\n{}",
+            code(&offer.skill, 64),
+            code(offer.usage, 40),
+            plain(&offer.description, 200),
+            fenced("", line.trim_end(), 2 * PASTED)
+        )
+    };
+    let lines: Vec<_> = card.offers.iter().map(pasted).collect();
+    let choose = count(lines.len(), "line", "lines").replace("1 line", "this line");
+    said(format!(
+        "{why}, so nothing was begun. Write one of these {choose} to begin the work it names:\n\n{}{cut}{}{}",
+        lines.join("\n\n"),
+        missing(card),
+        faults(card)
+    ))
+}
+
+/// It begins, and may have been meant otherwise.
+pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: Lead) -> Body {
+    let (skill, usage) = (code(skill, 64), code(usage, 40));
+    let text = match lead {
+        Lead::Probably => {
+            let reasoning = match plain(&card.reasoning, 300) {
+                text if text.is_empty() => String::new(),
+                text => format!(" The model's reason: {text}"),
+            };
+            format!(
+                "This is probably a {skill} ({}), so {usage} begins for it.{reasoning} If it was meant otherwise, take it \
+                 back:\n\n```\n/stop\n```",
+                percent(card.confidence)
+            )
+        }
+        _ => format!("{usage} begins for this, as a {skill}."),
+    };
+    said(text + &missing_if(lead == Lead::Probably, card) + &faults(card))
+}
+
+/// It asks to be told something.
+pub fn route_declined() -> Body {
+    said(
+        "This reads like a question or a remark, and not like a request for work, so nothing was begun: Countersign \
+         writes briefs, issues, designs, specs and code, and answers no questions. `/help` lists what it can be asked for."
+            .to_owned(),
+    )
+}
+
+/// Whoever asked may not say the command for it.
+pub fn route_not_allowed(skill: &str, usage: &str, needs: Role) -> Body {
+    said(format!(
+        "This reads like a {}, and what that leads to takes {}. Nothing was begun; somebody who has it may write {}.",
+        code(skill, 64),
+        access(needs),
+        code(usage, 40)
+    ))
+}
+
+/// The settings have it that no free words are read.
+pub fn route_off() -> Body {
+    said("Requests in free words are not read here. `/help` lists the commands.".to_owned())
+}
+
+/// How the work stands because of which words begin nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stands {
+    AtWork,
+    /// It waits for a person.
+    Asking,
+    /// It was begun after the words were written, and has ended.
+    Over,
+}
+
+/// Something else is at work on the issue, or was begun since.
+pub fn route_busy(workflow: &str, stands: Stands) -> Body {
+    let (is, how) = match stands {
+        Stands::AtWork => ("is at work on this issue", "`/status` shows how it stands, `/stop` ends it"),
+        Stands::Asking => (
+            "is at work on this issue",
+            "It waits for a person: `/revise TEXT` sends it back with your words",
+        ),
+        Stands::Over => {
+            ("was begun on this issue since you wrote", "It has ended; if you still mean it, say it again")
+        }
+    };
+    said(format!(
+        "A run of {} {is}, so your words begin nothing new. {how}; `/help` lists what else can be said.",
+        code(workflow, 30)
+    ))
+}
+
+/// The run that was to read the request could not.
+pub fn route_halted(why: &str) -> Body {
+    said(format!(
+        "The request could not be read, and nothing was begun. {} `/help` lists the commands.",
+        plain(why, 400)
+    ))
+}
+
+/// What a run says of the request it was begun for.
+pub fn route_note(skill: &str, confidence: u16) -> String {
+    let by = if confidence == 1000 { String::new() } else { format!(" ({})", percent(confidence)) };
+    format!("Begun for a request in free words, read as a “{}”{by}.", line(skill, 64))
+}
+
+fn percent(thousandths: u16) -> String {
+    format!("{} % sure", thousandths / 10)
+}
+
+fn missing_if(on: bool, card: &RouteCard) -> String {
+    if on { missing(card) } else { String::new() }
+}
+
+fn missing(card: &RouteCard) -> String {
+    let rows: Vec<_> = card.missing.iter().take(5).map(|text| format!("- {}", plain(text, 300))).collect();
+    if rows.is_empty() { String::new() } else { format!("\n\nWhat it leaves open:\n\n{}", rows.join("\n")) }
+}
+
+fn faults(card: &RouteCard) -> String {
+    let row = |(path, line, why): &(String, Option<usize>, String)| {
+        let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
+        format!("- {}: {}", code(&place, 150), plain(why, 300))
+    };
+    let rows: Vec<_> = card.faults.iter().map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n\nBrief skills of this repository that cannot be used:\n\n{}", rows.join("\n"))
+}
+
+fn said(text: String) -> Body {
+    Body::frame(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+
+    #[test]
+    fn whatever_was_asked_nothing_of_it_acts() {
+        let offer = |skill: &str, confidence| RouteOffer {
+            skill: skill.into(),
+            description: HOSTILE.into(),
+            usage: "/lld",
+            confidence,
+        };
+        let card = RouteCard {
+            offers: vec![offer("feature-brief", 650), offer("bug-brief", 0)],
+            request: format!("make it\nfaster {HOSTILE}"),
+            confidence: 650,
+            reasoning: HOSTILE.into(),
+            missing: vec![HOSTILE.into()],
+            fell_back: None,
+            faults: vec![(HOSTILE.into(), Some(3), HOSTILE.into())],
+        };
+        let fallen = RouteCard { fell_back: Some("the model took longer than 2 s".into()), ..card.clone() };
+        let nothing = RouteCard { offers: vec![], ..fallen.clone() };
+        for body in [
+            route_offer(&card),
+            route_offer(&fallen),
+            route_offer(&nothing),
+            route_begun(&card, "feature-brief", "/lld", Lead::Probably),
+            route_begun(&card, "feature-brief", "/lld", Lead::Begin),
+            route_declined(),
+            route_not_allowed("feature-brief", "/implement", Role::Write),
+            route_off(),
+            route_busy("lld", Stands::Over),
+            route_halted(HOSTILE),
+        ] {
+            assert_inert(body.as_str());
+        }
+        let text = route_offer(&card).as_str().to_owned();
+        assert!(text.contains("```\n/route feature-brief make it faster"), "{text}");
+        let long = route_offer(&RouteCard { request: "ä ".repeat(PASTED), ..card }).as_str().to_owned();
+        assert!(long.contains(" ä …\n```") && long.contains("put what is missing"), "{long}");
+    }
+}

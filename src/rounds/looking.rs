@@ -1,0 +1,253 @@
+//! A model that looks before it answers: it asks, our code looks, it is told, and asked again.
+//!
+//! Each question is a paid call of its own, with its own place in the journal, and so is what was found: whatever ends the
+//! process in between, the next attempt asks the question that comes after. The loop ends by itself: at its limit, and after
+//! an answer that is none, the last question offers no tools.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Base, Cx,
+    desk::git_error,
+    held::NoAnswer,
+    prompt::{Material, Prompt, Weight},
+};
+use crate::{
+    agents::{self, Answer, Asked, Profile, Role},
+    config::{TestSettings, ToolSettings},
+    documents::unfenced,
+    engine::{Record, StepError, TextKind, TextRow},
+    runners::{self, TestError},
+    sandbox::SandboxError,
+    types::Hash,
+};
+
+/// Of it a command has half: a check of a large repository takes minutes. The rest is kept for programs after it, of which
+/// there are none here.
+const COMMAND_TIME: Duration = Duration::from_secs(600);
+
+/// Between two looks whether it is through: each asks GitHub whether the run is still wanted.
+pub const COMMAND_LOOK: Duration = Duration::from_secs(10);
+
+/// Who looks, at which commit, and how often.
+#[derive(Clone, Copy)]
+pub struct Looks<'a> {
+    pub role: &'static Role,
+    pub base: &'a Base,
+    pub turns: u32,
+    /// The kind of the repository, where the role's commands are run, too.
+    pub commands: Option<Profile>,
+}
+
+impl<'a> Looks<'a> {
+    /// As the settings have it, if they let the role look.
+    ///
+    /// # Errors
+    /// Where the commit cannot be read.
+    pub async fn of(
+        cx: &Cx,
+        role: &str,
+        base: &'a Base,
+        settings: Option<&ToolSettings>,
+    ) -> Result<Option<Self>, StepError> {
+        let Some(settings) = settings else { return Ok(None) };
+        let role = agents::role(role).expect("the role is in the table");
+        let commands = match settings.commands {
+            false => None,
+            true => {
+                let snapshot = cx.tools().snapshot(cx, base).await?;
+                Some(Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
+            }
+        };
+        Ok(Some(Self { role, base, turns: settings.turns, commands }))
+    }
+}
+
+/// What a role's looks came to in a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    pub calls: usize,
+    pub refused: usize,
+}
+
+impl Looked {
+    pub(super) fn add(&mut self, more: Self) {
+        self.calls += more.calls;
+        self.refused += more.refused;
+    }
+}
+
+/// What one answer asked for, found; the text is stored.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    text: Hash,
+    looked: Looked,
+}
+
+/// The conversation about one answer. Without looks it is one question long.
+pub(super) struct Looking<'a> {
+    looks: Option<Looks<'a>>,
+    /// The question with all that was found since.
+    prompt: Prompt,
+    /// Questions asked so far.
+    asked: u32,
+    /// Tools are offered with the next one.
+    offers: bool,
+    repaired: bool,
+    pub(super) looked: Looked,
+}
+
+/// What follows from an answer.
+pub(super) enum Next {
+    /// It is the one.
+    Answer,
+    /// The next question, for which the prompt is ready.
+    Again,
+    /// It still asks for tools, which it was told there are none of.
+    Endless,
+}
+
+impl<'a> Looking<'a> {
+    pub(super) fn at(question: &Prompt, looks: Option<Looks<'a>>) -> Self {
+        let prompt = match looks {
+            Some(Looks { role, turns, commands, .. }) => {
+                question.clone().section("What you may look at", &role.rules(commands, turns))
+            }
+            None => question.clone(),
+        };
+        let looked = Looked::default();
+        Self { looks, prompt, asked: 0, offers: looks.is_some(), repaired: false, looked }
+    }
+
+    /// Names the next question in the journal.
+    pub(super) fn key(&self, key: &str) -> String {
+        if self.asked == 0 { key.to_owned() } else { format!("{key}-{}", self.asked + 1) }
+    }
+
+    pub(super) fn prompt(&self) -> &Prompt {
+        &self.prompt
+    }
+
+    /// While tools are offered an answer has either form.
+    pub(super) fn has_one_form(&self) -> bool {
+        !self.offers
+    }
+
+    /// An answer that should be one object: while tools are offered no schema holds the model to that, so it may stand in
+    /// a fence.
+    pub(super) fn object<'t>(&self, answer: &'t str) -> &'t str {
+        if self.offers { unfenced(answer) } else { answer }
+    }
+
+    /// Another question, with all that was found for this one.
+    pub(super) fn onto(&self, question: Prompt) -> Prompt {
+        question.found_in(&self.prompt)
+    }
+
+    /// Takes an answer in; `fits`: it would do.
+    pub(super) async fn next(
+        &mut self,
+        cx: &Cx,
+        key: &str,
+        answer: &str,
+        fits: bool,
+    ) -> Result<Next, NoAnswer> {
+        let Some(looks) = self.looks else { return Ok(Next::Answer) };
+        self.asked += 1;
+        if fits {
+            return Ok(Next::Answer);
+        }
+        Ok(match Answer::read(answer) {
+            Answer::Calls(_) if !self.offers => Next::Endless,
+            Answer::Calls(calls) => {
+                self.look(cx, key, &looks, &calls).await?;
+                if self.asked >= looks.turns {
+                    self.close("You have looked as often as you may. Answer now, without tools, in the form asked for.");
+                }
+                Next::Again
+            }
+            // Whatever it is, whoever asked says what is wrong with it.
+            Answer::Other | Answer::Broken(_) if self.repaired => Next::Answer,
+            Answer::Broken(why) if self.offers => {
+                self.repaired = true;
+                self.say(&format!(
+                    "Your last answer was to ask for tools, but could not be read: {why}. Ask again with the JSON object \
+                     alone, or answer in the form asked for."
+                ));
+                Next::Again
+            }
+            Answer::Other | Answer::Broken(_) => {
+                self.repaired = true;
+                self.close("Your last answer was neither in the form asked for nor a call of tools. Answer now, without tools.");
+                Next::Again
+            }
+        })
+    }
+
+    async fn look(&mut self, cx: &Cx, key: &str, looks: &Looks<'_>, calls: &[Asked]) -> Result<(), NoAnswer> {
+        let key = format!("{key}-look-{}", self.asked);
+        let mut desk = desk(cx, looks).await?;
+        for (tool, line) in desk.to_run(looks.role, calls) {
+            let said = run(cx, &format!("{key}-{}", tool.name()), looks.base, line).await?;
+            desk = desk.ran(tool, &said.ok_or(NoAnswer::Running)?);
+        }
+        let found: Found = cx
+            .once(&key, |_| async {
+                let seen = desk.act(looks.role, calls).await.map_err(git_error)?;
+                let looked = Looked { calls: seen.calls, refused: seen.refused };
+                tracing::info!(run = %cx.run().id, role = looks.role.name, ?looked, "a model looked at the repository");
+                let text = cx.put(seen.text.as_bytes()).await?;
+                cx.book(&key, Record::Text(TextRow::of(TextKind::Look, text))).await?;
+                Ok(Found { text, looked })
+            })
+            .await?;
+        self.looked.add(found.looked);
+        let text = super::text_of(cx, &found.text).await?;
+        let heading = format!("What your calls found, the {}. time", self.asked);
+        self.prompt = self.prompt.clone().theirs(heading, Material::text("found", Weight::Found, &text));
+        Ok(())
+    }
+
+    fn close(&mut self, words: &str) {
+        self.offers = false;
+        self.say(words);
+    }
+
+    fn say(&mut self, words: &str) {
+        self.prompt = self.prompt.clone().ours(words);
+    }
+}
+
+async fn desk(cx: &Cx, looks: &Looks<'_>) -> Result<agents::Desk, StepError> {
+    // First what has the snapshot beside it.
+    let index = cx.tools().index(cx, looks.base).await?;
+    let snapshot = cx.tools().snapshot(cx, looks.base).await?;
+    Ok(agents::Desk::new(Arc::clone(&index), snapshot, looks.commands.is_some()))
+}
+
+/// Runs a command over the commit in the sandbox, and says how it ended; none: it still runs. Where nothing can be run, that
+/// is what is said: the model goes on without.
+async fn run(cx: &Cx, key: &str, base: &Base, line: &'static str) -> Result<Option<String>, StepError> {
+    let (sandbox, snapshot) = (cx.tools().sandbox().await, cx.tools().snapshot(cx, base).await?);
+    let settings = TestSettings { command: Some(line.to_owned()), report: None };
+    let dependencies = Some(cx.tools().dependencies(cx));
+    let asked =
+        runners::Asked { settings, dependencies, time: Some(COMMAND_TIME), ..runners::Asked::default() };
+    cx.job(key, move |stop| async move {
+        let Ok(sandbox) = sandbox else { return Ok("nothing can be run on this machine".to_owned()) };
+        let tested = match runners::run(&sandbox, &snapshot, asked, &stop).await {
+            Ok(tested) => tested,
+            Err(TestError::Sandbox(SandboxError::Cancelled)) => {
+                return Err(StepError::Later { why: "a command was stopped".into(), after: COMMAND_LOOK });
+            }
+            Err(error) => return Ok(format!("it could not be run: {error}")),
+        };
+        let ended = if tested.found.passed() { "it ended well" } else { "it found something, or failed" };
+        let said = tested.found.failed().map(|test| test.message.as_str());
+        let all = [ended].into_iter().chain(said).chain(tested.found.trouble.iter().map(String::as_str));
+        Ok(all.chain(tested.notes.iter().map(String::as_str)).collect::<Vec<_>>().join("\n"))
+    })
+    .await
+}

@@ -1,0 +1,84 @@
+//! How requests in free words were read.
+
+use std::path::Path;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::{RepoDb, read::json};
+use crate::{
+    store::{RouteLine, RouteRow, StoreError, check::glimpse, database::unsigned, repository::FILE},
+    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
+};
+
+/// Whoever finds a decision wrong says so within this, in milliseconds.
+const DAY: i64 = 24 * 3600 * 1000;
+
+impl RepoDb {
+    /// What a model decided of the same words since then.
+    pub async fn decided(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
+        self.read(move |tx| {
+            let body: Option<String> = tx
+                .prepare_cached(
+                    "SELECT body FROM route WHERE body ->> 'key' = ?1 AND at >= ?2
+                         AND body ->> '$.decision.method' = 'model' ORDER BY at DESC LIMIT 1",
+                )?
+                .query_row(params![key.to_string(), since.0], |row| row.get(0))
+                .optional()?;
+            body.map(|body| json(&body)).transpose()
+        })
+        .await
+    }
+
+    /// What the last requests cost for which a model was asked, at most so many, the newest first; in micro-dollars.
+    pub async fn costs_of_routes(&self, most: u32) -> Result<Vec<u64>, StoreError> {
+        self.read(move |tx| {
+            let mut statement = tx.prepare(
+                "SELECT body ->> 'cost_microusd' FROM route WHERE body ->> 'calls' > 0 ORDER BY rowid DESC LIMIT ?1",
+            )?;
+            let costs = statement.query_map([most], |row| Ok(unsigned(row.get(0)?)))?;
+            Ok(costs.collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+}
+
+/// The decisions of a repository, the oldest first, read without the lock, beside a server at work.
+pub fn routes(root: &Path, repo: RepoId) -> Result<Vec<RouteLine>, StoreError> {
+    let file = root.join("repos").join(repo.to_string()).join(FILE);
+    let read = glimpse(&file, |tx| {
+        let there: bool =
+            tx.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')", [], |row| {
+                row.get(0)
+            })?;
+        if !there {
+            // Nobody has opened it since such requests are read.
+            return Ok(Vec::new());
+        }
+        let mut statement = tx.prepare(&format!(
+            "SELECT route.run, route.body, route.at, run.issue, begun.seq,
+                 begun.seq IS NOT NULL AND (
+                     (begun.status = 'stopped' AND begun.updated_at < route.at + {DAY})
+                     OR EXISTS (SELECT 1 FROM run AS other WHERE other.issue = run.issue AND other.seq > begun.seq
+                         AND other.workflow <> begun.workflow AND other.started_at < route.at + {DAY}
+                         AND (begun.status <> 'done' OR other.started_at < begun.updated_at)))
+             FROM route JOIN run ON run.seq = route.run
+             LEFT JOIN run AS begun ON begun.cause = run.cause || '{}' ORDER BY route.rowid",
+            Cause::ONWARD
+        ))?;
+        let mut rows = statement.query([])?;
+        let mut lines = Vec::new();
+        while let Some(row) = rows.next()? {
+            let run = |seq: i64| RunId { repo, seq: unsigned(seq) };
+            lines.push(RouteLine {
+                run: run(row.get(0)?),
+                route: json(&row.get::<_, String>(1)?)?,
+                at: Timestamp(row.get(2)?),
+                issue: IssueNo(unsigned(row.get(3)?)),
+                begun: row.get::<_, Option<i64>>(4)?.map(run),
+                changed: row.get(5)?,
+            });
+        }
+        Ok(lines)
+    });
+    read.map_err(|fault| fault.at(&file))
+}

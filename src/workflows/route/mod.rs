@@ -1,0 +1,411 @@
+//! `route`: a request in free words, and the workflow it asks for.
+//!
+//! It is a run like any other, so that what it costs is booked and capped as every call is, a crash pays nothing twice, and
+//! the inbox waits for no model. It makes no document: its last step begins the run of another workflow, by the right of
+//! whoever asked, or tells people what they may write.
+
+mod read;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    commands::{CommandKind, CommandSpec, ROUTE},
+    config::{RouteMode, WorkflowTable},
+    documents::routing::{Decision, Lead, Method, PROMPT_VERSION, Skill, SkillFault, by_name, named},
+    engine::{
+        Filter, Halt, Kind, Next, Opened, Outcome, Record, Request, RouteRow, RunInfo, Step, StepError,
+        StepInfo, Trigger, Workflow,
+    },
+    messages::{self, RouteCard, RouteOffer, Stands},
+    rounds::{Asked, Cx, Desk, Policy, Sorted, announce, need, sort, text_of},
+    store::RunRow,
+    types::{Hash, Role, RunId},
+};
+
+/// The workflow.
+pub struct Route;
+
+/// What its settings are called.
+pub(super) const TABLE: WorkflowTable = WorkflowTable { routes: true, ..WorkflowTable::of(Route::NAME, "") };
+
+/// A decision holds that long for the same words.
+const CACHED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Above these, in micro-dollars, a request costs more than it should: one call, and the mean of the last ones.
+pub const DEAR_CALL: u64 = 10_000;
+pub const DEAR_MEAN: u64 = 5_000;
+pub const MEAN_OF: u32 = 100;
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum At {
+    Read,
+    Choose,
+    Begin,
+}
+
+impl Step for At {
+    fn info(self) -> StepInfo {
+        let (id, title) = match self {
+            Self::Read => ("R0", "Read the request"),
+            Self::Choose => ("R1", "Choose the workflow"),
+            Self::Begin => ("R2", "Begin it, or ask"),
+        };
+        StepInfo { id, title, kind: Kind::Work }
+    }
+}
+
+/// What a run knows between its steps.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct State {
+    policy: Option<Policy>,
+    title: String,
+    labels: Vec<String>,
+    /// Stored texts: the issue's, and the request as people see it.
+    body: Option<Hash>,
+    request: Option<Hash>,
+    /// The skills, as JSON: with all their advice they are long.
+    catalog: Option<Hash>,
+    /// The same, while a step is at work.
+    #[serde(skip)]
+    skills: Vec<Skill>,
+    faults: Vec<SkillFault>,
+    chosen: Option<Chosen>,
+}
+
+/// What was chosen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Chosen {
+    decision: Decision,
+    lead: Lead,
+    fell_back: Option<String>,
+}
+
+impl Workflow<Desk> for Route {
+    const NAME: &'static str = ROUTE;
+    const VERSION: u32 = 1;
+    type Step = At;
+    type State = State;
+
+    const GRAPH: &'static [(At, &'static [At])] =
+        &[(At::Read, &[At::Choose]), (At::Choose, &[At::Begin]), (At::Begin, &[])];
+
+    const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
+        name: ROUTE,
+        usage: "/route TEXT",
+        about: "find the workflow that TEXT asks for and begin it; naming the App at the start of a line does the same",
+        role: Role::Triage,
+        label: None,
+        kind: CommandKind::Starts,
+    }];
+
+    fn max_iterations() -> u32 {
+        1
+    }
+
+    fn start(&self, _trigger: &Trigger) -> State {
+        State::default()
+    }
+
+    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+        match at {
+            At::Read => read::read(s, cx).await,
+            At::Choose => choose(s, cx).await,
+            At::Begin => begin(s, cx).await,
+        }
+    }
+
+    async fn halted<'a>(
+        &'a self,
+        _at: At,
+        _s: &'a State,
+        halt: &'a Halt,
+        cx: &'a Cx,
+    ) -> Result<Option<Outcome>, StepError> {
+        // Whoever stopped it knows.
+        if !matches!(halt, Halt::Stopped { .. }) {
+            announce(cx, "halted", &messages::route_halted(&halt.sentence())).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// What may be begun: the names of all other workflows, and how each is begun.
+fn others() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
+    let others = super::ALL.iter().filter(|workflow| workflow.name() != Route::NAME);
+    others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
+}
+
+/// Decides, and books how: a later comment of the same words finds that, and so does whoever looks back.
+async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    s.skills = catalog(s, cx).await?;
+    let policy = need(&s.policy)?;
+    let routing = need(&policy.routing)?;
+    let request = text_of(cx, need(&s.request)?).await?;
+    let body = text_of(cx, need(&s.body)?).await?;
+    let key = key(s, &request, &body, &routing.model);
+    let store = &cx.tools().store;
+    let repo = cx.run().id.repo;
+    let sorted = match named(&request, &s.skills) {
+        Some((skill, _)) => Sorted::free(by_name(skill)),
+        None if s.skills.is_empty() => Sorted {
+            fell_back: Some("every brief skill is switched off here".to_owned()),
+            ..Sorted::free(crate::documents::routing::by_keywords("", &[]))
+        },
+        None => {
+            let cached: Option<Decision> = cx
+                .once("cached", |_| async {
+                    let db = store.repo(repo).await.map_err(anyhow::Error::new)?;
+                    let since = cx.clock().now().minus(CACHED);
+                    let row = db.decided(key, since).await.map_err(anyhow::Error::new)?;
+                    Ok(row.and_then(|row| serde_json::from_value(row.decision).ok()))
+                })
+                .await?;
+            match cached {
+                Some(decision) => Sorted::free(Decision { method: Method::Cache, ..decision }),
+                None => {
+                    let (title, labels, skills) =
+                        (s.title.as_str(), s.labels.as_slice(), s.skills.as_slice());
+                    let asked = Asked { request: &request, title, body: &body, labels, skills };
+                    sort(cx, policy, routing, &asked).await?
+                }
+            }
+        }
+    };
+    let lead = sorted.decision.leads(routing.mode == RouteMode::Confirm);
+    book(s, cx, key, &request, &sorted, lead).await?;
+    s.chosen = Some(Chosen { decision: sorted.decision, lead, fell_back: sorted.fell_back });
+    Ok(Next::Go(At::Begin))
+}
+
+/// Of all that the decision hangs on.
+fn key(s: &State, request: &str, body: &str, model: &str) -> Hash {
+    let words = request.split_whitespace().collect::<Vec<_>>().join(" ");
+    let skills: Vec<String> =
+        s.skills.iter().map(|skill| format!("{}\n{}", skill.name, skill.description)).collect();
+    let parts = [&words, &s.title, body, &skills.join("\n\n"), model, &PROMPT_VERSION.to_string()];
+    Hash::of_parts(parts.map(str::as_bytes))
+}
+
+async fn book(
+    s: &State,
+    cx: &Cx,
+    key: Hash,
+    request: &str,
+    sorted: &Sorted,
+    lead: Lead,
+) -> Result<(), StepError> {
+    let Sorted { decision, calls, cost_microusd, dearest_microusd, elapsed_ms, model, fell_back } = sorted;
+    let of_skill = |name: &String| s.skills.iter().find(|skill| skill.name == *name);
+    let value = |value: serde_json::Result<serde_json::Value>| value.map_err(anyhow::Error::new);
+    let trigger = &cx.run().trigger;
+    let row = RouteRow {
+        key,
+        by: trigger.actor.id,
+        comment: trigger.comment,
+        snippet: request.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(50).collect(),
+        decision: value(serde_json::to_value(decision))?,
+        lead: value(serde_json::to_value(lead))?.as_str().unwrap_or_default().to_owned(),
+        workflow: decision.skill.as_ref().and_then(of_skill).map(|skill| skill.workflow.clone()),
+        calls: *calls,
+        cost_microusd: *cost_microusd,
+        dearest_microusd: *dearest_microusd,
+        elapsed_ms: *elapsed_ms,
+        model: model.clone(),
+        fell_back: fell_back.clone(),
+    };
+    let (run, skill, method) = (cx.run().id, decision.skill.as_deref().unwrap_or("none"), decision.method);
+    let confidence = decision.confidence;
+    tracing::info!(%run, skill, confidence, ?method, lead = row.lead, cost_microusd, elapsed_ms, "a request was read");
+    cx.record("route", Record::Route(row)).await?;
+    if *calls > 0 {
+        warn_of_cost(cx, run, *dearest_microusd).await;
+    }
+    Ok(())
+}
+
+/// For the server's log alone.
+async fn warn_of_cost(cx: &Cx, run: RunId, call: u64) {
+    if call > DEAR_CALL {
+        tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
+    }
+    let costs = async { cx.tools().store.repo(run.repo).await?.costs_of_routes(MEAN_OF).await };
+    match costs.await {
+        Ok(costs) if mean(&costs) > DEAR_MEAN => {
+            let mean = mean(&costs);
+            tracing::warn!(%run, microusd = mean, "cost alert: requests cost more than $0.005 in the mean; look at [route] model");
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%run, %error, "what requests cost in the mean cannot be read"),
+    }
+}
+
+/// Zero of none.
+pub fn mean(costs: &[u64]) -> u64 {
+    costs.iter().sum::<u64>() / (costs.len() as u64).max(1)
+}
+
+async fn catalog(s: &State, cx: &Cx) -> Result<Vec<Skill>, StepError> {
+    let text = text_of(cx, need(&s.catalog)?).await?;
+    serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
+}
+
+/// Begins what was chosen, or says what people may write.
+async fn begin(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    s.skills = catalog(s, cx).await?;
+    let chosen = need(&s.chosen)?.clone();
+    let request = text_of(cx, need(&s.request)?).await?;
+    let of_name = |name: &String| s.skills.iter().find(|skill| skill.name == *name);
+    let skill = chosen.decision.skill.as_ref().and_then(of_name);
+    let summary = match (chosen.lead, skill) {
+        (Lead::Begin | Lead::Probably, Some(skill)) => begin_one(s, cx, &chosen, skill, &request).await?,
+        (Lead::Decline, _) => {
+            announce(cx, "declined", &messages::route_declined()).await?;
+            "no request for work".to_owned()
+        }
+        _ => {
+            announce(cx, "offer", &messages::route_offer(&card(s, &chosen, &request))).await?;
+            "people were asked which workflow they mean".to_owned()
+        }
+    };
+    Ok(Next::Done(Outcome { summary, url: None }))
+}
+
+/// What came of beginning it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Begun {
+    Run(RunId),
+    Not(Other),
+}
+
+/// A run of the issue that somebody said plainly.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Other {
+    workflow: String,
+    stands: Stands,
+}
+
+impl Other {
+    fn of(run: &RunRow) -> Self {
+        let stands = match (run.status.live(), &run.gate) {
+            (false, _) => Stands::Over,
+            (true, None) => Stands::AtWork,
+            (true, Some(_)) => Stands::Asking,
+        };
+        Self { workflow: run.workflow.clone(), stands }
+    }
+}
+
+/// What keeps these words from beginning anything: a run of the issue that is live, or that was begun since they were
+/// written, for the model may take a while and what is said plainly wins.
+async fn other_work(cx: &Cx) -> Result<Option<Other>, StepError> {
+    let RunInfo { id, trigger, .. } = cx.run();
+    let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
+    let filter = Filter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
+    let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
+    // It was begun, and the process died before that was written down.
+    if runs.iter().any(|run| run.trigger.cause == trigger.cause.onward()) {
+        return Ok(None);
+    }
+    let wins = |run: &&RunRow| {
+        let since = run.workflow != Route::NAME && run.started_at >= trigger.at;
+        run.id != *id && (run.status.live() || since)
+    };
+    Ok(runs.iter().rfind(wins).map(Other::of))
+}
+
+async fn begin_one(
+    s: &State,
+    cx: &Cx,
+    chosen: &Chosen,
+    skill: &Skill,
+    request: &str,
+) -> Result<String, StepError> {
+    let trigger = &cx.run().trigger;
+    let Some((workflow, command)) = others().find(|(name, _)| *name == skill.workflow) else {
+        return Err(StepError::User(format!("There is no workflow called {} here.", skill.workflow)));
+    };
+    // The text chooses among what this person may say, and gives nobody a right.
+    if trigger.role < command.role {
+        let body = messages::route_not_allowed(&skill.name, command.usage, command.role);
+        announce(cx, "not-allowed", &body).await?;
+        return Ok(format!("{} takes {} access", workflow, command.role));
+    }
+    let words = named(request, &s.skills).map_or(request, |(_, words)| words);
+    let request = Request {
+        text: told(skill, words),
+        skill: skill.name.clone(),
+        confidence: chosen.decision.confidence,
+    };
+    let next = Trigger {
+        command: command.name.to_owned(),
+        args: words.lines().next().unwrap_or_default().to_owned(),
+        request: Some(request),
+        ..trigger.clone()
+    };
+    let busy = async |other: Other| {
+        announce(cx, "busy", &messages::route_busy(&other.workflow, other.stands)).await?;
+        Ok(format!("nothing, for {} was begun by other means", other.workflow))
+    };
+    if let Some(other) = cx.once("other-work", |_| other_work(cx)).await? {
+        return busy(other).await;
+    }
+    // First: whoever wants it taken back reads this before anything else of it, also after a crash.
+    if chosen.lead == Lead::Probably || !s.faults.is_empty() {
+        let card = card(s, chosen, words);
+        announce(cx, "begun", &messages::route_begun(&card, skill.name.as_str(), command.usage, chosen.lead))
+            .await?;
+    }
+    let begun: Begun = cx
+        .once("begin", |_| async {
+            Ok(match cx.begin(workflow, next).await? {
+                Opened::New(run) | Opened::Duplicate(run) => Begun::Run(run),
+                Opened::Live(other) => Begun::Not(Other::of(&other)),
+            })
+        })
+        .await?;
+    let run = match begun {
+        Begun::Run(run) => run,
+        Begun::Not(other) => return busy(other).await,
+    };
+    Ok(format!("{} ({:.2}): {workflow} as {run}", skill.name, f32::from(chosen.decision.confidence) / 1000.0))
+}
+
+/// What whoever writes the document is told of the request.
+fn told(skill: &Skill, words: &str) -> String {
+    let mut text = format!("{words}\n\nIt was read as a request of the kind {}. ", skill.name);
+    let list = |rows: &[String]| rows.iter().map(|row| format!("\n- {row}")).collect::<String>();
+    if !skill.required.is_empty() {
+        text += &format!("A document for it tells:{}\n", list(&skill.required));
+    }
+    if !skill.questions.is_empty() {
+        text += &format!(
+            "What it may leave open, to be answered from the issue or named as an assumption:{}\n",
+            list(&skill.questions)
+        );
+    }
+    text + &skill.advice
+}
+
+fn card(s: &State, chosen: &Chosen, request: &str) -> RouteCard {
+    let Chosen { decision, fell_back, .. } = chosen;
+    let offers = decision.offers(&s.skills).into_iter().filter_map(|(skill, confidence)| {
+        let (_, command) = others().find(|(name, _)| *name == skill.workflow)?;
+        let description = skill.description.split(['.', ':']).next().unwrap_or_default().to_owned();
+        Some(RouteOffer { skill: skill.name.clone(), description, usage: command.usage, confidence })
+    });
+    let of_best = || {
+        let best = decision.offers(&s.skills).first().map(|(skill, _)| skill.questions.clone());
+        best.filter(|_| decision.confidence > 0).unwrap_or_default()
+    };
+    let missing = if decision.missing.is_empty() { of_best() } else { decision.missing.clone() };
+    RouteCard {
+        offers: offers.collect(),
+        request: request.to_owned(),
+        confidence: decision.confidence,
+        reasoning: decision.reasoning.clone(),
+        missing,
+        fell_back: fell_back.clone(),
+        faults: s.faults.iter().map(|fault| (fault.path.clone(), fault.line, fault.why.clone())).collect(),
+    }
+}

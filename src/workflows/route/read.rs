@@ -1,0 +1,96 @@
+//! Reading a request, its issue and the repository's brief skills.
+
+use super::{At, Route, State, others};
+use crate::{
+    config::RouteMode,
+    documents::{
+        routing::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, shortened, skills},
+        visible::visible,
+    },
+    engine::{Next, Outcome, StepError, Workflow},
+    git::Entry,
+    messages,
+    rounds::{Base, Cx, IssueSnapshot, announce, fault, git_error, need},
+    types::count,
+};
+
+/// More files than these that cannot be used are counted, not named.
+const MOST_FAULTS: usize = 10;
+
+pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+    let desk = cx.tools();
+    let repo = desk.repo(cx).await?;
+    let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
+    let people = &desk.settings.people;
+    if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
+        return Err(StepError::User(format!(
+            "The label “{opt_out}” says that this issue is to be left alone. Take it off, then ask again."
+        )));
+    }
+    let policy = cx
+        .once("policy", |_| async {
+            let info = repo.info().await.map_err(fault)?;
+            desk.policy(Route::NAME, &repo, &info).await
+        })
+        .await?;
+    s.policy = Some(policy);
+    let routing = need(&s.policy)?.routing.clone();
+    if routing.is_none_or(|routing| routing.mode == RouteMode::Manual) {
+        announce(cx, "off", &messages::route_off()).await?;
+        let summary = "free words are not read here".to_owned();
+        return Ok(Next::Done(Outcome { summary, url: None }));
+    }
+    // Anew each time: one that was added a minute ago counts.
+    let base = desk.fetch(cx, "fetch", &repo).await?;
+    let (files, mut faults) = files(cx, &base).await?;
+    let workflows: Vec<_> = others().map(|(name, _)| name).collect();
+    let (all, unusable) = skills(&files, &workflows);
+    faults.extend(unusable);
+    for fault in &faults {
+        tracing::warn!(run = %cx.run().id, path = fault.path, line = fault.line, why = fault.why, "a brief skill cannot be used");
+    }
+    let catalog = serde_json::to_vec(&all).map_err(anyhow::Error::new)?;
+    (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), at_most(faults));
+    // What people do not see in a request is none of it.
+    let request = shortened(&visible(&cx.run().trigger.args).text);
+    s.request = Some(cx.put(request.as_bytes()).await?);
+    (s.title, s.labels, s.body) = (issue.title, issue.labels, Some(issue.body));
+    Ok(Next::Go(At::Choose))
+}
+
+/// Those that are named, and how many more there are: a folder full of them fills neither comment nor log.
+fn at_most(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
+    let more = faults.len().saturating_sub(MOST_FAULTS);
+    if more > 0 {
+        faults.truncate(MOST_FAULTS);
+        let why = format!("{} more cannot be used either", count(more, "file", "files"));
+        faults.push(SkillFault { path: FOLDER.to_owned(), line: None, why });
+    }
+    faults
+}
+
+/// The repository's own, and those that are too many, too long or no files to be read.
+async fn files(cx: &Cx, base: &Base) -> Result<(Vec<(String, String)>, Vec<SkillFault>), StepError> {
+    let snapshot = cx.tools().snapshot(cx, base).await?;
+    let named = |entry: &&Entry| entry.path.strip_prefix(FOLDER).is_some_and(|name| name.ends_with(SUFFIX));
+    let ours: Vec<_> = snapshot.entries().iter().filter(named).collect();
+    let (mut read, mut faults) = (Vec::new(), Vec::new());
+    for entry in ours.iter().copied().take(MOST_SKILLS) {
+        let why = match () {
+            () if !entry.mode.is_file() => "it is a link; put the file itself there".to_owned(),
+            () if entry.size > FILE_BYTES as u64 => {
+                format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)
+            }
+            () => {
+                read.push(entry);
+                continue;
+            }
+        };
+        faults.push(SkillFault { path: entry.path.clone(), line: None, why });
+    }
+    if let Some(more) = ours.len().checked_sub(MOST_SKILLS).filter(|more| *more > 0) {
+        let why = format!("{more} files above {MOST_SKILLS} are not read; remove some");
+        faults.insert(0, SkillFault { path: FOLDER.to_owned(), line: None, why });
+    }
+    Ok((snapshot.texts(&read).await.map_err(git_error)?, faults))
+}

@@ -1,0 +1,319 @@
+//! A drafter that has the architect's tools, seen from its prompts, the issue and the books; and where a run's programs wait.
+
+use countersign::engine::{CallStatus, Status};
+use serde_json::{Value, json};
+
+use crate::{
+    implement::can_run,
+    money::PRICES,
+    operator::typed,
+    prompts::{Drafts, segment, sound, with_reviewer},
+    script::{Script, approved, design, finding, review},
+    world::{Setting, World},
+};
+
+fn tools(more: &str) -> Setting {
+    Setting { toml: format!("[lld]\ntools = true\n{more}"), ..Setting::default() }
+}
+
+fn asks(calls: &[(&str, Value)]) -> String {
+    let calls: Vec<_> = calls.iter().map(|(name, with)| json!({ "name": name, "arguments": with })).collect();
+    json!({ "toolCalls": calls }).to_string()
+}
+
+fn reads(_: &str) -> String {
+    asks(&[("read", json!({ "path": "src/lib.rs" }))])
+}
+
+fn drafts(_: &str) -> String {
+    sound("src/lib.rs")
+}
+
+/// What the ledger has of the drafter: answers, and failures.
+async fn drafted(w: &World) -> (usize, usize) {
+    let calls = w.calls().await;
+    let of = |status| calls.iter().filter(|row| row.role == "drafter" && row.status == status).count();
+    assert_eq!(of(CallStatus::Done) + of(CallStatus::Failed), of_role(&calls), "{calls:#?}");
+    (of(CallStatus::Done), of(CallStatus::Failed))
+}
+
+fn of_role(calls: &[countersign::engine::CallRow]) -> usize {
+    calls.iter().filter(|row| row.role == "drafter").count()
+}
+
+#[tokio::test]
+async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
+    let (mut w, models) = with_reviewer(vec![reads, drafts], |_| approved(), tools("")).await;
+    w.comes_to_the_gate().await;
+    let prompts = models.sent("drafter");
+    assert_eq!((prompts.len(), drafted(&w).await), (2, (2, 0)));
+    assert!(prompts[0].contains("## What you may look at") && prompts[0].contains("\n- `read` {"));
+    for other in ["`diff`", "`fetch`", "`write`", "`typecheck`"] {
+        assert!(!prompts[0].contains(other), "{other} is not offered to an architect");
+    }
+    let sample = countersign::localhub::sample();
+    let (_, file) = sample.files.iter().find(|(path, _)| *path == "src/lib.rs").unwrap();
+    let found = segment(&prompts[1], "found");
+    assert!(found.starts_with("call 1: read {\"path\":\"src/lib.rs\"}\n"), "{found}");
+    assert!(found.contains(std::str::from_utf8(file).unwrap().trim_end()), "{found}");
+    assert!(
+        w.status().body.contains("- models looked at the repository themselves: 1 call\n"),
+        "{}",
+        w.thread()
+    );
+    assert!(!models.sent("reviewer")[0].contains("What you may look at"));
+
+    let (mut w, models) = with_reviewer(vec![reads, drafts], |_| approved(), Setting::default()).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    assert!(models.sent("drafter").iter().all(|prompt| !prompt.contains("What you may look at")));
+    assert!(!w.thread().contains("looked at the repository themselves"));
+    w.find("waits for a person");
+}
+
+#[tokio::test]
+async fn what_is_refused_is_told_and_nothing_of_it_is_done() {
+    fn tries(_: &str) -> String {
+        let path = |path: &str| json!({ "path": path });
+        asks(&[
+            ("curl", json!({ "url": "http://127.0.0.1/" })),
+            ("/bin/cat", path("src/lib.rs")),
+            ("write", json!({ "path": "src/lib.rs", "text": "" })),
+            ("diff", json!({ "path": "src/lib.rs", "other": "Cargo.toml" })),
+            ("typecheck", json!({})),
+            ("read", path("../../../../etc/passwd")),
+            ("read", path(".env")),
+            ("find", json!({ "name": "*", "exec": "id" })),
+        ])
+    }
+    fn two_hundred(_: &str) -> String {
+        asks(&vec![("count", json!({ "path": "src/lib.rs" })); 200])
+    }
+    let files = vec![(".env".to_owned(), b"KEY=of-the-repository\n".to_vec())];
+    let setting = Setting { files, ..tools("") };
+    let (mut w, models) = with_reviewer(vec![tries, two_hundred, drafts], |_| approved(), setting).await;
+    w.comes_to_the_gate().await;
+    let prompts = models.sent("drafter");
+    assert_eq!(prompts.len(), 3);
+    let found = segment(&prompts[1], "found");
+    for said in [
+        "refused: \"curl\" is not for the architect; it has read, list, search, count",
+        "refused: there is no tool called \"/bin/cat\" for the architect",
+        "refused: \"write\" is not for the architect",
+        "refused: \"diff\" is not for the architect",
+        "refused: \"typecheck\" is the architect's, but it is not done here",
+        "refused: the path \"../../../../etc/passwd\" leads out of the repository",
+        "refused: no model is shown \".env\": looks like it holds a secret",
+        "refused: unknown field `exec`",
+    ] {
+        assert!(found.contains(said), "{said}\n{found}");
+    }
+    assert!(!prompts.iter().any(|prompt| prompt.contains("of-the-repository") || prompt.contains("root:x")));
+    let found = prompts[2].split("What your calls found, the 2. time").nth(1).unwrap();
+    assert_eq!(found.matches(" words, ").count(), 8, "{found}");
+    assert!(found.contains("calls 9 to 200: refused, for an answer may hold at most 8"), "{found}");
+    let said = "- models looked at the repository themselves: 208 calls, 200 of them refused\n";
+    assert!(w.status().body.contains(said), "{}", w.thread());
+}
+
+#[tokio::test]
+async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
+    fn insatiable(prompt: &str) -> String {
+        if prompt.contains("Answer now, without tools") { drafts(prompt) } else { reads(prompt) }
+    }
+    let (mut w, models) = with_reviewer(vec![insatiable], |_| approved(), tools("tool_turns = 2\n")).await;
+    w.comes_to_the_gate().await;
+    assert_eq!(models.sent("drafter").len(), 3, "two looks and the draft");
+    w.status();
+
+    // It never has enough: that is no draft, and in the end people are told.
+    let (mut w, models) =
+        with_reviewer(vec![reads], |_| approved(), tools("tool_turns = 1\nmax_rounds = 2\n")).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Failed).await;
+    assert_eq!(models.sent("drafter").len(), 4, "a look and a last question, twice");
+    w.find("No usable draft after 2 tries; at the last one, the answer asked for tools where none were left");
+
+    let out_of_form: Drafts = vec![|_| "{\"toolCalls\": [{\"tool\": \"shell\"}]}".to_owned(), reads, |_| {
+        "I have seen enough and will draft now.".to_owned()
+    }];
+    let (mut w, models) = with_reviewer(out_of_form, |_| approved(), tools("max_rounds = 1\n")).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Failed).await;
+    let prompts = models.sent("drafter");
+    assert_eq!(prompts.len(), 3, "only the first of two is mended");
+    assert!(prompts[1].contains("could not be read: `toolCalls` is no list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
+    w.find("No usable draft after 1 tries; at the last one, the answer was not a document");
+}
+
+#[tokio::test]
+async fn a_revision_may_be_looked_into_as_well() {
+    fn answers(prompt: &str) -> String {
+        let edit = json!({ "search": "That nobody wrote", "replace": "The aim of" });
+        match () {
+            () if !prompt.starts_with("Revise") => drafts(prompt),
+            () if prompt.contains("could not be applied") => {
+                drafts(prompt).replace("The goal of", "The aim of")
+            }
+            () if prompt.contains("<<<found ") => {
+                format!("```json\n{}\n```", json!({ "edits": [edit], "replies": [] }))
+            }
+            () => reads(prompt),
+        }
+    }
+    let reviews = |prompt: &str| match segment(prompt, "document").contains("The aim of") {
+        true => review("APPROVED", &[], &["F1"]),
+        false => review("REVISE", &[finding("One", None)], &[]),
+    };
+    let (mut w, models) = with_reviewer(vec![answers], reviews, tools("")).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    let prompts = models.sent("drafter");
+    assert_eq!((prompts.len(), drafted(&w).await), (4, (4, 0)));
+    // What was seen is there still when the edits did not fit; what may be looked at is not.
+    assert!(prompts[3].contains("<<<found ") && !prompts[3].contains("may look at"), "{}", prompts[3]);
+    assert!(w.find("waits for a person").body.contains("APPROVED"));
+}
+
+#[tokio::test]
+async fn a_command_of_the_role_is_really_run_in_the_sandbox() {
+    if !can_run().await {
+        return;
+    }
+    fn checks(_: &str) -> String {
+        asks(&[
+            ("cargo check", json!({})),
+            ("typecheck", json!({})),
+            ("cargo clippy", json!({})),
+            ("tsc", json!({})),
+        ])
+    }
+    let setting = tools("tool_commands = true\n");
+    let (mut w, models) = with_reviewer(vec![checks, drafts], |_| approved(), setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.tried().await;
+    w.stands(Status::Asking).await;
+    let prompts = models.sent("drafter");
+    assert!(prompts.len() == 2 && prompts[0].contains("\n- `typecheck` {}: "), "{}", prompts[0]);
+    let found = segment(&prompts[1], "found");
+    assert!(
+        found.starts_with("call 1: cargo check {}\nit ended well\n\ncall 2: typecheck {}\nit ended well\n"),
+        "{found}"
+    );
+    assert!(found.contains("refused: \"cargo clippy\" is not for the architect"), "{found}");
+    assert!(found.contains("refused: there is no tool called \"tsc\""), "{found}");
+    w.find("waits for a person");
+}
+
+#[tokio::test]
+async fn a_reviewer_may_look_and_a_verdict_out_of_form_is_still_none() {
+    let look =
+        asks(&[("diff", json!({ "path": "src/lib.rs", "other": "src/lib.rs" })), ("write", json!({}))]);
+    let setting =
+        || Setting { toml: "[lld]\nreview_tools = true\ntool_turns = 2\n".to_owned(), ..Setting::default() };
+    // While tools are offered no schema is sent, and models fence what they write.
+    let fenced = format!("```json\n{}\n```", approved());
+    let script = Script::default().drafts(&design()).reviews_as_text(&look).reviews_as_text(&fenced);
+    let mut w = World::new(Setting { script: Some(script.toml()), ..setting() }).await;
+    w.comes_to_the_gate().await;
+    let said = "- models looked at the repository themselves: 2 calls, 1 of them refused\n";
+    assert!(w.status().body.contains(said), "{}", w.thread());
+    let calls = w.calls().await;
+    let of = |role: &str| calls.iter().filter(|row| row.role == role).count();
+    assert_eq!((of("drafter"), of("reviewer")), (1, 2));
+
+    let script = Script::default().drafts(&design()).reviews_as_text(&look);
+    let mut w = World::new(Setting { script: Some(script.toml()), ..setting() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
+
+    // Asked again, it still has what it saw.
+    let answers = |prompt: &str| match () {
+        () if prompt.contains("was not in this form") => approved(),
+        () if prompt.contains("<<<found ") => json!({ "verdict": "APPROVED" }),
+        () => json!({ "toolCalls": [{ "name": "list" }] }),
+    };
+    let (mut w, models) = with_reviewer(vec![drafts], answers, setting()).await;
+    w.comes_to_the_gate().await;
+    let prompts = models.sent("reviewer");
+    let last = prompts.last().unwrap();
+    assert!(last.contains("<<<found ") && !last.contains("may look at"), "{last}");
+    w.status();
+}
+
+#[tokio::test]
+async fn a_bot_restarted_between_two_looks_goes_on_at_the_next() {
+    let script = Script::default()
+        .drafts(&reads(""))
+        .fails("drafter", "capacity")
+        .drafts(&asks(&[("list", json!({}))]))
+        .drafts(&design())
+        .reviews(&approved());
+    let mut w = World::new(Setting { script: Some(script.toml()), ..tools("") }).await;
+    w.label("maya", "countersign:lld").await;
+    let run = w.run().await.unwrap();
+    assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
+    assert_eq!(drafted(&w).await, (1, 1));
+    let mut w = w.restart().await;
+    w.wait(60).await;
+    w.stands(Status::Asking).await;
+    assert_eq!(drafted(&w).await, (3, 1), "what was bought before is not bought again");
+    assert!(
+        w.status().body.contains("- models looked at the repository themselves: 2 calls\n"),
+        "{}",
+        w.thread()
+    );
+    w.find("waits for a person");
+}
+
+#[tokio::test]
+async fn a_pause_for_money_between_two_looks_pays_for_none_twice() {
+    let script = Script::default().drafts(&reads("")).drafts(&design()).reviews(&approved());
+    let script = Some(format!("billed = true\n{}", script.toml()));
+    let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");
+    let mut w = World::new(Setting { script, toml, ..Setting::default() }).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("### ✋ Paused before Draft the design (N1)");
+    assert_eq!(drafted(&w).await, (1, 0));
+    let mut w = w.restart().await;
+    w.comment("max", "/budget +1").await;
+    w.stands(Status::Asking).await;
+    assert_eq!(drafted(&w).await, (2, 0), "{}", w.thread());
+    assert!(w.status().body.contains("themselves: 1 call\n"), "{}", w.thread());
+    w.find("waits for a person");
+    w.find("Paused");
+}
+
+#[tokio::test]
+async fn doctor_says_how_each_role_stands() {
+    let w = World::new(tools("review_tools = true\ntool_commands = true\n")).await;
+    let (_, said) = typed(&w, &["doctor"]).await;
+    for line in [
+        "ok    role           architect: ready, stub:drafter drafts designs\n",
+        "ok    role           reviewer: ready, stub:reviewer reviews\n",
+        "note  role           implementer: degraded, stub:drafter drafts code without typecheck, lint, format, read, list, ",
+        "note  role           hunter: unavailable, no workflow has work for it yet\n",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    assert_eq!(said.matches(" role           ").count(), 10, "{said}");
+}
+
+#[tokio::test]
+async fn the_status_comment_names_the_worker_pool_that_a_label_or_a_path_chose() {
+    let toml = "[workers.paths]\n\"src/\" = \"high\"\n\"docs/\" = \"low\"\n".to_owned();
+    let mut w = World::new(Setting { toml, ..Setting::default() }).await;
+    w.label("maya", "priority:background").await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    w.find("waits for a person");
+    assert!(w.status().body.contains("- worker pool `high`, for `src/`\n"), "{}", w.thread());
+
+    let mut w = World::new(Setting::default()).await;
+    w.label("maya", "Priority:Low").await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    w.find("waits for a person");
+    assert!(w.status().body.contains("- worker pool `low`, for `priority:low`\n"), "{}", w.thread());
+}
