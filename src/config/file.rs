@@ -16,9 +16,9 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
     GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
-    SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowTable,
-    budget::Budget, from_toml, is_loopback, line_of, people::People, pools, program, timeouts, workers,
-    workflows,
+    SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowSettings,
+    WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, people::People, pools, program, timeouts,
+    workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -227,6 +227,24 @@ pub(super) fn parse(
     models.timeouts = file.timeouts.checked(&check)?;
     models.workers = file.workers.checked(&check, &data_dir)?;
     models.ours.push(directory.join(&file.app.private_key_file));
+    let said: Vec<_> =
+        tables.iter().filter_map(|(name, table)| Some((*name, table.document_path()?))).collect();
+    let workflows: workflows::Workflows = workflows
+        .iter()
+        .zip(tables)
+        .map(|(defaults, (name, table))| Ok((name, table.checked(defaults).map_err(refused)?)))
+        .collect::<Result<_, ConfigError>>()?;
+    for (name, at) in said {
+        let path = &workflows[name].document_path;
+        let same = |(other, settings): &(&&str, &WorkflowSettings)| {
+            **other != name && settings.document_path == *path
+        };
+        if let Some((other, _)) = workflows.iter().find(same) {
+            let message =
+                format!("document_path is that of [{other}] as well, and they would overwrite each other");
+            return Err(refused((at, message)));
+        }
+    }
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -241,11 +259,7 @@ pub(super) fn parse(
         budget: file.budget.checked().map_err(refused)?,
         people: file.people.checked().map_err(refused)?,
         sandbox: file.sandbox,
-        workflows: workflows
-            .iter()
-            .zip(tables)
-            .map(|(defaults, (name, table))| Ok((name, table.checked(defaults).map_err(refused)?)))
-            .collect::<Result<_, ConfigError>>()?,
+        workflows,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),
     })

@@ -72,6 +72,7 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[lld]\ndocument_path = \"../x-{issue}.md\"\n", 1, "inside the repository"),
         ("[lld]\ndocument_path = \".GitHub/{issue}.md\"\n", 1, "inside the repository"),
         ("[lld]\ndocument_path = \"x.md\"\n", 1, "must hold {issue}"),
+        ("[spec]\ndocument_path = \"docs/lld/LLD-{issue}.md\"\n", 1, "that of [lld] as well"),
         ("[models]\ndrafter = \"gemini:pro\"\n", 1, "only reviews"),
         ("[[providers.gemini.key]]\nname = \"Team\"\n", 1, "GEMINI_API_KEY_TEAM"),
         ("[[providers.gemini.key]]\nname = \"x\"\ntier = \"gold\"\n", 2, "`paid` or `free`"),

@@ -228,6 +228,11 @@ pub(super) fn split<'t, F: Deserialize<'t>>(
 }
 
 impl Table {
+    /// Where a path for documents is said.
+    pub(super) fn document_path(&self) -> Option<usize> {
+        self.document_path.as_ref().map(|path| path.span().start)
+    }
+
     /// The server's own word.
     pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::of(defaults);
