@@ -12,12 +12,11 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{ConfigFlag, absolute_path, columns, must_hold_data, say};
+use super::{ConfigFlag, absolute_path, columns, say};
 use crate::{
     git, messages,
     store::{self, AuditRow, TextKind, TextRow, Told},
     types::{Hash, IssueNo, RepoId, RepoName, count},
-    workflows,
 };
 
 /// Which data directory is read, and of which repository.
@@ -34,11 +33,7 @@ struct Source {
 
 impl Source {
     fn find(&self) -> anyhow::Result<(PathBuf, RepoId)> {
-        let data = match &self.data {
-            Some(data) => data.clone(),
-            None => workflows::settings(&self.config.config)?.data_dir,
-        };
-        must_hold_data(&data)?;
+        let data = self.config.data(self.data.clone())?;
         let Some(repo) = store::repository_named(&data, &self.repo)? else {
             bail!(
                 "no repository {} is known here; check the name, as GitHub writes it now: OWNER/REPO",

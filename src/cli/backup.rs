@@ -77,8 +77,7 @@ fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
 
 impl Check {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = workflows::settings(&self.config.config)?.data_dir;
-        must_hold_data(&data)?;
+        let data = self.config.data(None)?;
         let checked = {
             let data = data.clone();
             tokio::task::spawn_blocking(move || store::check(&data)).await??

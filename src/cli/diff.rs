@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::bail;
 
-use super::{ConfigFlag, absolute_path, must_hold_data};
-use crate::{documents::is_invisible, store, types::RunId, workflows};
+use super::{ConfigFlag, absolute_path};
+use crate::{documents::is_invisible, store, types::RunId};
 
 /// Print how a run would change the code, whole, as a unified diff.
 ///
@@ -29,11 +29,7 @@ pub(super) struct Diff {
 
 impl Diff {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let data = match self.data {
-            Some(data) => data,
-            None => workflows::settings(&self.config.config)?.data_dir,
-        };
-        must_hold_data(&data)?;
+        let data = self.config.data(self.data)?;
         let Some(diff) = store::last_diff(&data, self.run)? else {
             bail!("run {} has asked nobody about code yet; `countersign runs --all` lists runs", self.run)
         };

@@ -40,7 +40,7 @@ use rustix::fs::{FlockOperation, flock};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::{config::Settings, github::Fault, sandbox::Level, types::with_causes};
+use crate::{config::Settings, github::Fault, sandbox::Level, types::with_causes, workflows};
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
 ///
@@ -107,6 +107,18 @@ struct ConfigFlag {
     /// The server's settings file; its `.env` is the one beside it.
     #[arg(long, value_name = "FILE", default_value = crate::config::DEFAULT_FILE)]
     config: PathBuf,
+}
+
+impl ConfigFlag {
+    /// The data directory that is named, or that of the settings. Commands that look into one make none.
+    fn data(&self, named: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+        let data = match named {
+            Some(data) => data,
+            None => workflows::settings(&self.config)?.data_dir,
+        };
+        must_hold_data(&data)?;
+        Ok(data)
+    }
 }
 
 /// Runs the command of this process.

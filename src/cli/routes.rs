@@ -4,15 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::{ConfigFlag, columns, must_hold_data, say};
+use super::{ConfigFlag, columns, say};
 use crate::{
     documents::routing::{Decision, Method},
     store::{self, RouteLine},
     types::{MicroUsd, RepoName},
-    workflows::{
-        self,
-        route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
-    },
+    workflows::route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
 };
 
 /// List how requests in free words were read, with what that cost and how often people changed it.
@@ -34,8 +31,7 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = workflows::settings(&self.config.config)?.data_dir;
-        must_hold_data(&data)?;
+        let data = self.config.data(None)?;
         let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
         for (repo, name) in store::repositories(&data)? {
             if self

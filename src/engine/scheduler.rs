@@ -28,7 +28,7 @@ use crate::{
     commands::{AUTO, HOTFIX},
     limits,
     store::{Checkpoint, Lease, NewRun, Opened, RunRow, RunStatus, StoreError, Trigger},
-    types::{Cause, RunId, Timestamp, with_causes},
+    types::{RunId, Timestamp, with_causes},
 };
 
 /// A step that does nothing but wait for somebody else this long ends its run, because nobody reads a thread
@@ -392,7 +392,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn follows(&self, workflow: AnyFlow<T>, run: &RunRow) -> Option<Box<NewRun>> {
         let next = self
             .workflow(workflow.then().filter(|_| [AUTO, HOTFIX].contains(&run.trigger.command.as_str()))?)?;
-        let trigger = Trigger { cause: Cause(format!("after-{}", run.id)), ..run.trigger.clone() };
+        let trigger = Trigger { cause: run.trigger.cause.onward(), ..run.trigger.clone() };
         let new = new_run(next, trigger);
         new.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it"))
             .ok()

@@ -1,7 +1,5 @@
 //! From an approved design to its implementation spec, told as people see it.
 
-use std::time::Duration;
-
 use countersign::{
     engine::{Filter, Port, Status},
     types::Hash,
@@ -302,11 +300,7 @@ impl World {
     /// Design and spec are done and the code was begun, of a repository in which nothing can be built.
     async fn comes_to_its_code(&mut self) {
         let w = self;
-        while w.run().await.is_some_and(|run| run.status == Status::Waiting) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            w.pass(10);
-            w.settle().await;
-        }
+        w.tried().await;
         let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
         let mut runs = w.app.engine.list(filter).await.unwrap();
         runs.sort_by_key(|run| run.id);

@@ -2,19 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use super::process::{finished, text};
-
-fn git(at: &Path, arguments: &[&str]) {
-    let output = Command::new("git")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-        .args(arguments)
-        .current_dir(at)
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "git {arguments:?}: {}", text(&output.stderr));
-}
+use super::process::{finished, git, text};
 
 fn repository() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();

@@ -101,6 +101,8 @@ pub(crate) fn free_address() -> String {
 
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .args(["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "safe.directory=*"])
         .arg("-C")
         .arg(directory)
