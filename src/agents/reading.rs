@@ -42,6 +42,8 @@ pub struct Desk {
     /// Commands are run, too; and what came of those that were.
     commands: bool,
     ran: Vec<(Tool, String)>,
+    /// What a change makes of files of the commit; none where it removes one.
+    changed: Vec<(String, Option<String>)>,
 }
 
 /// What the calls of one answer found.
@@ -106,14 +108,20 @@ struct CountArguments {
 #[serde(deny_unknown_fields)]
 struct DiffArguments {
     path: String,
-    other: String,
+    other: Option<String>,
 }
 
 impl Desk {
     /// `commands`: a role has its commands here as well, which whoever asks runs before they are looked up.
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
         let profile = Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str()));
-        Self { index, snapshot, profile, commands, ran: Vec::new() }
+        Self { index, snapshot, profile, commands, ran: Vec::new(), changed: Vec::new() }
+    }
+
+    /// With a change of the commit that is looked at.
+    #[must_use]
+    pub fn over(self, changed: &[(String, Option<String>)]) -> Self {
+        Self { changed: changed.to_vec(), ..self }
     }
 
     /// The commands among what a role asks for, as far as it may: each once, with the line that is to be run for it.
@@ -315,7 +323,18 @@ impl Desk {
     }
 
     async fn diff(&self, asked: &DiffArguments) -> Result<Found, GitError> {
-        let (one, other) = (self.text(&asked.path).await?, self.text(&asked.other).await?);
+        let one = self.text(&asked.path).await?;
+        let (one, other) = match &asked.other {
+            Some(other) => (one, self.text(other).await?),
+            None => match self.changed.iter().find(|(path, _)| *path == asked.path) {
+                // A new file has nothing before.
+                Some((_, text)) => (
+                    Ok(one.unwrap_or_default()),
+                    Ok(as_shown(text.as_deref().unwrap_or_default())),
+                ),
+                None => (one, Err("refused: nothing here changes it; say an `other` file".to_owned())),
+            },
+        };
         let (one, other) = match (one, other) {
             (Ok(one), Ok(other)) => (one, other),
             (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),

@@ -208,6 +208,28 @@ async fn nothing_but_the_commit_is_read_and_of_it_what_models_are_shown() {
 }
 
 #[tokio::test]
+async fn a_reviewer_sees_how_the_change_under_review_changes_a_file() {
+    let root = tempfile::tempdir().unwrap();
+    let changed = [
+        ("src/a.ts".to_owned(), Some("one\nchanged\n".to_owned())),
+        ("src/new.ts".to_owned(), Some("added\n".to_owned())),
+        ("src/b.ts".to_owned(), None),
+    ];
+    let desk = desk(root.path()).await.over(&changed);
+    let reviewer = role("reviewer").unwrap();
+    for (path, said) in [
+        ("src/a.ts", "-two\n+changed\n"),
+        ("src/new.ts", "+added\n"),
+        ("src/b.ts", "-"),
+        ("src/long.ts", "refused: nothing here changes it"),
+        ("../src/a.ts", "leads out of the repository"),
+    ] {
+        let seen = asks(&desk, reviewer, "diff", json!({ "path": path })).await;
+        assert!(seen.text.contains(said), "{path}: {}", seen.text);
+    }
+}
+
+#[tokio::test]
 async fn a_file_cannot_write_a_result_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     let desk = desk(root.path()).await;

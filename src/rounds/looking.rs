@@ -36,6 +36,8 @@ pub const COMMAND_LOOK: Duration = Duration::from_secs(10);
 pub struct Looks<'a> {
     pub role: &'static Role,
     pub base: &'a Base,
+    /// What would lie over its files, if what is looked at changes any; none where it removes one.
+    changed: &'a [(String, Option<String>)],
     pub turns: u32,
     /// The kind of the repository, where the role's commands are run, too.
     pub commands: Option<Profile>,
@@ -61,7 +63,13 @@ impl<'a> Looks<'a> {
                 Some(Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
             }
         };
-        Ok(Some(Self { role, base, turns: settings.turns, commands }))
+        Ok(Some(Self { role, base, changed: &[], turns: settings.turns, commands }))
+    }
+
+    /// At a change of the commit.
+    #[must_use]
+    pub fn over(self, changed: &'a [(String, Option<String>)]) -> Self {
+        Self { changed, ..self }
     }
 }
 
@@ -224,7 +232,7 @@ async fn desk(cx: &Cx, looks: &Looks<'_>) -> Result<agents::Desk, StepError> {
     // First what has the snapshot beside it.
     let index = cx.tools().index(cx, looks.base).await?;
     let snapshot = cx.tools().snapshot(cx, looks.base).await?;
-    Ok(agents::Desk::new(Arc::clone(&index), snapshot, looks.commands.is_some()))
+    Ok(agents::Desk::new(Arc::clone(&index), snapshot, looks.commands.is_some()).over(looks.changed))
 }
 
 /// Runs a command over the commit in the sandbox, and says how it ended; none: it still runs. Where nothing can be run, that

@@ -125,6 +125,11 @@ pub trait Document: Send + Sync {
         "a software architect who writes for the engineer that will build from your text"
     }
 
+    /// Whose tools the drafter has, where the settings give it any.
+    fn role(&self) -> &'static str {
+        "architect"
+    }
+
     /// What earlier stages left that this one is told.
     fn inputs(&self) -> &'static [Input] {
         &[]

@@ -408,7 +408,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         reviewer: &policy.reviewer,
         caps: &policy.caps,
         workers: place::assigned(s, v).await?.pool,
-        looks: Looks::of(cx, "architect", &base, policy.tools.as_ref().filter(|tools| tools.drafter)).await?,
+        looks: Looks::of(cx, v.doc.role(), &base, policy.tools.as_ref().filter(|tools| tools.drafter)).await?,
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
@@ -520,6 +520,8 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let base = need(&s.base)?;
     let tree = cx.tools().tree(cx, base).await?;
     let extras = artifacts::told(s, cx).await?;
+    let looks = Looks::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?;
+    let changed = if looks.is_some() { v.doc.files(&source)? } else { Vec::new() };
     let brief = ReviewBrief {
         what: v.doc.about().what,
         issue: &issue,
@@ -530,7 +532,7 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         spec: &policy.reviewer,
         caps: &policy.caps,
         workers: place::assigned(s, v).await?.pool,
-        looks: Looks::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?,
+        looks: looks.map(|looks| looks.over(&changed)),
         facts: &v.doc.facts(base.commit.as_str()),
         warnings: &warnings(s),
         place_exists: &|place| v.doc.place_exists(&source, place, &tree),

@@ -25,7 +25,7 @@ pub struct Spec;
 
 /// What its settings are called, and its defaults.
 pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { asks_before: true, ..WorkflowTable::of(Spec::NAME, "docs/spec/SPEC-{issue}.md") };
+    WorkflowTable { asks_before: true, looks: true, ..WorkflowTable::of(Spec::NAME, "docs/spec/SPEC-{issue}.md") };
 
 /// What it builds on.
 const DESIGN: &str = "lld";

@@ -23,7 +23,7 @@ pub(crate) async fn can_run() -> bool {
 }
 
 /// A world in which the spec of a small repository's issue was approved, and models that say this then.
-async fn specified(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
+pub(crate) async fn specified(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     let (texts, files) = small();
     specified_in(texts, Setting { toml: toml.to_owned(), files, bare: true, ..Setting::default() }, implement)
         .await
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    async fn implement(&mut self) {
+    pub(crate) async fn implement(&mut self) {
         self.label("maya", LABEL).await;
         self.tried().await;
     }

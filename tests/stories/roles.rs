@@ -4,7 +4,7 @@ use countersign::engine::{CallStatus, Status};
 use serde_json::{Value, json};
 
 use crate::{
-    implement::can_run,
+    implement::{can_run, specified},
     money::PRICES,
     operator::typed,
     prompts::{Drafts, segment, sound, with_reviewer},
@@ -316,4 +316,30 @@ async fn the_status_comment_names_the_worker_pool_that_a_label_or_a_path_chose()
     w.stands(Status::Asking).await;
     w.find("waits for a person");
     assert!(w.status().body.contains("- worker pool `low`, for `priority:low`\n"), "{}", w.thread());
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes() {
+    if !can_run().await {
+        return;
+    }
+    let toml = "[implement]\ntools = true\nreview_tools = true\n";
+    let mut w = specified(toml, |script, [tests, code]| {
+        let looks = |role: &str, tool: &str, path: &str| {
+            json!({ "role": role, "workflow": "implement", "text": asks(&[(tool, json!({ "path": path }))]) })
+        };
+        let script = script.with(looks("drafter", "read", "src/lib.rs")).drafts(&tests).of("implement");
+        let script = script.with(looks("reviewer", "diff", "tests/new.rs")).reviews(&approved()).of("implement");
+        let script = script.with(looks("drafter", "lint", "src/lib.rs")).drafts(&code).of("implement");
+        script.with(looks("reviewer", "diff", "src/lib.rs")).reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    w.stands(Status::Asking).await;
+    let said = "- models looked at the repository themselves: 4 calls, 1 of them refused\n";
+    assert!(w.status().body.contains(said), "{}", w.thread());
+    w.gate();
+    w.commits();
+    w.pull();
 }

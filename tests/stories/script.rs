@@ -97,7 +97,7 @@ impl Script {
         self
     }
 
-    fn with(mut self, answer: Value) -> Self {
+    pub(crate) fn with(mut self, answer: Value) -> Self {
         self.0.push(answer);
         self
     }

@@ -34,6 +34,7 @@ pub struct Implement;
 /// What its settings are called, and its defaults.
 pub(super) const TABLE: WorkflowTable = WorkflowTable {
     makes_code: true,
+    looks: true,
     ..WorkflowTable::of(Implement::NAME, "docs/reports/IMPLEMENT-{issue}.md")
 };
 

@@ -286,6 +286,10 @@ impl Document for Text {
         }
     }
 
+    fn role(&self) -> &'static str {
+        "implementer"
+    }
+
     fn shows_from(&self) -> Option<&'static str> {
         Some("N0.5")
     }
