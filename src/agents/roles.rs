@@ -214,8 +214,10 @@ fn usage(tool: Tool) -> &'static str {
              this name (`*` stands for anything), below this folder; without a text, those files. All but one may be left out"
         }
         Count => "`count` {\"path\": …}: lines, words and bytes of a file",
-        Diff => "`diff` {\"path\": …, \"other\": …}: in what the second file differs from the first; without a second, how the change \
-             that you review changes the first",
+        Diff => {
+            "`diff` {\"path\": …, \"other\": …}: in what the second file differs from the first; without a second, how the change \
+             that you review changes the first"
+        }
         Typecheck => {
             "`typecheck` {}: runs the type checker over all of it, without network, and says how it ended"
         }

@@ -322,7 +322,10 @@ impl Table {
         if let (None, Some((name, span))) =
             (&settings.tools, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
         {
-            return Err((span.start, format!("{name} is for [lld], [spec] and [implement]; remove the line")));
+            return Err((
+                span.start,
+                format!("{name} is for [lld], [spec] and [implement]; remove the line"),
+            ));
         }
         if settings.filing.is_none() {
             let spans = [

@@ -293,7 +293,7 @@ pub(super) fn decode(call: &Call, text: &str) -> Result<Vec<u8>, Fault> {
 
 /// Refuses what is no plain path inside the repository. Git and file systems fold case and more, so
 /// whatever could come out as `.git` on some of them is refused too.
-fn check_path(path: &str) -> Result<(), Fault> {
+pub(super) fn check_path(path: &str) -> Result<(), Fault> {
     let refuse =
         |why| Err(Fault::Invalid(format!("`{}` is not a path we write: {why}", path.escape_debug())));
     if path.is_empty() || path.len() > 4096 {

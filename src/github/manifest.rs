@@ -78,7 +78,9 @@ calls! {
     INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
     USER: GET "/users/{login}" Needs::Nothing;
     SEARCH: GET "/search/repositories" Needs::Nothing;
+    SEARCH_CODE: GET "/search/code" Needs::Nothing;
     README: GET "/repos/{owner}/{repo}/readme" Needs::Nothing;
+    OTHERS_FILE: GET "/repos/{owner}/{repo}/contents/{*path}" Needs::Nothing;
     TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" Needs::IfGiven("members", Level::Read);
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;

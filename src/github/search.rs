@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    commits::decode,
+    commits::{check_path, decode},
     error::Fault,
-    manifest::{README, SEARCH},
+    manifest::{Call, OTHERS_FILE, README, SEARCH, SEARCH_CODE},
     repo::Repo,
 };
 use crate::types::RepoName;
@@ -69,8 +69,46 @@ impl Repo {
         Ok(found.collect())
     }
 
+    /// Files of a public repository, which need not be this one, that have all of these plain words: their paths, those first
+    /// that fit best. None also where GitHub does not search it.
+    pub async fn search_code(
+        &self,
+        other: &RepoName,
+        words: &[String],
+        most: u32,
+    ) -> Result<Vec<String>, Fault> {
+        #[derive(Deserialize)]
+        struct Item {
+            path: String,
+        }
+        #[derive(Deserialize)]
+        struct Answer {
+            items: Vec<Item>,
+        }
+        let query = format!("{} repo:{other}", words.join(" "));
+        let request = self.bare(&SEARCH_CODE, &[]).query("q", query).query("per_page", most);
+        let answer: Answer = match self.send(request).await {
+            Ok(answer) => answer.json()?,
+            Err(Fault::Rejected { .. } | Fault::Forbidden { .. } | Fault::NotFound { .. }) => {
+                return Ok(Vec::new());
+            }
+            Err(fault) => return Err(fault),
+        };
+        let paths = answer.items.into_iter().map(|item| item.path);
+        Ok(paths.filter(|path| check_path(path).is_ok()).take(most as usize).collect())
+    }
+
     /// The README of a public repository, which need not be this one; none where it has none that is sent as text.
     pub async fn readme_of(&self, other: &RepoName) -> Result<Option<String>, Fault> {
+        self.text_of(&README, &[&other.owner, &other.name]).await
+    }
+
+    /// As [`Repo::readme_of`], of any of its files.
+    pub async fn file_of(&self, other: &RepoName, path: &str) -> Result<Option<String>, Fault> {
+        self.text_of(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
+    }
+
+    async fn text_of(&self, call: &'static Call, values: &[&str]) -> Result<Option<String>, Fault> {
         #[derive(Deserialize)]
         struct File {
             #[serde(default)]
@@ -78,7 +116,7 @@ impl Repo {
             #[serde(default)]
             encoding: String,
         }
-        let file: File = match self.send(self.bare(&README, &[&other.owner, &other.name])).await {
+        let file: File = match self.send(self.bare(call, values)).await {
             Ok(answer) => answer.json()?,
             // It went since it was found.
             Err(Fault::NotFound { .. } | Fault::Gone { .. } | Fault::Moved { .. }) => return Ok(None),
@@ -87,6 +125,6 @@ impl Repo {
         if file.encoding != "base64" {
             return Ok(None);
         }
-        Ok(Some(String::from_utf8_lossy(&decode(&README, &file.content)?).into_owned()))
+        Ok(Some(String::from_utf8_lossy(&decode(call, &file.content)?).into_owned()))
     }
 }

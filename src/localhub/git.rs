@@ -330,6 +330,14 @@ impl Git {
             .collect()
     }
 
+    /// Text files of a commit that have all of these words, in any case.
+    pub(super) fn grep(&self, commit: &Oid, words: &[&str]) -> Vec<String> {
+        let words = words.iter().flat_map(|word| ["-e", word]);
+        let args = ["grep", "-I", "-l", "-i", "-F", "--all-match"].into_iter().chain(words);
+        let found = self.line(args.chain([commit.as_str(), "--"]), None).unwrap_or_default();
+        found.lines().filter_map(|line| Some(line.split_once(':')?.1.to_owned())).collect()
+    }
+
     pub(super) fn count(&self, range: &str) -> usize {
         self.line(["rev-list", "--count", range, "--"], None).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
     }

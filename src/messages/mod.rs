@@ -55,7 +55,7 @@ pub use routing::{
     RouteCard, RouteOffer, Stands, route_begun, route_busy, route_declined, route_halted, route_not_allowed,
     route_note, route_off, route_offer,
 };
-pub use search::{nothing_found, search_failed, searches_limited};
+pub use search::{not_planned, nothing_found, search_failed, searches_limited};
 pub use status::{
     DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status, waived,
 };

@@ -13,6 +13,11 @@ pub fn nothing_found(topic: &str, stars: u32) -> String {
     )
 }
 
+/// No model said what to search for.
+pub fn not_planned(why: &str) -> String {
+    format!("searched for with the topic's own words, since no model planned the searches: {why}")
+}
+
 /// It was not answered.
 pub fn search_failed(why: &str) -> String {
     format!("The search failed: {why}")

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 
-use super::{Call, CallError, CallErrorKind, CallRole, Reply};
+use super::{Call, CallError, CallErrorKind, Reply};
 use crate::{
     limits,
     store::{Outage, Store},
@@ -26,7 +26,7 @@ const BREAKER_FAILURES: u32 = 2;
 pub(super) fn failed<'a>(call: &Call, outcome: &'a Result<Reply, CallError>) -> Option<&'a CallErrorKind> {
     let error = outcome.as_ref().err()?;
     let hasty = error.usage.attempts == 0 || matches!(error.kind, CallErrorKind::Timeout { .. });
-    Some(if call.role == CallRole::Router && hasty { &CallErrorKind::Cancelled } else { &error.kind })
+    Some(if !call.role.is_waited_for() && hasty { &CallErrorKind::Cancelled } else { &error.kind })
 }
 
 #[derive(Default)]

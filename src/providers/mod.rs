@@ -57,6 +57,8 @@ pub enum CallRole {
     Reviewer,
     /// At its head: it chooses what is begun, before anything is written.
     Router,
+    /// Beside it: it puts a question into words, of which nothing is published.
+    Narrator,
 }
 
 impl CallRole {
@@ -65,7 +67,13 @@ impl CallRole {
             Self::Drafter => "drafter",
             Self::Reviewer => "reviewer",
             Self::Router => "router",
+            Self::Narrator => "narrator",
         }
+    }
+
+    /// Is its answer waited for? Without those of the others the work goes on.
+    pub fn is_waited_for(self) -> bool {
+        matches!(self, Self::Drafter | Self::Reviewer)
     }
 }
 

@@ -55,6 +55,7 @@ enum Role {
     Drafter,
     Reviewer,
     Router,
+    Narrator,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -177,6 +178,7 @@ impl Stub {
             CallRole::Drafter => Role::Drafter,
             CallRole::Reviewer => Role::Reviewer,
             CallRole::Router => Role::Router,
+            CallRole::Narrator => Role::Narrator,
         };
         let theirs = |answer: &&Answer| {
             answer.role == role

@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, CallRole, Reply, Usage};
+use super::{Call, CallError, CallErrorKind, Reply, Usage};
 use crate::{
     clock::SharedClock,
     config::{Bulkhead, WorkerSettings},
@@ -98,7 +98,7 @@ impl Workers {
             () = cancel.cancelled() => Err((CallErrorKind::Cancelled, "cancelled before it began".to_owned())),
             () = self.closed.cancelled() => Err((CallErrorKind::Cancelled, "the server is stopping".to_owned())),
             outcome = place => outcome,
-            () = std::future::ready(()), if call.role == CallRole::Router =>
+            () = std::future::ready(()), if !call.role.is_waited_for() =>
                 Err((CallErrorKind::Unavailable, "no place is free for it now".to_owned())),
         };
         let queued = self.clock.now().since(asked);
@@ -185,7 +185,11 @@ mod tests {
     use std::{pin::Pin, sync::atomic::AtomicU64};
 
     use super::*;
-    use crate::{clock::Clock, providers::samples, types::Timestamp};
+    use crate::{
+        clock::Clock,
+        providers::{CallRole, samples},
+        types::Timestamp,
+    };
 
     fn call(workers: WorkerPool) -> Call {
         Call {

@@ -113,8 +113,8 @@ fn own_cap(ledger: &Ledger, caps: &BudgetSettings, role: CallRole, most: MicroUs
     let stage = match role {
         CallRole::Drafter => Some(Cap::Drafting),
         CallRole::Reviewer => Some(Cap::Reviewing),
-        // What it chooses for is the whole of its run.
-        CallRole::Router => None,
+        // What the one chooses for is the whole of its run, and what the other says is a small part of any.
+        CallRole::Router | CallRole::Narrator => None,
     };
     let caps_and_spent = [
         (Cap::Call, caps.call, MicroUsd(0)),

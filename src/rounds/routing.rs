@@ -3,22 +3,17 @@
 //! One call, and one more where the answer could not be used. Nothing is waited for: whoever asked sits before the page, and
 //! the words alone say enough to offer something. What it costs is booked as every call is, and held back before.
 
-use std::{collections::BTreeMap, fmt::Write as _};
-
 use serde::{Deserialize, Serialize};
 
 use super::{
     Cx, Policy,
-    ask::{Ask, ask},
-    draft::text_of,
-    held::{NoAnswer, Waits},
     prompt::{Material, Prompt, Weight},
+    quick::{Quick, quick},
 };
 use crate::{
     config::Routing,
     documents::routing::{self, Decision, Skill},
     engine::{CallRow, CallStatus, StepError},
-    messages::Hold,
     providers::CallRole,
 };
 
@@ -102,13 +97,9 @@ async fn by_model(
     routing: &Routing,
     asked: &Asked<'_>,
 ) -> Result<Result<Decision, String>, StepError> {
-    let spec = routing.model.as_str();
-    let providers = &cx.tools().providers;
-    let program = providers.resolve(spec).is_ok_and(|(_, id)| providers.runs_program(&id));
-    let deadline = if program { routing.program } else { routing.service };
     let mark = cx.nonce("route-fence").await?;
     let issue = format!("{}\n\n{}", asked.title, asked.body);
-    let first = Prompt::new(&mark)
+    let prompt = Prompt::new(&mark)
         .section("What you are to do", "Say which kind of work the request below asks for.")
         .section("How to answer", &routing::prompt_rules(asked.skills))
         .theirs(
@@ -120,61 +111,13 @@ async fn by_model(
             Material::text("issue", Weight::Source, &issue).at_most(ISSUE_CHARS),
         )
         .theirs("The request", Material::text("request", Weight::Words, asked.request));
-    let (mut prompt, mut calls) = (first.clone(), BTreeMap::new());
-    let mut wrong = String::new();
-    for key in ["route", "route-again"] {
-        let mut waits = Waits::default();
-        let question = Ask {
-            role: CallRole::Router,
-            task: None,
-            spec,
-            system: SYSTEM,
-            prompt: &prompt,
-            // A program that is held to a schema takes a second turn for it, and longer than anybody waits; the answer is
-            // checked here.
-            schema: None,
-            not_families: &[],
-            workers: cx.tools().settings.models.workers.assigned(asked.labels, &[]).pool,
-            facts: BTreeMap::from([("fence".to_owned(), mark.clone())]),
-            caps: &policy.caps,
-            deadline: Some(deadline),
-            calls: &mut calls,
-            waits: &mut waits,
-        };
-        let answered = match ask(cx, key, question).await {
-            Ok(answered) => answered,
-            Err(NoAnswer::Capped(_)) => return Ok(Err("the budget has no room for the call".to_owned())),
-            Err(NoAnswer::Held(held)) => {
-                let why = match held.view().hold {
-                    Hold::Slow => format!("the model took longer than {} s", deadline.as_secs()),
-                    Hold::Lacking | Hold::Refused => {
-                        "this server cannot ask the model it is set to".to_owned()
-                    }
-                    _ => "the model is busy or out of reach".to_owned(),
-                };
-                return Ok(Err(why));
-            }
-            Err(NoAnswer::Step(StepError::User(why))) => {
-                tracing::warn!(run = %cx.run().id, why, "no model could be asked where a request belongs");
-                return Ok(Err("this server cannot ask the model it is set to".to_owned()));
-            }
-            Err(NoAnswer::Step(error)) => return Err(error),
-            Err(NoAnswer::Running) => {
-                return Err(StepError::Bug(anyhow::anyhow!("a router has no tools to run")));
-            }
-        };
-        let text = match &answered.outcome {
-            Ok(text) => text_of(cx, &text.text).await?,
-            Err(failure) => return Ok(Err(failure.kind.clause("model"))),
-        };
-        match routing::parse(&text, asked.skills) {
-            Ok(decision) => return Ok(Ok(decision)),
-            Err(why) => wrong = why,
-        }
-        let mut again = "Your last answer could not be used: ".to_owned();
-        let _ = write!(again, "{wrong}. Answer again, in the form described.");
-        prompt = first.clone().ours(again);
-    }
-    tracing::warn!(run = %cx.run().id, wrong, "a router's answer was unusable, twice");
-    Ok(Err("the model's answer was unusable, twice".to_owned()))
+    let question = Quick {
+        role: CallRole::Router,
+        keys: ["route", "route-again"],
+        system: SYSTEM,
+        prompt: &prompt,
+        mark: &mark,
+        labels: asked.labels,
+    };
+    quick(cx, policy, routing, question, |text| routing::parse(text, asked.skills)).await
 }

@@ -408,7 +408,8 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         reviewer: &policy.reviewer,
         caps: &policy.caps,
         workers: place::assigned(s, v).await?.pool,
-        looks: Looks::of(cx, v.doc.role(), &base, policy.tools.as_ref().filter(|tools| tools.drafter)).await?,
+        looks: Looks::of(cx, v.doc.role(), &base, policy.tools.as_ref().filter(|tools| tools.drafter))
+            .await?,
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();

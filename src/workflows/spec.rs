@@ -24,8 +24,11 @@ use crate::{
 pub struct Spec;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { asks_before: true, looks: true, ..WorkflowTable::of(Spec::NAME, "docs/spec/SPEC-{issue}.md") };
+pub(super) const TABLE: WorkflowTable = WorkflowTable {
+    asks_before: true,
+    looks: true,
+    ..WorkflowTable::of(Spec::NAME, "docs/spec/SPEC-{issue}.md")
+};
 
 /// What it builds on.
 const DESIGN: &str = "lld";

@@ -24,6 +24,7 @@ mod issue;
 mod known;
 mod lineage;
 mod lld;
+mod local;
 mod long_log;
 mod looks;
 mod made;

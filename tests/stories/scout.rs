@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     prompts::{Drafts, with_reviewer},
-    script::{approved, rehearsed},
+    script::{Script, approved, rehearsed},
     world::{Setting, World, world},
 };
 
@@ -30,7 +30,10 @@ impl World {
             let readme = format!(
                 "# {name}\n\nIt adds up hours by ISO week.\n\n{INJECTION}\n\n<!-- unseen of {name} -->\n"
             );
-            let files = vec![("README.md".to_owned(), readme.into_bytes())];
+            let code = "// Hours of a week\npub fn weekly(hours: &[u32]) -> u32 { hours.iter().sum() }\n";
+            let files =
+                [("README.md", readme), ("src/weeks.rs", code.to_owned()), ("src/other.rs", String::new())];
+            let files = files.map(|(path, text)| (path.to_owned(), text.into_bytes())).to_vec();
             let repo = self.hub.create_repo(ann, name, RepoSource::Files(files), private).unwrap();
             let (description, licence) = ("Weeks of time sheets".to_owned(), licence.map(str::to_owned));
             self.hub.set_fame(repo, Fame { stars, licence, description, topics: vec![] }).unwrap();
@@ -183,6 +186,10 @@ async fn what_is_invented_goes_back_and_neither_code_nor_instructions_get_throug
         assert!(!before[opened..].contains("<<<end of known"), "{prompt}");
         assert_eq!(prompt.matches(INJECTION).count(), 1);
         assert!(!prompt.contains("unseen of"), "{prompt}");
+        let told = prompt.split_once("## The file `src/weeks.rs` of source 1\n\n<<<known ");
+        let (_, told) = told.unwrap_or_else(|| panic!("{prompt}"));
+        assert!(told.split_once("<<<end of known").unwrap().0.contains("pub fn weekly(hours"), "{told}");
+        assert!(!prompt.contains("src/other.rs"), "it has nothing to do with the topic");
     }
     // It is at the gate like any other: nothing in a README approves.
     w.approved_by("sam").await;
@@ -209,4 +216,39 @@ async fn with_send_code_models_see_what_a_designs_drafter_sees() {
     w.commits();
     w.pull();
     w.gate();
+}
+
+#[tokio::test]
+async fn a_narrator_plans_the_searches_and_without_one_the_topics_words_are_searched_for() {
+    let plan = r#"Sure: {"queries": ["time sheets repo:ann/week-secret"]}"#;
+    let again = r#"{"queries": ["time; sheets", "week"]}"#;
+    let answer = |text: &str| json!({ "role": "narrator", "text": text });
+    let script = Script::default().with(answer(plan)).with(answer(again));
+    let script = script.drafts(&rehearsed("scout")).of("scout").reviews(&approved()).of("scout");
+    let setting = Setting {
+        script: Some(script.toml()),
+        toml: "[route]\nmodel = \"stub:router\"\n".to_owned(),
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.others();
+    w.comment("tess", "/scout Wochenübersicht der Arbeitszeit").await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("ann/week-report"), "{}", w.thread());
+    assert!(!w.status().body.contains("the topic's own words"));
+    let calls = w.calls().await;
+    assert_eq!(calls.iter().filter(|call| call.role == "narrator").count(), 2, "both are in the books");
+    w.commits();
+    w.pull();
+
+    let mut w =
+        World::new(Setting { toml: "[route]\nmode = \"manual\"\n".to_owned(), ..Setting::default() }).await;
+    w.others();
+    w.comment("tess", "/scout weeks of time sheets").await;
+    w.stands(Status::Asking).await;
+    w.gate();
+    let said = "searched for with the topic's own words, since no model planned the searches: no model is set for it";
+    assert!(w.status().body.contains(said), "{}", w.thread());
+    w.commits();
+    w.pull();
 }

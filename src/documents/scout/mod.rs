@@ -2,8 +2,10 @@
 //! sections, told by one table; what it says of others is held against what was found and read.
 
 mod check;
+mod queries;
 
 pub use check::check;
+pub use queries::{QUERY_RULES, Words, planned};
 
 use serde::{Deserialize, Serialize};
 

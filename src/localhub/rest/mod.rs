@@ -46,7 +46,7 @@ type RestResult = Result<Reply, Refusal>;
 
 /// An answer that is not the one asked for.
 pub(super) struct Refusal {
-    status: u16,
+    pub(super) status: u16,
     message: String,
     errors: Option<Value>,
     headers: Vec<(&'static str, String)>,
@@ -272,6 +272,7 @@ impl Call<'_> {
             }
             ("GET", ["users", login]) => self.user(login),
             ("GET", ["search", "repositories"]) => self.search(),
+            ("GET", ["search", "code"]) => self.search_code(),
             ("POST", ["graphql"]) => self.graphql(),
             (method, segments) => self.app_route(method, segments),
         }

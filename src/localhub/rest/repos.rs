@@ -20,7 +20,6 @@ const CONTENTS: [(&str, Level); 1] = [("contents", Level::Read)];
 
 impl Call<'_> {
     pub(super) fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
-        let contents = || self.repo(owner, name, &CONTENTS);
         match (method, rest) {
             ("GET", []) => {
                 let repo = self.repo(owner, name, &METADATA)?;
@@ -29,7 +28,15 @@ impl Call<'_> {
             ("GET", ["collaborators", login, "permission"]) => {
                 self.permission(self.repo(owner, name, &METADATA)?, login)
             }
-            ("GET", ["contents", path @ ..]) => self.contents(contents()?, &path.join("/")),
+            ("GET", ["contents", path @ ..]) => {
+                // What it was not installed on, it may read where anybody may.
+                let repo = self.repo(owner, name, &CONTENTS);
+                let repo = match repo {
+                    Err(refusal) if refusal.status == 404 => self.readable(owner, name),
+                    own => own,
+                };
+                self.contents(repo?, &path.join("/"))
+            }
             ("GET", ["readme"]) => self.readme(self.readable(owner, name)?),
             _ => self.unknown_route(),
         }
@@ -72,7 +79,7 @@ impl Call<'_> {
     }
 
     /// The commit that `?ref=`, or else the default branch, names.
-    fn commit_asked(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), Refusal> {
+    pub(super) fn commit_asked(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), Refusal> {
         let default = self.state(|s| s.repositories.get(&repo).map(|r| r.default_branch.clone()));
         let name = self.request.query(parameter).map(str::to_owned).or(default).unwrap_or_default();
         let name = name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();

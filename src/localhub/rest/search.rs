@@ -41,6 +41,26 @@ impl Call<'_> {
         Ok(self.list_in("items", json!({ "incomplete_results": false }), rows))
     }
 
+    /// Plain words, each of which stands in a file of the one repository that `repo:` names.
+    pub(super) fn search_code(&self) -> RestResult {
+        let asked = self.request.query("q").unwrap_or_default().to_owned();
+        let refused = || Refusal::invalid("Search", "q", "invalid", None);
+        let (words, named): (Vec<&str>, Vec<&str>) =
+            asked.split_whitespace().partition(|word| !word.contains(':'));
+        let [named] = named[..] else { return Err(refused()) };
+        let (owner, name) =
+            named.strip_prefix("repo:").and_then(|n| n.split_once('/')).ok_or_else(refused)?;
+        if words.is_empty() {
+            return Err(refused());
+        }
+        let repo = self.readable(owner, name).map_err(|_| refused())?;
+        let (_, commit) = self.commit_asked(repo, "ref")?;
+        let name = |path: &String| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let found = self.git(repo).grep(&commit, &words);
+        let rows = found.iter().map(|path| json!({ "name": name(path), "path": path })).collect();
+        Ok(self.list_in("items", json!({ "incomplete_results": false }), rows))
+    }
+
     /// Anybody may read what is public, the installations of others among them.
     pub(super) fn readable(&self, owner: &str, name: &str) -> Result<RepoId, Refusal> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));

@@ -84,7 +84,7 @@ impl<'a> Course<'a> {
         {
             return Err(match self.call.role {
                 CallRole::Drafter => format!("the {family} family is left to review"),
-                CallRole::Reviewer | CallRole::Router => {
+                CallRole::Reviewer | CallRole::Router | CallRole::Narrator => {
                     format!("the {family} family had a hand in what it would look at")
                 }
             });

@@ -190,6 +190,9 @@ impl Text {
         let mut texts = Vec::new();
         for n in 0..s.found.len() {
             texts.push(s.stage.told(&format!("{}{n}", search::README), cx).await?);
+            for m in 0..search::FILES {
+                texts.push(s.stage.told(&format!("{}{n}-{m}", search::FILE), cx).await?);
+            }
         }
         let issue = s.stage.issue()?.url.clone();
         Ok(Self(Known { found: s.found.clone(), texts, besides: vec![issue] }))

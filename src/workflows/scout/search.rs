@@ -1,11 +1,11 @@
-//! S1 and S2: what is looked for, what GitHub finds, and what of that is read. No model has a say in it, and what is read is
-//! text of strangers: only what people see of it, between marks, and never more than so much.
+//! S1 and S2: what is looked for, what GitHub finds, and what of that is read. A model may say what to search for, in plain
+//! words; where none does, the topic's own words do. What is read is text of strangers: only what people see of it, between marks, and never more than so much.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::State;
 use crate::{
-    codebase::estimate,
+    codebase::{as_shown, estimate},
     documents::{
         scout::{Source, rows},
         shorten::shorten,
@@ -14,16 +14,19 @@ use crate::{
     engine::StepError,
     github::{Fault, Found},
     messages,
-    rounds::{Cx, fault, need},
+    rounds::{self, Cx, fault, need},
     stage::{Exit, Known, Visit},
     types::{Hash, Timestamp},
     workflows::issue,
 };
 
-/// Tokens of all READMEs together, by our own estimate.
+/// Files of a repository that are read besides its README.
+pub(super) const FILES: u32 = 2;
+
+/// Tokens of all that is read together, by our own estimate: half of a source's share is its README's, the rest its files'.
 const READ_TOKENS: usize = 30_000;
 
-/// No README is read further.
+/// None of it is read further.
 const README_BYTES: usize = 400_000;
 
 /// A topic is a line.
@@ -85,7 +88,14 @@ pub(super) fn slug(topic: &str) -> String {
 pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let rules = need(&s.stage.policy()?.search)?.clone();
-    let queries = queries(&s.topic);
+    let issue = s.stage.issue()?.clone();
+    let planned = rounds::queries(cx, s.stage.policy()?, &issue, &s.topic).await?;
+    if let Err(why) = &planned {
+        s.stage.say(messages::not_planned(why));
+    }
+    let mut queries: Vec<_> = planned.unwrap_or_default().into_iter().chain(queries(&s.topic)).collect();
+    let mut seen = BTreeSet::new();
+    queries.retain(|words| seen.insert(words.clone()));
     if queries.is_empty() {
         return Err(StepError::User(messages::search_failed(
             "the topic has no word to search for. Write `/scout` and a topic in a few words.",
@@ -154,18 +164,41 @@ fn searched(why: Fault, now: Timestamp) -> StepError {
     }
 }
 
-/// Reads the READMEs of what was found.
+/// Reads the READMEs of what was found, and the files there that have most to do with the topic.
 pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     let share = READ_TOKENS / s.found.len().max(1);
+    let words = queries(&s.topic).pop().unwrap_or_default();
     for (n, source) in s.found.clone().iter().enumerate() {
         let name = source.name.parse().map_err(anyhow::Error::new)?;
+        let files: Vec<(String, Hash)> = cx
+            .once(&format!("files-{n}"), |_| async {
+                let mut files = Vec::new();
+                // One more than is wanted, for the README may be among them.
+                let paths = repo.search_code(&name, &words, FILES + 1).await;
+                let paths = paths.map_err(|fault| searched(fault, cx.clock().now()))?;
+                let others = paths.into_iter().filter(|path| !path.to_lowercase().starts_with("readme"));
+                for path in others.take(FILES as usize) {
+                    let Some(text) = repo.file_of(&name, &path).await.map_err(fault)? else { continue };
+                    let text = as_shown(&text[..text.floor_char_boundary(README_BYTES)]);
+                    if !text.contains('\0') {
+                        files.push((path, cx.put(within(&text, share / 4).as_bytes()).await?));
+                    }
+                }
+                Ok(files)
+            })
+            .await?;
+        for (m, (path, text)) in files.into_iter().enumerate() {
+            let heading =
+                format!("The file `{}` of source {}", visible_line(&path.replace('`', "'")).text, n + 1);
+            s.stage.know(Known { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
+        }
         let readme: Option<Hash> = cx
             .once(&format!("readme-{n}"), |_| async {
                 let Some(text) = repo.readme_of(&name).await.map_err(fault)? else { return Ok(None) };
                 let text = &text[..text.floor_char_boundary(README_BYTES)];
-                Ok(Some(cx.put(within(&visible(text).text, share).as_bytes()).await?))
+                Ok(Some(cx.put(within(&visible(text).text, share / 2).as_bytes()).await?))
             })
             .await?;
         if let Some(text) = readme {
@@ -177,6 +210,9 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
 }
 
 pub(super) const README: &str = "readme-";
+
+/// The first of a source's is followed by 0, the next by 1.
+pub(super) const FILE: &str = "file-";
 
 async fn know(s: &mut State, cx: &Cx, kind: &str, heading: &str, text: &str) -> Result<(), StepError> {
     let text = cx.put(text.as_bytes()).await?;

@@ -1,0 +1,63 @@
+//! What to search for: plain words, a few at a time, whoever thought of them.
+
+use serde::Deserialize;
+
+use crate::documents::unfenced;
+
+/// What one search has all of.
+pub type Words = Vec<String>;
+
+/// Words of one search: GitHub finds what has all of them.
+const WORDS: usize = 5;
+
+const SEARCHES: usize = 3;
+
+const WORD_CHARS: usize = 40;
+
+/// How a model is to say it.
+pub const QUERY_RULES: &str = "One JSON object: {\"queries\": [\"…\", …]}. At most three searches, the likeliest first, each of one to \
+five plain English words between spaces, as repositories describe themselves: no quotes, no operators, no names of people. A \
+search finds what has all of its words, so fewer find more.";
+
+/// Reads a model's plan. What is no word does not stay.
+///
+/// # Errors
+/// Why it is none, for the model.
+pub fn planned(answer: &str) -> Result<Vec<Words>, String> {
+    #[derive(Deserialize)]
+    struct Plan {
+        queries: Vec<String>,
+    }
+    let plan: Plan = serde_json::from_str(unfenced(answer))
+        .map_err(|_| "it is not one JSON object with a list of texts called `queries`".to_owned())?;
+    let words = |query: &String| -> Words {
+        let words = query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let short = words.filter(|word| word.chars().count() <= WORD_CHARS);
+        short.take(WORDS).map(str::to_lowercase).collect()
+    };
+    let mut planned: Vec<Words> = Vec::new();
+    for words in plan.queries.iter().map(words).filter(|words| !words.is_empty()) {
+        if !planned.contains(&words) {
+            planned.push(words);
+        }
+    }
+    planned.truncate(SEARCHES);
+    if planned.is_empty() { Err("there is no word in any of its `queries`".to_owned()) } else { Ok(planned) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_of_plain_words_and_few() {
+        let plan = r#"{"queries": ["repo:evil/x \"week report\"", "", "time  sheet", "time sheet", "a b c d e f g", "z"], "more": 1}"#;
+        let joined: Vec<_> = planned(plan).unwrap().iter().map(|words| words.join(" ")).collect();
+        assert_eq!(joined, ["repo evil x week report", "time sheet", "a b c d e"]);
+        assert_eq!(planned("```json\n{\"queries\": [\"weeks\"]}\n```").unwrap(), [["weeks"]]);
+        for wrong in ["weeks", "[\"weeks\"]", r#"{"queries": "weeks"}"#, r#"{"queries": ["🦀", "::"]}"#, ""]
+        {
+            assert!(planned(wrong).is_err(), "{wrong}");
+        }
+    }
+}
