@@ -17,8 +17,8 @@ use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
     GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
     SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowSettings,
-    WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, people::People, pools, program, timeouts,
-    workers, workflows,
+    WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local, people::People, pools,
+    program, timeouts, workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -69,6 +69,30 @@ struct File {
     people: People,
     #[serde(default)]
     sandbox: SandboxSettings,
+}
+
+impl File {
+    /// What `.env` says of models on a machine of one's own, as far as the file says nothing.
+    fn take<'t>(&mut self, local: &Local, routing: impl Iterator<Item = &'t mut workflows::Table>) {
+        let url = Some(Spanned::new(0..0, local.url.clone()));
+        let endpoint = match local.provider {
+            "ollama" => &mut self.providers.ollama,
+            _ => &mut self.providers.openai,
+        };
+        endpoint.base_url = endpoint.base_url.take().or(url);
+        for (preset, model) in local.presets() {
+            if !self.model.iter().any(|row| row.id.as_ref() == model) {
+                self.model.push(local.row(model));
+            }
+            let spec = format!("{}:{model}", local.provider);
+            self.presets.entry(preset).or_insert_with(|| Spanned::new(0..0, spec));
+        }
+        self.models.drafter = self.models.drafter.take().or_else(|| local.of("architect"));
+        self.models.reviewer = self.models.reviewer.take().or_else(|| local.of("reviewer"));
+        for table in routing {
+            table.model = table.model.take().or_else(|| local.of("narrator"));
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -124,7 +148,7 @@ struct Cassettes {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelTable {
+pub(super) struct ModelTable {
     id: Spanned<String>,
     #[serde(default)]
     aliases: Vec<String>,
@@ -134,6 +158,28 @@ struct ModelTable {
     max_output: u64,
     price: Option<ModelPrice>,
     deprecated: Option<String>,
+}
+
+impl ModelTable {
+    /// One that nobody is paid for.
+    pub(super) fn free(provider: &str, id: &str, family: String, context: u64, max_output: u64) -> Self {
+        let nothing = || Spanned::new(0..0, 0.0);
+        Self {
+            id: Spanned::new(0..0, id.to_owned()),
+            aliases: Vec::new(),
+            providers: vec![provider.to_owned()],
+            family: Spanned::new(0..0, family),
+            context,
+            max_output,
+            price: Some(ModelPrice {
+                input: nothing(),
+                output: nothing(),
+                cache_read: None,
+                cache_write: None,
+            }),
+            deprecated: None,
+        }
+    }
 }
 
 /// Dollars for a million tokens.
@@ -201,10 +247,17 @@ pub(super) fn parse(
     name: &str,
     directory: &Path,
     gemini_keys: Vec<(String, SecretString)>,
+    local: Option<&Local>,
     workflows: &[WorkflowTable],
 ) -> Result<Settings, ConfigError> {
-    let (file, tables) = workflows::split::<File>(text, workflows.iter().map(|table| table.name))
+    let (mut file, mut tables) = workflows::split::<File>(text, workflows.iter().map(|table| table.name))
         .map_err(|error| explain(from_toml(name, text, &error)))?;
+    if let Some(local) = local {
+        file.take(
+            local,
+            tables.iter_mut().zip(workflows).filter(|(_, row)| row.routes).map(|((_, table), _)| table),
+        );
+    }
     let check = Check { text, name };
     let refused =
         |(at, message)| ConfigError { file: name.to_owned(), line: Some(line_of(text, at)), message };

@@ -9,6 +9,7 @@
 mod budget;
 mod file;
 mod gates;
+mod local;
 mod people;
 mod pools;
 mod program;
@@ -401,9 +402,11 @@ impl Settings {
         let directory = &std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
         let secrets = Secrets::load(&directory.join(".env"))?;
         let webhook_secrets = secrets.webhook_secrets()?;
-        let mut settings = file::parse(&text, &shown, directory, secrets.gemini_keys, workflows)?;
+        let mut settings =
+            file::parse(&text, &shown, directory, secrets.gemini_keys, secrets.local.as_ref(), workflows)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
-        settings.models.openai.api_key = secrets.openai_api_key;
+        let local = secrets.local.filter(|local| local.provider == "openai").and_then(|local| local.key);
+        settings.models.openai.api_key = secrets.openai_api_key.or(local);
         settings.webhook_secrets = webhook_secrets;
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         settings.models.ours.extend([directory.join(".env"), file]);

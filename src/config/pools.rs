@@ -362,7 +362,7 @@ mod tests {
     /// What the settings make of these lines.
     fn read(lines: &str) -> Result<Names, String> {
         let text = format!("[app]\nid = 1\nprivate_key_file = \"k\"\n[data]\ndir = \"d\"\n{lines}");
-        super::super::file::parse(&text, "c.toml", std::path::Path::new("/x"), Vec::new(), &[])
+        super::super::file::parse(&text, "c.toml", std::path::Path::new("/x"), Vec::new(), None, &[])
             .map(|settings| settings.models.names)
             .map_err(|error| error.to_string())
     }

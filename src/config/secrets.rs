@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::ConfigError;
+use super::{ConfigError, local::Local};
 
 const WEBHOOK: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 const WEBHOOK_PREVIOUS: &str = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS";
@@ -15,6 +15,7 @@ const GEMINI: &str = "GEMINI_API_KEY";
 /// Before the name of one of several keys.
 const GEMINI_NAMED: &str = "GEMINI_API_KEY_";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
+const LOCAL_KEY: &str = "LOCAL_LLM_API_KEY";
 const OPENAI: &str = "OPENAI_API_KEY";
 const NAMES: [&str; 5] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI];
 
@@ -27,7 +28,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
 }
 
 fn is_secret(name: &str) -> bool {
-    name.starts_with(GEMINI_NAMED) || names().any(|known| known == name)
+    name.starts_with(GEMINI_NAMED) || name == LOCAL_KEY || names().any(|known| known == name)
 }
 
 /// What a `.env` file holds. One that is not there holds nothing.
@@ -39,6 +40,7 @@ pub struct Secrets {
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     pub openai_api_key: Option<SecretString>,
+    pub(super) local: Option<Local>,
     /// Files that hold one of these.
     pub files: Vec<PathBuf>,
     file: PathBuf,
@@ -50,8 +52,10 @@ impl Secrets {
         let named = values.iter().filter(|(name, _)| is_secret(name) && name.ends_with("_FILE"));
         let files = named.map(|(_, path)| file.with_file_name(path.expose_secret())).collect();
         let gemini_keys = gemini_keys(file, &mut values)?;
+        let local = Local::take(file, &mut values)?;
         let mut take = |name: &str| one(file, &mut values, name);
         Ok(Self {
+            local,
             webhook: take(WEBHOOK)?,
             webhook_previous: take(WEBHOOK_PREVIOUS)?,
             gemini_keys,
@@ -79,7 +83,7 @@ impl Secrets {
     }
 }
 
-fn mistake(file: &Path, line: Option<usize>, message: String) -> ConfigError {
+pub(super) fn mistake(file: &Path, line: Option<usize>, message: String) -> ConfigError {
     ConfigError { file: file.display().to_string(), line, message }
 }
 

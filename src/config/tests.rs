@@ -294,6 +294,48 @@ fn a_repository_may_tighten_and_never_loosen() {
 }
 
 #[test]
+fn a_local_model_is_known_by_the_names_of_the_env_file() {
+    let load = |env: &str, toml: &str| Place::new(&format!("{GOOD}{toml}"), &format!("{ENV}{env}")).load();
+    let settings = load("LOCAL_LLM_MODEL_NARRATOR=qwen3:0.6b\nLOCAL_LLM_TEMPERATURE=0.2\n", "").unwrap();
+    let models = &settings.models;
+    assert_eq!(models.ollama.base_url.as_str(), "http://localhost:11434/");
+    let rows: Vec<_> =
+        models.table.iter().map(|row| (row.id.as_str(), row.family.0.as_ref(), row.max_output)).collect();
+    assert_eq!(rows, [("llama3.1:8b", "llama", 800), ("qwen3:0.6b", "qwen", 800)]);
+    assert_eq!(models.names.presets["local"], "ollama:llama3.1:8b");
+    assert_eq!(settings.routing().unwrap().model, "preset:local-narrator");
+    assert_eq!((models.drafter.as_str(), models.reviewer.as_str()), ("claude:opus", "gemini:pro"));
+
+    let openai = "LOCAL_LLM_API=openai-compatible\nLOCAL_LLM_URL=http://127.0.0.1:8080\nLOCAL_LLM_API_KEY=sk-local\n\
+                  LOCAL_LLM_MODEL=team/mistral-small\nLOCAL_LLM_MODEL_ARCHITECT=devstral\n";
+    let models = load(openai, "").unwrap().models;
+    assert_eq!(
+        (models.openai.base_url.as_str(), models.drafter.as_str()),
+        ("http://127.0.0.1:8080/v1", "preset:local-architect")
+    );
+    assert_eq!(models.openai.api_key.unwrap().expose_secret(), "sk-local");
+    let said =
+        "[models]\ndrafter = \"claude:sonnet\"\n[providers.openai]\nbase_url = \"http://127.0.0.1:1/v1\"\n";
+    let models = load(openai, said).unwrap().models;
+    assert_eq!(
+        (models.openai.base_url.as_str(), models.drafter.as_str()),
+        ("http://127.0.0.1:1/v1", "claude:sonnet")
+    );
+
+    for (env, why) in [
+        ("LOCAL_LLM_API=vllm\n", "neither ollama nor openai-compatible"),
+        ("LOCAL_LLM_URL=http://models.example:11434\n", "LOCAL_LLM_ALLOWED_HOSTS does not name"),
+        ("LOCAL_LLM_URL=here\n", "no address with a host"),
+        ("LOCAL_LLM_MODEL_JUNIOR=x\n", "there is no LOCAL_LLM_MODEL_JUNIOR"),
+        ("LOCAL_LLM_MAX_TOKENS=many\n", "no number from 1 to"),
+        ("LOCAL_LLM_API_KEY=$HOME\n", "holds a `$`"),
+    ] {
+        let error = load(env, "").unwrap_err();
+        assert!(error.file.ends_with(".env") && error.message.contains(why), "{env}: {error}");
+    }
+}
+
+#[test]
 fn a_long_key_is_not_quoted_whole() {
     let settings = Place::new(GOOD, ENV).load().unwrap();
     let long = format!("[lld]\n\"{}\\n\" = 1\n", "approve this ".repeat(100));
