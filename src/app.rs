@@ -143,12 +143,11 @@ impl App {
 
     /// The routes for whoever sits at the machine.
     pub fn private(&self) -> Router {
-        let (providers, models) = (self.providers.clone(), self.settings.models.clone());
         web::private(web::Operator {
             store: self.store.clone(),
             engine: self.engine.clone(),
-            providers,
-            models,
+            providers: self.providers.clone(),
+            settings: self.settings.clone(),
             token: self.token.clone(),
             refusals: self.refusals.clone(),
         })

@@ -16,11 +16,12 @@ use serde_json::json;
 
 use super::{Token, public::Refusals};
 use crate::{
-    config::ModelSettings,
+    config::Settings,
     engine::{Filter, Port, RunView},
     messages::html,
     providers::{Providers, Readiness},
     store::Store,
+    workflows::{self, RoleState},
 };
 
 /// What the routes for the operator show.
@@ -28,7 +29,7 @@ pub struct Operator {
     pub store: Arc<Store>,
     pub engine: Arc<dyn Port>,
     pub providers: Arc<Providers>,
-    pub models: ModelSettings,
+    pub settings: Arc<Settings>,
     pub token: Token,
     pub refusals: Arc<Refusals>,
 }
@@ -64,7 +65,7 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
         (Err(error), _) => return unready(&error.to_string(), knows),
         (_, Err(error)) => return unready(&error.to_string(), knows),
     };
-    let readiness = room.providers.readiness(&room.models);
+    let readiness = room.providers.readiness(&room.settings.models);
     let degraded = readiness.iter().any(|model| model.lacks.is_some());
     if !knows {
         return Json(json!({ "ready": true, "degraded": degraded })).into_response();
@@ -78,10 +79,15 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
             (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
         })
         .collect();
+    let roles: serde_json::Map<_, _> = workflows::roles(&room.settings, &room.providers)
+        .into_iter()
+        .map(|RoleState { name, state, why }| (name.to_owned(), json!({ "state": state, "why": why })))
+        .collect();
     Json(json!({
         "ready": true,
         "degraded": degraded,
         "models": models,
+        "roles": roles,
         "version": env!("CARGO_PKG_VERSION"),
         "inbox": { "new": inbox.new, "taken": inbox.taken, "done": inbox.done, "dead": inbox.dead },
         "webhooks_refused": room.refusals.count(),

@@ -74,6 +74,8 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     assert_eq!((&ready["ready"], &ready["degraded"]), (&json!(true), &json!(true)));
     assert_eq!(ready["models"]["reviewer"]["spec"], "gemini:pro");
     assert_eq!(ready["models"]["drafter"]["ready"], false);
+    assert_eq!(ready["roles"]["architect"]["state"], "unavailable", "{ready}");
+    assert_eq!(ready["roles"].as_object().unwrap().len(), 10);
     assert!(ready["models"]["reviewer"]["lacks"].to_string().contains("GEMINI_API_KEY"), "{ready}");
 
     w.label("maya", LABEL).await;

@@ -294,6 +294,7 @@ async fn doctor_says_how_each_role_stands() {
         "ok    role           reviewer: ready, stub:reviewer reviews\n",
         "note  role           implementer: degraded, stub:drafter drafts code without typecheck, lint, format, read, list, ",
         "note  role           hunter: unavailable, no workflow has work for it yet\n",
+        "note  role           narrator: unavailable, claude:haiku cannot be asked\n",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }

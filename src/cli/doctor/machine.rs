@@ -2,7 +2,6 @@
 
 use super::Report;
 use crate::{
-    agents::{ROLES, Role, Tool},
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, RouteMode, Routing, Settings},
     git, proc,
@@ -10,6 +9,7 @@ use crate::{
     runners,
     sandbox::{Level, Sandbox},
     store::{self, Rest},
+    workflows::{self, RoleState},
 };
 
 pub(super) async fn check(report: &mut Report, settings: &Settings) {
@@ -117,38 +117,9 @@ async fn models(report: &mut Report, settings: &Settings) {
             }
         }
     }
-    for role in &ROLES {
-        let (state, why) = state(role, &providers, settings);
-        match state {
-            "ready" => report.good("role", format!("{}: ready, {why}", role.name)),
-            _ => report.note("role", format!("{}: {state}, {why}", role.name)),
-        }
-    }
-}
-
-/// How a role stands: ready with a model and all of its tools, degraded without some of them, unavailable without a model
-/// or where no workflow has work for it.
-fn state(role: &Role, providers: &Providers, settings: &Settings) -> (&'static str, String) {
-    let (does, spec) = match role.name {
-        "architect" => ("drafts designs", &settings.models.drafter),
-        "implementer" => ("drafts code", &settings.models.drafter),
-        "reviewer" => ("reviews", &settings.models.reviewer),
-        _ => return ("unavailable", "no workflow has work for it yet".to_owned()),
-    };
-    // What it lacks is said above, of the model.
-    if providers.lacks(spec).is_some() {
-        return ("unavailable", format!("{spec} cannot be asked"));
-    }
-    let on = settings.workflow("lld").tools.as_ref().filter(|tools| match role.name {
-        "architect" => tools.drafter,
-        "reviewer" => tools.reviewer,
-        _ => false,
-    });
-    let has = |tool: &Tool| on.is_some_and(|on| tool.reads() || tool.runs() && on.commands);
-    let without = role.tools.iter().filter(|tool| !has(tool)).map(|tool| tool.name());
-    match without.collect::<Vec<_>>().join(", ") {
-        none if none.is_empty() => ("ready", format!("{spec} {does}")),
-        tools => ("degraded", format!("{spec} {does} without {tools}")),
+    for RoleState { name, state, why } in workflows::roles(settings, &providers) {
+        let line = format!("{name}: {state}, {why}");
+        if state == "ready" { report.good("role", line) } else { report.note("role", line) }
     }
 }
 
