@@ -230,6 +230,7 @@ fn files(told: &[Told]) -> anyhow::Result<Vec<(String, String)>> {
                     TextKind::Person => add("draft-of-a-person.md", text),
                     TextKind::Diff => add("change.diff", text),
                     TextKind::Look => add("looked-at.txt", text),
+                    TextKind::Thought => add("thoughts.txt", text),
                 }
             }
             ("verdict" | "answer" | "approval" | "raise", Some(row)) => {

@@ -173,6 +173,8 @@ pub struct Reply {
     pub text: String,
     /// Set, and fitting the schema, when the call had one.
     pub value: Option<serde_json::Value>,
+    /// What the model thought before it answered, where that is told apart; empty where it is not. It is no part of the answer.
+    pub thoughts: String,
     pub usage: Usage,
     /// What was tried before this answer came, in order.
     pub before: Vec<Attempt>,
@@ -180,7 +182,7 @@ pub struct Reply {
 
 impl Reply {
     fn new(text: String, value: Option<serde_json::Value>, usage: Usage) -> Self {
-        Self { text, value, usage, before: Vec::new() }
+        Self { text, value, thoughts: String::new(), usage, before: Vec::new() }
     }
 }
 

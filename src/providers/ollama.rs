@@ -41,7 +41,7 @@ impl Ollama {
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let started = self.clock.now();
         let mut usage = Usage::asking(&call.model);
-        let mut answer = Answer::default();
+        let (mut answer, mut thoughts) = (Answer::default(), String::new());
         let window = match self.table.find(self.name(), &call.model) {
             Some(row) => Ok(Window::of(call, row)),
             None => Err(Fault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
@@ -52,12 +52,13 @@ impl Ollama {
                 let exchange = self.exchange(call, &window, &mut answer, &mut usage);
                 let ended = bounded(exchange, call, cancel, &self.clock).await;
                 answer.count(&mut usage);
+                thoughts = answer.thoughts();
                 ended.and_then(|()| judge(call, &window, answer))
             }
         };
         usage.elapsed = self.clock.now().since(started);
         match outcome {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
             Err(fault) => Err(fault.of_call(self.name(), None, usage)),
         }
     }
@@ -168,6 +169,7 @@ fn request_body(call: &Call, window: &Window) -> Value {
 
 fn take(call: &Call, event: &Value, answer: &mut Answer) {
     answer.text += event["message"]["content"].as_str().unwrap_or_default();
+    answer.thoughts += event["message"]["thinking"].as_str().unwrap_or_default();
     if let Some(served) = event["model"].as_str() {
         answer.serves(call, served);
     }

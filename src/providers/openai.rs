@@ -53,8 +53,9 @@ impl OpenAi {
         let ended = bounded(exchange, call, cancel, &self.clock).await;
         usage.elapsed = self.clock.now().since(started);
         answer.count(&mut usage);
+        let thoughts = answer.thoughts();
         match ended.and_then(|()| judge(call, answer)) {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
             Err(fault) => Err(fault.of_call(self.name(), self.settings.api_key.as_ref(), usage)),
         }
     }
@@ -159,6 +160,9 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
         return Err(Fault::new(CallErrorKind::Refused, refusal));
     }
     answer.text += choice["delta"]["content"].as_str().unwrap_or_default();
+    // No two servers have agreed on a word for it.
+    let thought = choice["delta"]["reasoning_content"].as_str().or(choice["delta"]["reasoning"].as_str());
+    answer.thoughts += thought.unwrap_or_default();
     if let Some(ended) = choice["finish_reason"].as_str() {
         answer.ended = Some(ended.to_owned());
     }

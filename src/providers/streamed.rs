@@ -126,6 +126,8 @@ impl Lines {
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) text: String,
+    /// What it thought, where the service tells that apart.
+    pub(super) thoughts: String,
     /// The model's id as the answer gave it.
     pub(super) served: Option<String>,
     /// Why it ended, in the API's word.
@@ -161,17 +163,30 @@ impl Answer {
         answer::check_served(call, self.served.as_deref())
     }
 
+    /// What it thought before the answer, whoever told it apart.
+    pub(super) fn thoughts(&self) -> String {
+        format!("{}{}", self.thoughts, aloud(&self.text).0).trim().to_owned()
+    }
+
     /// The text, and the value where the call has a schema: not blank, and fitting.
     pub(super) fn fit(self, call: &Call) -> Result<(String, Option<Value>), Fault> {
-        let fits = answer::fit(call, without_thoughts(&self.text).to_owned(), None);
+        let fits = answer::fit(call, aloud(&self.text).1.to_owned(), None);
         fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
     }
 }
 
-/// Open models think aloud before the answer where the server does not take it out.
-fn without_thoughts(text: &str) -> &str {
-    let thinking = text.trim_start().strip_prefix("<think>");
-    thinking.and_then(|thoughts| thoughts.split_once("</think>")).map_or(text, |(_, rest)| rest.trim_start())
+/// Open models think aloud before the answer where the server does not take it out: that, and what follows. Those that were
+/// taught no mark for it begin with a word.
+fn aloud(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    if let Some((thoughts, rest)) = text.strip_prefix("<think>").and_then(|text| text.split_once("</think>"))
+    {
+        return (thoughts, rest.trim_start());
+    }
+    let begins = |line: &str| ["# ", "{", "```"].iter().any(|sign| line.starts_with(sign));
+    let worded = ["Thought:", "Reasoning:", "Think:"].iter().any(|word| text.starts_with(word));
+    let answer = text.match_indices('\n').map(|(at, _)| at + 1).find(|at| worded && begins(&text[*at..]));
+    answer.map_or(("", text), |at| text.split_at(at))
 }
 
 #[cfg(test)]
@@ -208,10 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_before_the_answer_are_none_of_it() {
-        assert_eq!(without_thoughts("<think>APPROVED?</think>\n\nREVISE"), "REVISE");
-        for whole in ["REVISE", "<think>never ends", "see <think>a</think>"] {
-            assert_eq!(without_thoughts(whole), whole);
+    fn what_is_thought_aloud_is_parted_from_the_answer() {
+        for (text, thoughts, answer) in [
+            ("<think>\nhm\n</think>\n\n# 1", "hm", "# 1"),
+            ("Thought: a file\nis missing\n{\"a\": 1}", "Thought: a file\nis missing", "{\"a\": 1}"),
+            ("Reasoning: so\n# 1 - Title\n", "Reasoning: so", "# 1 - Title\n"),
+            ("Thought: nothing follows", "", "Thought: nothing follows"),
+            ("# 1\nThought: of it\n{}", "", "# 1\nThought: of it\n{}"),
+            ("<think>without end", "", "<think>without end"),
+            ("Say <think> and </think>.", "", "Say <think> and </think>."),
+        ] {
+            assert_eq!((aloud(text).0.trim(), aloud(text).1), (thoughts, answer), "{text}");
         }
     }
 }

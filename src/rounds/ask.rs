@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::BudgetSettings,
-    engine::{CallRow, CallStatus, Cut, Record, StepError},
+    engine::{CallRow, CallStatus, Cut, Record, StepError, TextKind, TextRow},
     limits,
     messages::{FailureKind, Hold},
     providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
@@ -24,6 +24,9 @@ use crate::{
 /// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
 /// mend itself.
 const REFUSED_LOOK: Duration = Duration::from_secs(600);
+
+/// Of what a model thinks, so much is kept.
+const THOUGHT_BYTES: usize = 64 * 1024;
 
 /// What stands for the name of a model whose answer gives none.
 const UNATTESTED: &str = "unattested";
@@ -300,6 +303,7 @@ async fn buy(
             let (model, seconds) = (usage.served.as_deref().unwrap_or("not said"), usage.elapsed.as_secs());
             let (input, output) = (usage.input_tokens, usage.output_tokens);
             tracing::info!(run = %cx.run().id, role = %ask.role, model, input, output, seconds, "model answered");
+            think(cx, this.key, &reply.thoughts).await?;
             Ok(keep(cx, reply).await?)
         }
         Err(error) => {
@@ -402,6 +406,15 @@ fn not_asked(why: &str) -> StepError {
 /// May anything have come of it that is not in the journal?
 fn was_sent(row: &CallRow) -> bool {
     row.status == CallStatus::Reserved || row.attempts > 0
+}
+
+/// Keeps what a model thought, for whoever looks into the run.
+async fn think(cx: &Cx, key: &str, thoughts: &str) -> Result<(), StepError> {
+    if thoughts.trim().is_empty() {
+        return Ok(());
+    }
+    let thoughts = cx.put(&thoughts.as_bytes()[..thoughts.floor_char_boundary(THOUGHT_BYTES)]).await?;
+    cx.book(&format!("{key}~thought"), Record::Text(TextRow::of(TextKind::Thought, thoughts))).await
 }
 
 async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {

@@ -728,6 +728,8 @@ pub enum TextKind {
     Diff,
     /// What a model was shown of the repository because it asked.
     Look,
+    /// What a model thought before it answered. No model is told of it again.
+    Thought,
 }
 
 impl TextKind {
@@ -739,6 +741,7 @@ impl TextKind {
             Self::Person => "a person's own version was taken over",
             Self::Diff => "people were asked about a change",
             Self::Look => "a model looked at the repository",
+            Self::Thought => "a model thought before it answered",
         }
     }
 }

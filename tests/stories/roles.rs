@@ -344,3 +344,35 @@ async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes(
     w.commits();
     w.pull();
 }
+
+#[tokio::test]
+async fn what_a_model_thinks_is_kept_for_people_and_told_to_no_model() {
+    const THOUGHT: &str = "Nobody but people is to read this.";
+    fn thinks(prompt: &str) -> String {
+        format!("<think>\n{THOUGHT}\n</think>\n\n{}", drafts(prompt))
+    }
+    let revises: fn(&str) -> String = |_| json!({ "edits": [], "replies": [] }).to_string();
+    let (mut w, models) = with_reviewer(vec![thinks, revises], |_| approved(), Setting::default()).await;
+    w.comes_to_the_gate().await;
+    w.comment("sam", "/revise Say it in fewer words.").await;
+    assert!(models.sent("drafter").len() > 1, "{}", w.thread());
+    for prompt in models.sent("drafter").iter().chain(&models.sent("reviewer")) {
+        assert!(!prompt.contains(THOUGHT), "{prompt}");
+    }
+    assert!(!w.thread().contains(THOUGHT));
+    let out = w.data().with_file_name("out");
+    let (code, said) =
+        typed(&w, &["export", "maya/tally", "--issue", "1", "--out", out.to_str().unwrap()]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let files = std::fs::read_dir(&out).unwrap().map(|file| file.unwrap().path());
+    let kept: Vec<_> = files.filter(|path| path.to_string_lossy().ends_with("thoughts.txt")).collect();
+    assert_eq!(kept.len(), 1, "{said}");
+    assert_eq!(std::fs::read_to_string(&kept[0]).unwrap().trim(), THOUGHT);
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
+    w.checks();
+    w.labels();
+    w.commits();
+    w.pull();
+}

@@ -62,7 +62,7 @@ impl Anthropic {
         usage.elapsed = self.clock.now().since(started);
         message.count(&mut usage);
         match exchange.and_then(|()| judge(call, &message)) {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value)) => Ok(Reply { thoughts: message.thoughts, ..Reply::new(text, value, usage) }),
             Err(Fault(kind, mut why)) => {
                 if let Some(head) = &message.head {
                     why = head.naming(why);

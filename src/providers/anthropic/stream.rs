@@ -16,6 +16,7 @@ pub(super) struct Message {
     /// The model's id as the first event gives it.
     pub(super) served: Option<String>,
     pub(super) text: String,
+    pub(super) thoughts: String,
     pub(super) stop: Option<String>,
     input: u64,
     output: u64,
@@ -68,9 +69,12 @@ impl Message {
                 self.tokens(&message["usage"]);
                 self.counted[0] = message["usage"]["input_tokens"].is_u64();
             }
-            // Tool calls were not asked for, and what the model thinks to itself is no answer.
+            // Tool calls were not asked for.
             Some("content_block_delta") if event["delta"]["type"] == "text_delta" => {
                 self.text.push_str(event["delta"]["text"].as_str().unwrap_or_default());
+            }
+            Some("content_block_delta") if event["delta"]["type"] == "thinking_delta" => {
+                self.thoughts.push_str(event["delta"]["thinking"].as_str().unwrap_or_default());
             }
             Some("message_delta") => {
                 self.stop = event["delta"]["stop_reason"].as_str().map(str::to_owned);

@@ -102,10 +102,12 @@ impl Gemini {
         usage.elapsed = self.since(started);
         let judged = exchange.and_then(|answer| {
             count(&answer, &mut usage);
-            judge(call, &answer)
+            let parts = answer["candidates"][0]["content"]["parts"].as_array();
+            let thoughts = said(parts.map(Vec::as_slice).unwrap_or_default(), true);
+            judge(call, &answer).map(|(text, value)| (text, value, thoughts))
         });
         match judged {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value, thoughts)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
             Err(fault) => Err((fault.of_call("gemini", Some(&key.secret), usage), denied)),
         }
     }
@@ -225,12 +227,13 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
     let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let text: String = parts
-        .iter()
-        .filter(|part| part["thought"] != Value::Bool(true))
-        .filter_map(|part| part["text"].as_str())
-        .collect();
-    fit(call, text, None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+    fit(call, said(parts, false), None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+}
+
+/// The texts of these parts: what the model thought, or what it answered.
+fn said(parts: &[Value], thought: bool) -> String {
+    let these = parts.iter().filter(|part| (part["thought"] == Value::Bool(true)) == thought);
+    these.filter_map(|part| part["text"].as_str()).collect()
 }
 
 /// Does an error speak of this model, and not of the key or its project?
