@@ -7,6 +7,7 @@ mod calls;
 mod checkpoints;
 mod codebase;
 mod hostile;
+mod implement;
 mod intake;
 mod load;
 mod measure;
@@ -30,6 +31,7 @@ const PARTS: &[Part] = &[
     ("paced", paced::main),
     ("calls", calls::main),
     ("sandbox", sandbox::main),
+    ("implement", implement::main),
     ("codebase", codebase::main),
     ("hostile", hostile::main),
     ("recall", recall::main),

@@ -34,13 +34,18 @@ pub(crate) struct Site {
 impl Site {
     /// A repository of maya's with the App installed on it. `toml` is added to the settings.
     pub(crate) async fn new(toml: &str) -> Self {
+        let files = sample().files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        Self::of(files, toml).await
+    }
+
+    /// The same with these files.
+    pub(crate) async fn of(files: Vec<(String, Vec<u8>)>, toml: &str) -> Self {
         let home = scratch();
         let now = Arc::new(|| SystemClock.now());
         let data = home.path().join("hub");
         let options = HubOptions { listen: ([127, 0, 0, 1], 0).into(), data, now, keeps: true };
         let hub = Hub::start(options).await.expect("localhub starts");
         let maya = hub.create_user("maya").expect("a user");
-        let files = sample().files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
         let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).expect("a repository");
         hub.set_role(repo, maya, Role::Admin).expect("a role");
         let (public, private) = (free_address(), free_address());

@@ -121,8 +121,9 @@ pub const LOOK_GAP: Duration = Duration::from_secs(5);
 /// as not there.
 pub const LAG: Duration = Duration::from_secs(120);
 
-/// A step looks so often whether its job is over.
-pub const JOB_LOOK: Duration = Duration::from_secs(2);
+/// A step looks so often whether its job is over: a look reads and writes nothing, and between a job's end and the next look
+/// a run stands still.
+pub const JOB_LOOK: Duration = Duration::from_millis(500);
 
 /// How long a lock that somebody else holds on a database file is waited for.
 pub const FILE_LOCK: Duration = Duration::from_secs(10);

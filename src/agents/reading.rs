@@ -328,8 +328,9 @@ impl Desk {
             Some(other) => (one, self.text(other).await?),
             None => match self.changed.iter().find(|(path, _)| *path == asked.path) {
                 // A new file has nothing before.
-                Some((_, text)) => {
-                    (Ok(one.unwrap_or_default()), Ok(as_shown(text.as_deref().unwrap_or_default())))
+                Some((path, text)) => {
+                    let one = if self.snapshot.entry(path).is_none() { Ok(String::new()) } else { one };
+                    (one, Ok(as_shown(text.as_deref().unwrap_or_default())))
                 }
                 None => (one, Err("refused: nothing here changes it; say an `other` file".to_owned())),
             },

@@ -103,7 +103,7 @@ impl Profile {
 
     /// What such a command is at the root of the repository: a line of ours, to which nobody adds an argument. It changes
     /// nothing that is kept.
-    pub(super) fn line(self, tool: Tool) -> Option<&'static str> {
+    pub fn line(self, tool: Tool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
             (Self::Typescript, Lint) => "npx --no-install eslint .",

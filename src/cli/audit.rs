@@ -228,6 +228,7 @@ fn files(told: &[Told]) -> anyhow::Result<Vec<(String, String)>> {
                     TextKind::Draft => add("draft.md", text),
                     TextKind::Fix => add("draft-mended.md", text),
                     TextKind::Person => add("draft-of-a-person.md", text),
+                    TextKind::Tests => add("draft-with-tests.md", text),
                     TextKind::Diff => add("change.diff", text),
                     TextKind::Look => add("looked-at.txt", text),
                     TextKind::Thought => add("thoughts.txt", text),

@@ -74,7 +74,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
         let rows = db.runs(Filter { repo: Some(repo), issue: None, live_only: !all }).await?;
         let view = |row: &RunRow| {
             let workflow = workflows::ALL.iter().find(|workflow| workflow.name() == row.workflow);
-            RunView::new(row, workflow.and_then(|workflow| workflow.step(&row.step)))
+            RunView::new(row, workflow.copied())
         };
         views.extend(rows.iter().map(view));
     }

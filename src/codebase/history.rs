@@ -21,6 +21,9 @@ pub struct History {
     pub rules: Vec<String>,
     /// Earlier designs, the nearest first.
     pub designs: Vec<String>,
+    /// What came of changes that were pushed, the newest first.
+    #[serde(default)]
+    pub lessons: Vec<String>,
 }
 
 /// How many of each are told.
@@ -60,7 +63,7 @@ pub fn history(
 ) -> History {
     let touching = touching(issue, text, designs, &alone);
     let designs = touching.iter().take(MOST_DESIGNS).map(|touching| touching.told(issue, findings));
-    History { rules: rules(findings), designs: designs.collect() }
+    History { rules: rules(findings), designs: designs.collect(), lessons: Vec::new() }
 }
 
 /// An earlier design and how it touches on the issue.

@@ -80,9 +80,11 @@ impl File {
             _ => &mut self.providers.openai,
         };
         endpoint.base_url = endpoint.base_url.take().or(url);
+        let address = endpoint.base_url.as_ref().and_then(|url| Url::parse(url.as_ref()).ok());
+        let free = address.is_some_and(|url| is_loopback(&url));
         for (preset, model) in local.presets() {
             if !self.model.iter().any(|row| row.id.as_ref() == model) {
-                self.model.push(local.row(model));
+                self.model.push(local.row(model, free));
             }
             let spec = format!("{}:{model}", local.provider);
             self.presets.entry(preset).or_insert_with(|| Spanned::new(0..0, spec));
@@ -161,24 +163,14 @@ pub(super) struct ModelTable {
 }
 
 impl ModelTable {
-    /// One that nobody is paid for.
-    pub(super) fn free(provider: &str, id: &str, family: String, context: u64, max_output: u64) -> Self {
+    /// One that `.env` names; its context and its longest answer in tokens.
+    pub(super) fn local(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
+        let said = |text: &str| Spanned::new(0..0, text.to_owned());
         let nothing = || Spanned::new(0..0, 0.0);
-        Self {
-            id: Spanned::new(0..0, id.to_owned()),
-            aliases: Vec::new(),
-            providers: vec![provider.to_owned()],
-            family: Spanned::new(0..0, family),
-            context,
-            max_output,
-            price: Some(ModelPrice {
-                input: nothing(),
-                output: nothing(),
-                cache_read: None,
-                cache_write: None,
-            }),
-            deprecated: None,
-        }
+        let price = ModelPrice { input: nothing(), output: nothing(), cache_read: None, cache_write: None };
+        let (id, family, providers) = (said(id), said("local"), vec![provider.to_owned()]);
+        let price = free.then_some(price);
+        Self { id, aliases: Vec::new(), providers, family, context, max_output, price, deprecated: None }
     }
 }
 

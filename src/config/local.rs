@@ -7,7 +7,12 @@ use secrecy::{ExposeSecret, SecretString};
 use toml::Spanned;
 use url::Url;
 
-use super::{ConfigError, secrets::mistake};
+use super::{
+    ConfigError,
+    file::ModelTable,
+    is_loopback,
+    secrets::{LOCAL_KEY, mistake, one},
+};
 
 const BEGINS: &str = "LOCAL_LLM_";
 const MODEL_OF: &str = "LOCAL_LLM_MODEL_";
@@ -31,7 +36,7 @@ const WITHOUT_EFFECT: [&str; 3] = ["TEMPERATURE", "TIMEOUT_MS", "ERROR_MODE"];
 
 const MODEL: &str = "llama3.1:8b";
 const URL: &str = "http://localhost:11434";
-const HOSTS: &str = "localhost,127.0.0.1,0.0.0.0,::1";
+const HOSTS: &str = "localhost,127.0.0.1,::1";
 const MAX_TOKENS: u64 = 800;
 
 /// What such a model reads; Ollama's window is asked for by the prompt and no larger than this.
@@ -42,6 +47,7 @@ const CONTEXT: u64 = 32_768;
 pub(super) struct Local {
     pub(super) provider: &'static str,
     pub(super) url: String,
+    /// For that address and no other.
     pub(super) key: Option<SecretString>,
     model: String,
     /// Of each role that has one of its own.
@@ -55,6 +61,7 @@ impl Local {
         file: &Path,
         values: &mut BTreeMap<String, SecretString>,
     ) -> Result<Option<Self>, ConfigError> {
+        let key = one(file, values, LOCAL_KEY)?;
         let mut given: BTreeMap<String, String> = BTreeMap::new();
         for (name, value) in values.extract_if(.., |name, _| name.starts_with(BEGINS)) {
             let value = value.expose_secret().trim().to_owned();
@@ -70,16 +77,27 @@ impl Local {
         let provider = match take("API").as_deref() {
             None | Some("ollama") => "ollama",
             Some("openai" | "openai-compatible") => "openai",
-            Some(other) => {
-                return Err(refuse(format!(
-                    "LOCAL_LLM_API = {other:?} is neither ollama nor openai-compatible"
-                )));
+            Some(_) => {
+                return Err(refuse("LOCAL_LLM_API is neither ollama nor openai-compatible".to_owned()));
             }
         };
         let hosts = take("ALLOWED_HOSTS").unwrap_or_else(|| HOSTS.to_owned());
         let mut url = take("URL").unwrap_or_else(|| URL.to_owned());
-        let host = Url::parse(&url).ok().and_then(|url| url.host_str().map(str::to_owned));
-        let host = host.ok_or_else(|| refuse("LOCAL_LLM_URL is no address with a host".to_owned()))?;
+        let parsed =
+            Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let parsed = parsed.ok_or_else(|| refuse("LOCAL_LLM_URL is no address with a host".to_owned()))?;
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(refuse(
+                "LOCAL_LLM_URL must not hold a user or password; write LOCAL_LLM_API_KEY".to_owned(),
+            ));
+        }
+        if parsed.scheme() == "http" && !is_loopback(&parsed) {
+            return Err(refuse(
+                "LOCAL_LLM_URL would send texts in clear; write https, or an address of this machine"
+                    .to_owned(),
+            ));
+        }
+        let host = parsed.host_str().unwrap_or_default().to_owned();
         let host = host.trim_matches(['[', ']']);
         if !hosts.split(',').any(|allowed| allowed.trim() == host) {
             return Err(refuse(format!(
@@ -95,7 +113,7 @@ impl Local {
             Some(Ok(tokens)) if (1..CONTEXT).contains(&tokens) => tokens,
             Some(_) => return Err(refuse(format!("LOCAL_LLM_MAX_TOKENS is no number from 1 to {CONTEXT}"))),
         };
-        let (key, model) = (take("API_KEY").map(SecretString::from), take("MODEL"));
+        let model = take("MODEL");
         WITHOUT_EFFECT.iter().for_each(|name| drop(take(name)));
         let mut roles = BTreeMap::new();
         for (name, model) in given {
@@ -112,6 +130,11 @@ impl Local {
         Ok(Some(Self { provider, url, key, model, roles, max_tokens }))
     }
 
+    /// Is this its address?
+    pub(super) fn leads_to(&self, address: &Url) -> bool {
+        Url::parse(&self.url).is_ok_and(|url| url == *address)
+    }
+
     /// Each model with the preset that stands for it.
     pub(super) fn presets(&self) -> impl Iterator<Item = (String, &str)> {
         let roles = self.roles.iter().map(|(role, model)| (format!("local-{role}"), model.as_str()));
@@ -123,11 +146,9 @@ impl Local {
         self.roles.contains_key(role).then(|| Spanned::new(0..0, format!("preset:local-{role}")))
     }
 
-    /// Its row in the table of models. Whose family it is, its name says: that of `llama3.1:8b` is `llama`.
-    pub(super) fn row(&self, model: &str) -> super::file::ModelTable {
-        let name = model.rsplit('/').next().unwrap_or(model);
-        let family: String = name.chars().take_while(|c| c.is_ascii_alphabetic()).collect();
-        let family = if family.is_empty() { "local".to_owned() } else { family.to_lowercase() };
-        super::file::ModelTable::free(self.provider, model, family, CONTEXT, self.max_tokens)
+    /// Its row in the table of models. All of these are one family, for a name says nothing of that: who wants one of them to
+    /// review another writes a `[[model]]` for each. `free`: nobody is paid for it.
+    pub(super) fn row(&self, model: &str, free: bool) -> ModelTable {
+        ModelTable::local(self.provider, model, [CONTEXT, self.max_tokens], free)
     }
 }

@@ -405,8 +405,18 @@ impl Settings {
         let mut settings =
             file::parse(&text, &shown, directory, secrets.gemini_keys, secrets.local.as_ref(), workflows)?;
         settings.models.anthropic.api_key = secrets.anthropic_api_key;
-        let local = secrets.local.filter(|local| local.provider == "openai").and_then(|local| local.key);
-        settings.models.openai.api_key = secrets.openai_api_key.or(local);
+        // A key goes to the address that it was given for.
+        let base_url = &settings.models.openai.base_url;
+        let local = secrets.local.filter(|local| local.provider == "openai" && local.leads_to(base_url));
+        settings.models.openai.api_key = match (local, secrets.openai_api_key) {
+            (Some(_), Some(_)) => {
+                let message = "LOCAL_LLM_API and OPENAI_API_KEY name two endpoints, and there is one; remove one of them, or say \
+                               base_url under [providers.openai]";
+                return Err(secrets::mistake(&directory.join(".env"), None, message.to_owned()));
+            }
+            (Some(local), None) => local.key,
+            (None, key) => key,
+        };
         settings.webhook_secrets = webhook_secrets;
         let file = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         settings.models.ours.extend([directory.join(".env"), file]);

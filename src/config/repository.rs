@@ -37,6 +37,8 @@ pub struct TestSettings {
     /// What it leaves, relative to the root: a file in JUnit's XML or TAP, or a folder of `.xml` files.
     #[serde(deserialize_with = "below_root")]
     pub report: Option<String>,
+    /// Another line for the shell, which tries the whole from end to end.
+    pub end_to_end: Option<String>,
 }
 
 /// A path below the root, in the one way of writing it that the commit's own paths have.
@@ -56,6 +58,11 @@ fn below_root<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::E
 }
 
 impl TestSettings {
+    /// This line alone, by its exit code.
+    pub fn line(line: &str) -> Self {
+        Self { command: Some(line.to_owned()), ..Self::default() }
+    }
+
     /// What a repository's file says of its tests, whatever else it says.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         #[derive(Deserialize, Default)]
@@ -110,6 +117,6 @@ mod tests {
         for bad in ["", ".", "/r.xml", "../r.xml", "a/../r.xml"] {
             assert!(parsed(bad).unwrap_err().message.contains("below the root"), "{bad}");
         }
-        assert_eq!(TestSettings::parse("[test]\ncommand = 'x'").unwrap().report, None);
+        assert_eq!(TestSettings::parse("[test]\ncommand = 'x'").unwrap(), TestSettings::line("x"));
     }
 }

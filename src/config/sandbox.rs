@@ -4,6 +4,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -42,6 +43,9 @@ pub struct SandboxSettings {
     /// Our own program, which goes in before a command does; none: the one that runs.
     #[serde(skip)]
     pub program: Option<PathBuf>,
+    /// How long one run of tests may take; none: the usual.
+    #[serde(skip)]
+    pub time: Option<Duration>,
 }
 
 /// `hosts`: what a repository's dependencies may be fetched from. Names and addresses, each with a port (443 if none is named),

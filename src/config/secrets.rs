@@ -15,9 +15,9 @@ const GEMINI: &str = "GEMINI_API_KEY";
 /// Before the name of one of several keys.
 const GEMINI_NAMED: &str = "GEMINI_API_KEY_";
 const ANTHROPIC: &str = "ANTHROPIC_API_KEY";
-const LOCAL_KEY: &str = "LOCAL_LLM_API_KEY";
+pub(super) const LOCAL_KEY: &str = "LOCAL_LLM_API_KEY";
 const OPENAI: &str = "OPENAI_API_KEY";
-const NAMES: [&str; 5] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI];
+const NAMES: [&str; 6] = [WEBHOOK, WEBHOOK_PREVIOUS, GEMINI, ANTHROPIC, OPENAI, LOCAL_KEY];
 
 /// What the key without a name is called.
 pub(super) const ONLY_KEY: &str = "default";
@@ -28,7 +28,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
 }
 
 fn is_secret(name: &str) -> bool {
-    name.starts_with(GEMINI_NAMED) || name == LOCAL_KEY || names().any(|known| known == name)
+    name.starts_with(GEMINI_NAMED) || names().any(|known| known == name)
 }
 
 /// What a `.env` file holds. One that is not there holds nothing.
@@ -159,7 +159,7 @@ fn gemini_keys(
     Ok(keys)
 }
 
-fn one(
+pub(super) fn one(
     file: &Path,
     values: &mut BTreeMap<String, SecretString>,
     name: &str,

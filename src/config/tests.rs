@@ -17,6 +17,7 @@ const TABLES: &[WorkflowTable] = &[
     WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/SPEC-{issue}.md") },
     WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/{slug}-{issue}.md") },
     WorkflowTable { routes: true, ..WorkflowTable::of("route", "") },
+    WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/CODE-{issue}.md") },
 ];
 
 struct Place(tempfile::TempDir);
@@ -284,6 +285,9 @@ fn a_repository_may_tighten_and_never_loosen() {
         ("[lld]\ntool_commands = true\n", 2),
         ("[lld]\ntool_turns = 6\n", 2),
         ("[spec]\ntools = false\n", 2),
+        ("[spec]\ncoverage = 99\n", 2),
+        ("[implement]\ncoverage = 94\n", 2),
+        ("[implement]\ncoverage = 101\n", 2),
         ("[route]\nmodel = \"claude:opus\"\n", 2),
         ("[route]\nmode = \"manual\"\nprogram_timeout = \"5m\"\n", 3),
     ] {
@@ -301,7 +305,7 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
     assert_eq!(models.ollama.base_url.as_str(), "http://localhost:11434/");
     let rows: Vec<_> =
         models.table.iter().map(|row| (row.id.as_str(), row.family.0.as_ref(), row.max_output)).collect();
-    assert_eq!(rows, [("llama3.1:8b", "llama", 800), ("qwen3:0.6b", "qwen", 800)]);
+    assert_eq!(rows, [("llama3.1:8b", "local", 800), ("qwen3:0.6b", "local", 800)]);
     assert_eq!(models.names.presets["local"], "ollama:llama3.1:8b");
     assert_eq!(settings.routing().unwrap().model, "preset:local-narrator");
     assert_eq!((models.drafter.as_str(), models.reviewer.as_str()), ("claude:opus", "gemini:pro"));
@@ -322,16 +326,27 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
         ("http://127.0.0.1:1/v1", "claude:sonnet")
     );
 
+    assert!(models.openai.api_key.is_none(), "the key is for the other address");
+    let paid = "LOCAL_LLM_URL=https://models.example\nLOCAL_LLM_ALLOWED_HOSTS=models.example\n";
+    let row = |settings: Settings| settings.models.table[0].price;
+    assert!(
+        row(load(paid, "").unwrap()).is_none() && row(load("LOCAL_LLM_MODEL=x\n", "").unwrap()).is_some()
+    );
+
     for (env, why) in [
         ("LOCAL_LLM_API=vllm\n", "neither ollama nor openai-compatible"),
-        ("LOCAL_LLM_URL=http://models.example:11434\n", "LOCAL_LLM_ALLOWED_HOSTS does not name"),
+        ("LOCAL_LLM_URL=https://models.example\n", "LOCAL_LLM_ALLOWED_HOSTS does not name"),
         ("LOCAL_LLM_URL=here\n", "no address with a host"),
+        ("LOCAL_LLM_URL=http://u:hunter2@localhost:1\n", "must not hold a user or password"),
+        ("LOCAL_LLM_API=openai\nOPENAI_API_KEY=sk-paid\n", "name two endpoints"),
+        ("LOCAL_LLM_URL=http://models.example\nLOCAL_LLM_ALLOWED_HOSTS=models.example\n", "in clear"),
         ("LOCAL_LLM_MODEL_JUNIOR=x\n", "there is no LOCAL_LLM_MODEL_JUNIOR"),
         ("LOCAL_LLM_MAX_TOKENS=many\n", "no number from 1 to"),
         ("LOCAL_LLM_API_KEY=$HOME\n", "holds a `$`"),
     ] {
         let error = load(env, "").unwrap_err();
         assert!(error.file.ends_with(".env") && error.message.contains(why), "{env}: {error}");
+        assert!(!error.message.contains("hunter2") && !error.message.contains("sk-paid"), "{error}");
     }
 }
 

@@ -133,6 +133,8 @@ pub struct WorkflowSettings {
     pub asks_before: bool,
     /// What it makes is run.
     pub makes_code: bool,
+    /// Percent of the changed lines that tests should run; none where nothing is run.
+    pub coverage: Option<u32>,
     /// None: it makes a document.
     pub routing: Option<Routing>,
 }
@@ -159,6 +161,7 @@ impl WorkflowSettings {
             tools,
             asks_before,
             makes_code,
+            coverage: makes_code.then_some(95),
             routing: table.routes.then(Routing::default),
         }
     }
@@ -196,6 +199,7 @@ pub(super) struct Table {
     review_tools: Option<Spanned<bool>>,
     tool_commands: Option<Spanned<bool>>,
     tool_turns: Option<Spanned<u32>>,
+    coverage: Option<Spanned<u32>>,
     pub(super) approvals: Option<Spanned<u32>>,
     pub(super) approver_not_requester: Option<Spanned<bool>>,
     pub(super) code_owners: Option<Spanned<bool>>,
@@ -263,6 +267,9 @@ impl Table {
                 tools.turns = number_in("tool_turns", turns, 1..=MOST_TURNS)?;
             }
         }
+        if let Some(coverage) = &self.coverage {
+            settings.coverage = Some(number_in("coverage", coverage, 0..=100)?);
+        }
         if let Some(rounds) = &self.max_rounds {
             settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
         }
@@ -302,6 +309,12 @@ impl Table {
             let message =
                 "draft_gate is not for [scout], whose one gate stands after the review; remove the line";
             return Err((gate.span().start, message.to_owned()));
+        }
+        if let Some(coverage) = self.coverage.as_ref().filter(|_| settings.coverage.is_none()) {
+            return Err((
+                coverage.span().start,
+                "coverage is for [implement] alone; remove the line".to_owned(),
+            ));
         }
         let spans = [
             ("min_stars", self.min_stars.as_ref().map(Spanned::span)),
@@ -448,6 +461,9 @@ impl Table {
             if let Some(turns) = &self.tool_turns {
                 tools.turns = number_in("tool_turns", turns, 1..=tools.turns)?;
             }
+        }
+        if let (Some(coverage), Some(least)) = (&self.coverage, server.coverage) {
+            settings.coverage = Some(number_in("coverage", coverage, least..=100)?);
         }
         if let Some(rounds) = self.max_rounds {
             let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);

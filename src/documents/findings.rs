@@ -58,6 +58,9 @@ pub struct Finding {
     /// What the author's newest draft says to it, on which no review has ruled yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
+    /// The same in words, which stay when it is settled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
 }
 
 impl Finding {
@@ -75,6 +78,20 @@ impl Finding {
         (self.status, self.why, self.reply) = (status, why, None);
     }
 }
+
+/// What a person says at a line.
+pub struct Remarked {
+    pub place: String,
+    pub text: String,
+    /// The login of whoever says it.
+    pub by: String,
+}
+
+/// The category of what a person says at a line.
+const REMARK: &str = "remark";
+
+/// Characters of a remark's first line, and of the rest.
+const REMARK_CHARS: usize = 2_000;
 
 /// What one review did to the ledger, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +180,18 @@ impl Ledger {
         seen
     }
 
+    /// Opens a finding that no review made, of the round before the next one: that one rules on it.
+    pub fn object(&mut self, round: u32, raw: &RawFinding) -> String {
+        self.add(round, raw, "")
+    }
+
+    /// What it asked for was seen to be there.
+    pub fn met(&mut self, id: &str, why: &str) {
+        if let Some(finding) = self.findings.iter_mut().find(|f| f.id == id && f.is_open() && !f.must_fix) {
+            finding.settle(Status::Fixed, why.to_owned());
+        }
+    }
+
     /// The open blocking findings, by id, that an approval passes over in silence: it neither holds them
     /// resolved nor says them again. Such an approval is not in form, whatever its verdict says.
     pub fn unanswered(&self, review: &Review) -> Vec<String> {
@@ -226,6 +255,7 @@ impl Ledger {
             why: why.to_owned(),
             must_fix: false,
             reply: None,
+            answer: None,
         });
         id
     }
@@ -238,9 +268,41 @@ impl Ledger {
                 .iter_mut()
                 .find(|f| f.is_open() && f.id.eq_ignore_ascii_case(reply.finding.trim()));
             if let Some(finding) = open {
+                finding.answer = Some(reply.why.clone());
                 finding.reply = Some(reply);
             }
         }
+    }
+
+    /// Books what a person says at a line of what was published; gives its id.
+    pub fn remarked(&mut self, remarked: Remarked) -> String {
+        let Remarked { place, text, by } = remarked;
+        let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
+        let raw = RawFinding {
+            severity: Severity::High,
+            category: REMARK.to_owned(),
+            place,
+            title: super::head(title.trim(), REMARK_CHARS).to_owned(),
+            detail: super::head(rest.trim(), REMARK_CHARS).to_owned(),
+            repeats: None,
+        };
+        self.add(self.last_round, &raw, &format!("{by} said it at that line"))
+    }
+
+    /// A remark and how it ended, once its round is over: what no review ruled on ends as the author says.
+    pub fn answered(&mut self, id: &str) -> Option<&Finding> {
+        let finding = self.findings.iter_mut().find(|f| f.id == id)?;
+        if finding.is_open() {
+            let (status, said) = match &finding.reply {
+                Some(Reply { disposition: Disposition::Fixed, .. }) => (Status::Fixed, "done"),
+                Some(Reply { disposition: Disposition::Rebutted, .. }) => (Status::Rebutted, "none"),
+                Some(Reply { disposition: Disposition::Deferred, .. }) | None => {
+                    (Status::Deferred, "for later")
+                }
+            };
+            finding.settle(status, format!("the author answered that it is {said}"));
+        }
+        Some(finding)
     }
 
     /// The reviewer holds it fixed, and has not said it again in the same breath.
@@ -271,7 +333,14 @@ impl Ledger {
             f.is_open() && f.last_round < round && !f.must_fix && f.severity != Severity::Blocking
         };
         for finding in self.findings.iter_mut().filter(unsaid) {
-            finding.settle(Status::Fixed, format!("not repeated when round {round} approved"));
+            let status = match finding.reply.as_ref().map(|reply| reply.disposition) {
+                Some(Disposition::Rebutted) => Status::Rebutted,
+                Some(Disposition::Deferred) => Status::Deferred,
+                // A person said it, and nobody has said that it was dealt with.
+                None if finding.category == REMARK => Status::Deferred,
+                Some(Disposition::Fixed) | None => Status::Fixed,
+            };
+            finding.settle(status, format!("not repeated when round {round} approved"));
             seen.fixed.push(finding.id.clone());
         }
     }
@@ -370,6 +439,33 @@ mod tests {
         // What was said of the version that went away may be said again, and gets no new number.
         ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
+    }
+
+    #[test]
+    fn a_remark_ends_as_its_author_answered_where_no_review_ruled() {
+        let mut ledger = Ledger::default();
+        let said = |text: &str| Remarked { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
+        let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.remarked(said(text)));
+        assert_eq!(ids, ["F1", "F2", "F3"]);
+        let first = &ledger.all()[0];
+        assert_eq!((first.title.as_str(), first.detail.as_str(), first.counts()), ("Why?", "Really?", true));
+        let reply =
+            |finding: &str, disposition| Reply { finding: finding.into(), disposition, why: "so".into() };
+        ledger.reply(vec![reply("F1", Disposition::Rebutted), reply("F2", Disposition::Fixed)]);
+        ledger.observe(1, &review(Verdict::Revise, vec![], &["F2"]), &[], &[]);
+        let ends = ids.map(|id| {
+            let finding = ledger.answered(&id).unwrap();
+            (finding.status, finding.answer.clone())
+        });
+        let so = || Some("so".to_owned());
+        assert_eq!(ends, [(Status::Rebutted, so()), (Status::Fixed, so()), (Status::Deferred, None)]);
+        assert!(ledger.answered("F9").is_none());
+        // Silence of an approval is no word of anybody's that a remark was dealt with.
+        let ids = ["And this?", "That too.", "Now."].map(|text| ledger.remarked(said(text)));
+        ledger.reply(vec![reply(&ids[1], Disposition::Deferred), reply(&ids[2], Disposition::Fixed)]);
+        ledger.observe(2, &review(Verdict::Approved, vec![], &[]), &[], &[]);
+        let ends = ids.map(|id| ledger.answered(&id).unwrap().status);
+        assert_eq!(ends, [Status::Deferred, Status::Deferred, Status::Fixed]);
     }
 
     #[test]

@@ -194,6 +194,7 @@ mod tests {
             at: Timestamp(0),
             url: None,
             commit: None,
+            review: None,
         };
         ledger.answers.push((AnswerRow { id, gate: 1, subject, answer: answer.clone() }, rule));
         ledger.approvals.push(ApprovalRow {

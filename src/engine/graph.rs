@@ -152,7 +152,7 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
             Kind::Draft => ("([", "])", "draft"),
             Kind::Review => ("{{", "}}", "review"),
             Kind::Gate => ("{", "}", "gate"),
-            Kind::Pause => ("[/", "/]", "pause"),
+            Kind::Pause | Kind::Watch => ("[/", "/]", "pause"),
             Kind::Publish => ("[[", "]]", "publish"),
         };
         let label = format!("{} · {}", step.id(), step.info().title).replace('"', "#quot;");

@@ -202,7 +202,8 @@ impl Inner {
             return Booked::Changed;
         };
         if run.row.status == RunStatus::Asking {
-            run.row.due = Some(now);
+            let due = now.plus(remark.patience());
+            run.row.due = Some(run.row.due.map_or(due, |before| before.min(due)));
         }
         self.remarks.push((id, remark));
         Booked::Taken

@@ -24,8 +24,8 @@ pub use self::{
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, Retried, Retry, RunView, Signal,
-        Signalled, Start, Started, Status,
+        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, REVISE, Retried, Retry, RunView,
+        Signal, Signalled, Start, Started, Status,
     },
     scheduler::Engine,
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},

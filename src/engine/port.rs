@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::{
     graph::{GraphError, StepInfo},
-    workflow::Kind,
+    workflow::{AnyWorkflow, Kind},
 };
 use crate::{
     limits,
@@ -19,6 +19,8 @@ use crate::{
 
 /// The verb that passes a gate.
 pub const APPROVE: &str = "approve";
+/// The verb that sends back.
+pub const REVISE: &str = "revise";
 /// The verb that waives a verdict, with its reason.
 pub const OVERRIDE: &str = "override";
 
@@ -187,6 +189,8 @@ pub struct RunView {
     pub gate: Option<GateView>,
     /// At a gate that is not open yet: its step may have shown the line to paste already.
     pub opening: bool,
+    /// Its workflow has a step that waits for the merge of what it pushed, whether it has come to that or not.
+    pub watches: bool,
     pub visit: u64,
     pub started_by: Actor,
     pub started_at: Timestamp,
@@ -235,8 +239,10 @@ impl From<&GateRow> for GateView {
 }
 
 impl RunView {
-    /// `step` is what the workflow calls the saved step, if this version knows both.
-    pub fn new(row: &RunRow, step: Option<StepInfo>) -> Self {
+    /// By what the run's workflow says, if this version knows it.
+    pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
+        let step = workflow.and_then(|workflow| workflow.step(&row.step));
+        let watches = |step: &StepInfo| step.kind == Kind::Watch;
         let status = match row.status {
             status if !status.live() => status.into(),
             _ if row.taken => Status::Running,
@@ -254,7 +260,8 @@ impl RunView {
             gate: row.gate.as_ref().map(GateView::from),
             opening: row.gate.is_none()
                 && matches!(status, Status::Ready | Status::Running | Status::Waiting)
-                && step.is_some_and(|step| matches!(step.kind, Kind::Gate | Kind::Pause)),
+                && step.is_some_and(|step| matches!(step.kind, Kind::Gate | Kind::Pause | Kind::Watch)),
+            watches: workflow.is_some_and(|workflow| workflow.steps().iter().any(watches)),
             visit: row.visit,
             started_by: row.trigger.actor.clone(),
             started_at: row.started_at,
@@ -370,6 +377,11 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
         return Match::NotAllowed(who, gate);
     }
     let mut fitting = with_verb;
+    // What may be sent back and nothing else is heard once no other gate asks.
+    let decides = |gate: &GateRow| gate.spec.verbs.iter().any(|(verb, _)| verb != REVISE);
+    if fitting.iter().any(|(gate, _)| decides(gate)) {
+        fitting.retain(|(gate, _)| decides(gate));
+    }
     if let Some(stage) = &answer.stage {
         fitting.retain(|(gate, _)| gate.spec.stage.eq_ignore_ascii_case(stage));
         if fitting.is_empty() {
@@ -392,7 +404,8 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
         }
     }
     let (gate, who) = fitting[0];
-    let several = if answer.hash.is_none() && binding { gates.len() > 1 } else { fitting.len() > 1 };
+    let open = gates.iter().filter(|gate| decides(gate)).count();
+    let several = if answer.hash.is_none() && binding { open > 1 } else { fitting.len() > 1 };
     if several {
         return Match::Several;
     }
@@ -450,6 +463,7 @@ mod tests {
             at: Timestamp(60_000),
             url: None,
             commit: None,
+            review: None,
         }
     }
 
@@ -484,5 +498,17 @@ mod tests {
         assert_eq!(chosen(answer("revise", None, None)), "several");
         assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
         assert_eq!(chosen(answer("answer", None, None)), "2");
+    }
+
+    #[test]
+    fn what_only_waits_for_a_merge_is_no_other_choice() {
+        let gates = [gate(1, "merge", &["revise"]), gate(2, "lld", &["approve", "revise"])];
+        for verb in ["approve", "revise"] {
+            let chosen = match_gate(&gates, &answer(verb, None, None));
+            assert!(matches!(chosen, Match::Gate(gate) if gate.id == 2), "{verb}");
+        }
+        let alone = &gates[..1];
+        assert!(matches!(match_gate(alone, &answer("approve", None, None)), Match::None));
+        assert!(matches!(match_gate(alone, &answer("revise", None, None)), Match::Gate(_)));
     }
 }

@@ -497,8 +497,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     pub(super) fn view(&self, row: &RunRow) -> RunView {
-        let step = self.workflow(&row.workflow).and_then(|workflow| workflow.step(&row.step));
-        RunView::new(row, step)
+        RunView::new(row, self.workflow(&row.workflow))
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Kind {
     Pause,
     /// What was decided leaves the house.
     Publish,
+    /// What left the house is watched, until people are done with it.
+    Watch,
 }
 
 /// What a workflow's publishing takes besides a review and then a person's word.

@@ -49,6 +49,9 @@ const TOKEN_MARGIN: Duration = Duration::from_secs(120);
 /// One answer of GitHub's API; the largest we ask for is a blob.
 const GITHUB_ANSWER_BYTES: usize = 32 * 1024 * 1024;
 
+/// Of a file that GitHub keeps elsewhere so much is read on the way to its end.
+const FILE_BYTES: usize = 256 * 1024 * 1024;
+
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum As {
@@ -216,6 +219,8 @@ struct Session {
     token: tokio::sync::Mutex<Option<Live>>,
     /// GitHub's rate limit holds until then; calling on regardless is what it punishes.
     limited_until: AtomicI64,
+    /// The same of searches, which have a limit of their own.
+    searches_until: AtomicI64,
 }
 
 #[derive(Clone)]
@@ -237,6 +242,8 @@ pub(crate) struct Api {
     key: Option<(u64, jsonwebtoken::EncodingKey)>,
     nobody: Octocrab,
     graphql: Octocrab,
+    /// Without credentials, for what lies elsewhere.
+    files: reqwest::Client,
     sessions: Mutex<HashMap<InstallationId, Arc<Session>>>,
     /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
     base_path: String,
@@ -249,14 +256,20 @@ pub(crate) struct Api {
 
 impl Session {
     /// Is GitHub's limit over? One further away than any is what is left of a clock that was put back.
-    fn open(&self, now: Timestamp) -> Result<(), Fault> {
-        let until = Timestamp(self.limited_until.load(Ordering::Relaxed));
-        let holds = until > now && until.since(now) <= limits::RATE_WAIT;
-        if holds { Err(Fault::RateLimited { until }) } else { Ok(()) }
+    fn open(&self, now: Timestamp, search: bool) -> Result<(), Fault> {
+        let limits = [Some(&self.limited_until), search.then_some(&self.searches_until)];
+        for until in limits.into_iter().flatten() {
+            let until = Timestamp(until.load(Ordering::Relaxed));
+            if until > now && until.since(now) <= limits::RATE_WAIT {
+                return Err(Fault::RateLimited { until });
+            }
+        }
+        Ok(())
     }
 
-    fn close(&self, until: Timestamp) {
-        self.limited_until.store(until.0, Ordering::Relaxed);
+    fn close(&self, until: Timestamp, search: bool) {
+        let limit = if search { &self.searches_until } else { &self.limited_until };
+        limit.store(until.0, Ordering::Relaxed);
     }
 }
 
@@ -275,7 +288,8 @@ impl Api {
         Ok(Self {
             key: Some((app_id, key)),
             nobody: client(api_url, http.clone())?,
-            graphql: client(&graphql_url(api_url), http)?,
+            graphql: client(&graphql_url(api_url), http.clone())?,
+            files: http,
             sessions: Mutex::default(),
             base_path: api_url.path().trim_end_matches('/').to_owned(),
             clock: clock.clone(),
@@ -306,7 +320,7 @@ impl Api {
 
     /// Nothing more is sent for this installation until then.
     pub(crate) fn close(&self, id: InstallationId, until: Timestamp) {
-        self.session(id).close(until);
+        self.session(id).close(until, false);
     }
 
     async fn attempt(&self, who: As, request: &Request) -> Result<Response, Fault> {
@@ -315,15 +329,15 @@ impl Api {
             As::App => return self.exchange(&self.signed()?, request, None).await,
             As::Installation(id) => id,
         };
-        let session = self.session(id);
-        session.open(self.clock.now())?;
+        let (session, search) = (self.session(id), request.route.starts_with("/search/"));
+        session.open(self.clock.now(), search)?;
         if !request.only_reads() {
             if !self.pace.turn(id, request.urgency).await {
                 let why = "other writes come first".to_owned();
                 return Err(Fault::NotNow { call: request.shown.clone(), why });
             }
             // The limit may have come while this waited.
-            session.open(self.clock.now())?;
+            session.open(self.clock.now(), search)?;
         }
         let target = request.target();
         let kept = self.answers.get(id, &target).filter(|_| request.kept);
@@ -338,13 +352,11 @@ impl Api {
                 if let Some(tag) = answer.tag().filter(|_| request.kept) {
                     self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
                 }
-                // Searches have a limit of their own, which is nothing to other calls until one is refused.
-                let searched = request.route.starts_with("/search/");
-                if let Some(until) = used_up(&answer.headers, self.clock.now()).filter(|_| !searched) {
-                    session.close(until);
+                if let Some(until) = used_up(&answer.headers, self.clock.now()) {
+                    session.close(until, search);
                 }
             }
-            Err(Fault::RateLimited { until }) => session.close(*until),
+            Err(Fault::RateLimited { until }) => session.close(*until, search),
             Err(_) => {}
         }
         result
@@ -492,6 +504,35 @@ impl Api {
         Err(classify(call, status, &headers, &body, self.clock.now()))
     }
 
+    /// The last bytes of a file that GitHub keeps elsewhere, in nobody's name and within [`GITHUB_CALL`]. One too long to be
+    /// read to its end has none.
+    pub(crate) async fn end_of_file(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
+        // Plain HTTP is this machine's, where settings allow it.
+        if url.scheme() != "https"
+            && !url.host_str().is_some_and(|host| host == "127.0.0.1" || host == "localhost")
+        {
+            return Err("it lies at an address that is not https".to_owned());
+        }
+        let (mut end, mut read) = (Vec::new(), 0);
+        let reading = async {
+            let mut answer = self.files.get(url).send().await.map_err(|e| chain(&e))?;
+            if !answer.status().is_success() {
+                return Err(format!("status {}", answer.status().as_u16()));
+            }
+            while let Some(chunk) = answer.chunk().await.map_err(|e| chain(&e))? {
+                end.extend_from_slice(&chunk);
+                end.drain(..end.len().saturating_sub(bytes));
+                read += chunk.len();
+                if read > FILE_BYTES {
+                    return Err(format!("it is longer than {FILE_BYTES} bytes"));
+                }
+            }
+            Ok(end)
+        };
+        let read = tokio::time::timeout(GITHUB_CALL, reading).await;
+        read.unwrap_or_else(|_| Err("it was not read to its end in time".to_owned()))
+    }
+
     fn compare_clocks(&self, headers: &HeaderMap) {
         let format = time::macros::format_description!(
             "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
@@ -566,8 +607,8 @@ pub(crate) async fn send_as_nobody(
     clock: SharedClock,
 ) -> Result<Response, Fault> {
     let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
-    let made = http_client(api_url).and_then(|http| client(api_url, http));
-    let nobody = made.map_err(|e| failed(e.to_string()))?;
+    let made = http_client(api_url).and_then(|files| Ok((client(api_url, files.clone())?, files)));
+    let (nobody, files) = made.map_err(|e| failed(e.to_string()))?;
     let base_path = String::new();
     let ahead = Mutex::default();
     let (pace, answers) = (Pace::new(Pacing::Off, clock.clone()), Answers::default());
@@ -576,6 +617,7 @@ pub(crate) async fn send_as_nobody(
         key: None,
         nobody,
         graphql,
+        files,
         sessions: Mutex::default(),
         base_path,
         clock,

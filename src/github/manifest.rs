@@ -64,6 +64,8 @@ const DISCUSS: Needs = Needs::Permission("issues", Level::Write);
 const PULLS: Needs = Needs::Permission("pull_requests", Level::Read);
 const SEE_CHECKS: Needs = Needs::Permission("checks", Level::Read);
 const CHECK: Needs = Needs::Permission("checks", Level::Write);
+const SEE_STATUSES: Needs = Needs::Permission("statuses", Level::Read);
+const SEE_ACTIONS: Needs = Needs::Permission("actions", Level::Read);
 const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
 
 calls! {
@@ -116,11 +118,16 @@ calls! {
     PULL: GET "/repos/{owner}/{repo}/pulls/{pull}" PULLS;
     PULL_COMMITS: GET "/repos/{owner}/{repo}/pulls/{pull}/commits" PULLS;
     REVIEW_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/reviews/{review}/comments" PULLS;
+    LINE_COMMENTS: GET "/repos/{owner}/{repo}/pulls/{pull}/comments" PULLS;
+    REPLY: POST "/repos/{owner}/{repo}/pulls/{pull}/comments/{comment}/replies" PROPOSE;
     PULLS_LIST: GET "/repos/{owner}/{repo}/pulls" PULLS;
     CREATE_PULL: POST "/repos/{owner}/{repo}/pulls" PROPOSE;
     EDIT_PULL: PATCH "/repos/{owner}/{repo}/pulls/{pull}" PROPOSE;
 
     CHECKS: GET "/repos/{owner}/{repo}/commits/{commit}/check-runs" SEE_CHECKS;
+    REMARKS: GET "/repos/{owner}/{repo}/check-runs/{check}/annotations" SEE_CHECKS;
+    STATUSES: GET "/repos/{owner}/{repo}/commits/{commit}/status" SEE_STATUSES;
+    JOB_LOG: GET "/repos/{owner}/{repo}/actions/jobs/{job}/logs" SEE_ACTIONS;
     CREATE_CHECK: POST "/repos/{owner}/{repo}/check-runs" CHECK;
     EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" CHECK;
 }

@@ -5,13 +5,19 @@ use serde_json::{Value, json};
 
 use super::{
     api::Request,
-    comments::first_piece,
+    comments::{first_piece, marker_line},
     error::Fault,
-    manifest::{CREATE_PULL, EDIT_PULL, PULL, PULL_COMMITS, PULLS_LIST, REVIEW_COMMENTS},
+    manifest::{
+        CREATE_PULL, EDIT_PULL, LINE_COMMENTS, PULL, PULL_COMMITS, PULLS_LIST, REPLY, REVIEW_COMMENTS,
+    },
     outbound::Body,
     repo::Repo,
+    wire::User,
 };
-use crate::types::{IssueNo, Oid, RepoId};
+use crate::{
+    limits,
+    types::{IssueNo, Oid, RepoId},
+};
 
 /// The pull request a branch is to have. `head` and `base` are branches of this repository.
 #[derive(Debug, Clone)]
@@ -31,6 +37,12 @@ pub struct Pull {
     pub draft: bool,
     pub open: bool,
     pub merged: bool,
+    /// The commit by which it was merged.
+    #[serde(default)]
+    pub merge_commit: Option<Oid>,
+    /// Can it be merged? GitHub works it out after it was asked, and says nothing before.
+    #[serde(default)]
+    pub mergeable: Option<bool>,
     pub head_oid: Oid,
     pub head_branch: String,
     /// Where the branch lives; `None` once a fork is deleted.
@@ -46,6 +58,8 @@ struct Found {
     state: String,
     body: Option<String>,
     merged_at: Option<String>,
+    merge_commit_sha: Option<Oid>,
+    mergeable: Option<bool>,
     head: End,
     base: End,
 }
@@ -71,6 +85,9 @@ impl From<Found> for Pull {
             draft: found.draft,
             open: found.state == "open",
             merged: found.merged_at.is_some(),
+            // Of an open one it is that of a trial.
+            merge_commit: found.merge_commit_sha.filter(|_| found.merged_at.is_some()),
+            mergeable: found.mergeable,
             head_oid: found.head.sha,
             head_branch: found.head.r#ref,
             head_repo: found.head.repo.map(|repo| RepoId(repo.id)),
@@ -79,8 +96,10 @@ impl From<Found> for Pull {
 }
 
 /// What somebody said at a line of a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineComment {
+    /// The comment that its thread begins with.
+    pub thread: u64,
     pub path: String,
     /// None: about the whole file.
     pub line: Option<u64>,
@@ -181,6 +200,8 @@ impl Repo {
     pub async fn review_comments(&self, pull: IssueNo, review: u64) -> Result<Vec<LineComment>, Fault> {
         #[derive(Deserialize)]
         struct Listed {
+            id: u64,
+            in_reply_to_id: Option<u64>,
             path: String,
             body: Option<String>,
             line: Option<u64>,
@@ -192,9 +213,49 @@ impl Repo {
         let listed: Vec<Listed> = self.paged(request).await?;
         let comment = |listed: Listed| {
             let line = listed.line.or(listed.original_line).or_else(|| last_line(&listed.diff_hunk));
-            LineComment { path: listed.path, line, body: listed.body.unwrap_or_default() }
+            let thread = listed.in_reply_to_id.unwrap_or(listed.id);
+            LineComment { thread, path: listed.path, line, body: listed.body.unwrap_or_default() }
         };
         Ok(listed.into_iter().map(comment).collect())
+    }
+
+    /// Answers in a thread of a pull request. Where an earlier attempt may have got through (`interrupted`), it looks for that
+    /// one first: twice, since what is there may not show yet.
+    pub async fn ensure_reply(
+        &self,
+        (pull, thread): (IssueNo, u64),
+        marker: &str,
+        body: &Body,
+        interrupted: bool,
+    ) -> Result<(), Fault> {
+        #[derive(Deserialize)]
+        struct Listed {
+            user: Option<User>,
+            body: Option<String>,
+        }
+        let line = marker_line(marker, 0)?;
+        if interrupted {
+            let (doubts, now) = (self.github().doubts(), self.github().now());
+            let about = format!("{} reply {marker}", self.id());
+            let bot = self.bot().await?.id;
+            let listed: Vec<Listed> = self.paged(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
+            let ours = |said: &Listed| {
+                said.user.as_ref().is_some_and(|user| user.id == bot.0)
+                    && said.body.as_ref().is_some_and(|body| body.trim_end().ends_with(&line))
+            };
+            if listed.iter().any(ours) {
+                doubts.settle(&about);
+                return Ok(());
+            }
+            if doubts.since(&about, now) < limits::LOOK_GAP {
+                let why = "an earlier one may have got through; it is looked for once more";
+                return Err(Fault::transient(&about, why));
+            }
+            doubts.settle(&about);
+        }
+        let reply = self.request(&REPLY, &[&pull.to_string(), &thread.to_string()]);
+        let text = format!("{}\n\n{line}", first_piece(body));
+        self.write(reply.body(json!({ "body": text }))).await.map(drop)
     }
 
     /// Every pull request that came from this branch, open or not.

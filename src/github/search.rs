@@ -70,7 +70,10 @@ impl Repo {
     }
 
     /// Files of a public repository, which need not be this one, that have all of these plain words: their paths, those first
-    /// that fit best. None also where GitHub does not search it.
+    /// that fit best.
+    ///
+    /// # Errors
+    /// [`Fault::Transient`] also where GitHub gave the search up before it found anything.
     pub async fn search_code(
         &self,
         other: &RepoName,
@@ -83,17 +86,19 @@ impl Repo {
         }
         #[derive(Deserialize)]
         struct Answer {
+            #[serde(default)]
+            incomplete_results: bool,
             items: Vec<Item>,
         }
         let query = format!("{} repo:{other}", words.join(" "));
         let request = self.bare(&SEARCH_CODE, &[]).query("q", query).query("per_page", most);
-        let answer: Answer = match self.send(request).await {
-            Ok(answer) => answer.json()?,
-            Err(Fault::Rejected { .. } | Fault::Forbidden { .. } | Fault::NotFound { .. }) => {
-                return Ok(Vec::new());
-            }
-            Err(fault) => return Err(fault),
-        };
+        let answer: Answer = self.send(request).await?.json()?;
+        if answer.incomplete_results && answer.items.is_empty() {
+            return Err(Fault::transient(
+                &SEARCH_CODE.to_string(),
+                "it was given up before anything was found",
+            ));
+        }
         let paths = answer.items.into_iter().map(|item| item.path);
         Ok(paths.filter(|path| check_path(path).is_ok()).take(most as usize).collect())
     }

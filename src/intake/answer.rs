@@ -1,6 +1,9 @@
 //! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
 
-use super::{Intake, Trouble, cause, route::reply_marker};
+use super::{
+    Intake, Trouble, cause,
+    route::{reply_marker, waits_for_merge},
+};
 use crate::{
     engine::{Answer, Filter, GateView, RunView, Signal, Signalled, Status},
     github::{Body, Fault, Repo, decorated},
@@ -59,6 +62,9 @@ impl Intake {
 
     /// Nothing waits, or nothing that takes this command.
     fn no_gate(&self, verb: &str, runs: &[RunView]) -> Body {
+        if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
+            return messages::waits_for_merge(verb);
+        }
         if let Some(gate) = runs.iter().find_map(|run| run.gate.as_ref()) {
             let rows = gate.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
             return messages::no_such_verb(verb, &rows.map(|row| row.usage).collect::<Vec<_>>());
@@ -174,6 +180,7 @@ mod tests {
             step_title: String::new(),
             gate: stage.map(gate),
             opening,
+            watches: false,
             visit: 1,
             started_by: ada(),
             started_at: Timestamp(0),
@@ -211,6 +218,7 @@ mod tests {
             at: Timestamp(then),
             url: None,
             commit: None,
+            review: None,
         };
         match moved_on(Some(run).filter(|run| concerns(&answer, run)), answer.at) {
             Ok(true) => "late",

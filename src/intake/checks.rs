@@ -1,4 +1,4 @@
-//! Somebody asks on a commit that our check be run again.
+//! What CI says of what a run pushed; and that somebody asks on a commit that our check be run again.
 //!
 //! A check is run again by what it shows: a run that halted is tried again, as `/retry` does it. Of any other the check
 //! is shown again as it stands, since GitHub holds its suite for unfinished until we write. There is no comment on which a
@@ -7,16 +7,67 @@
 use super::{
     Handled, Intake, Note, cause,
     comment::{RETRY, means},
-    route::{IssueRef, LATE},
+    route::{IssueRef, LATE, waits_for_merge},
 };
 use crate::{
-    engine::{Filter, Retried, RunView},
-    github::{decorated, event::RerequestEvent},
+    engine::{Filter, Remark, Retried, RunView, Status},
+    github::{
+        decorated,
+        event::{CiEvent, RepoRef, RerequestEvent},
+    },
+    rounds::someone,
     store::Taken,
     types::{IssueNo, Role},
 };
 
 impl Intake {
+    /// CI has something to say: it is time to look, for the run that pushed this very commit last. What it says is read from
+    /// GitHub, so that nothing hangs on who says it.
+    pub(super) async fn ci(&self, taken: &Taken, e: &CiEvent) -> Handled {
+        let issue = e.branches.iter().find_map(|branch| IssueNo::of_branch(branch));
+        let elsewhere = e.head_repo.is_some_and(|repo| repo != e.repo.id);
+        let Some(issue) = issue.filter(|_| !elsewhere && e.app != Some(self.github.app_id())) else {
+            return Ok(Note::Nothing("CI of no branch of ours, or a check of our own".into()));
+        };
+        let Some(db) = self.store.repo_if_any(e.repo.id).await? else {
+            return Ok(Note::Nothing("nothing was pushed here".into()));
+        };
+        let pushed = db.commits_of_issue(issue).await?.into_iter().rev().find_map(|row| row.commit);
+        if pushed.as_ref() != Some(&e.commit) {
+            return Ok(Note::Nothing("not the commit that was pushed last".into()));
+        }
+        self.look_again(taken, &e.repo, issue).await
+    }
+
+    /// Something happened on a pull request: it is time to look, for the runs that wait for its merge.
+    pub(super) async fn look_again(&self, taken: &Taken, repo: &RepoRef, issue: IssueNo) -> Handled {
+        let live = Filter { repo: Some(repo.id), issue: Some(issue), live_only: true };
+        let runs = self.engine.list(live).await?;
+        let mut told = Vec::new();
+        for run in runs.iter().filter(|run| run.watches && (run.opening || waits_for_merge(run))) {
+            told.push(run.id.to_string());
+            // One look answers for all that is told before it.
+            let soon = self.clock.now().plus(Remark::LOOK_WITHIN);
+            if run.status == Status::Asking && run.due.is_some_and(|due| due <= soon) {
+                continue;
+            }
+            let remark = Remark {
+                cause: cause::nth(&cause::delivery(taken), run.id.seq),
+                verb: Remark::LOOK.to_owned(),
+                finding: String::new(),
+                text: String::new(),
+                by: someone(),
+                role: Role::None,
+                at: taken.received_at,
+            };
+            self.engine.remark(run.id, remark).await?;
+        }
+        if told.is_empty() {
+            return Ok(Note::Nothing("no run waits for a merge".into()));
+        }
+        Ok(Note::Done(format!("told to look again: {}", told.join(", "))))
+    }
+
     pub(super) async fn rerequested(&self, taken: &Taken, e: &RerequestEvent) -> Handled {
         let issue = e.head_branch.as_deref().and_then(IssueNo::of_branch);
         let Some(issue) = issue.filter(|_| e.app == self.github.app_id() && !e.sender.bot) else {

@@ -13,6 +13,7 @@ use crate::{
         Fault,
         event::{IssueEvent, PullAction, PullEvent},
     },
+    rounds::MERGED,
     store::Taken,
     types::{Actor, IssueNo, RunId, Timestamp},
 };
@@ -26,9 +27,6 @@ impl Intake {
     }
 
     pub(super) async fn pull(&self, taken: &Taken, e: &PullEvent) -> Handled {
-        let PullAction::Closed { merged } = e.action else {
-            return Ok(Note::Nothing("nothing to do".into()));
-        };
         let Some(issue) = IssueNo::of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
         else {
             return Ok(Note::Nothing("not a pull request of ours".into()));
@@ -36,13 +34,18 @@ impl Intake {
         if e.sender.id == self.bot().await?.id {
             return Ok(Note::Nothing("closed by the App itself, which goes on elsewhere".into()));
         }
+        let merged = match e.action {
+            PullAction::Closed { merged } => merged,
+            PullAction::Synchronize => return self.look_again(taken, &e.repo, issue).await,
+            _ => return Ok(Note::Nothing("nothing to do".into())),
+        };
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
         if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
             return Ok(Note::Nothing(LATE.into()));
         }
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
-        let why = if merged { "its pull request was merged" } else { "its pull request was closed" };
+        let why = if merged { MERGED } else { "its pull request was closed" };
         let mut stopped = 0;
         for run in self.engine.list(live).await?.iter().filter(|run| shows(run, e.opened_at, closed_at)) {
             stopped += self.cancel(taken, &at, &e.sender, Some(run.id), why).await?;

@@ -394,6 +394,7 @@ impl Intake {
             at: said.event.created_at,
             url: Some(said.event.url.clone()),
             commit: None,
+            review: None,
         };
         self.signal(said.taken, (said.at.repo.id, said.at.issue), answer).await
     }

@@ -7,10 +7,10 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    route::{IssueRef, LATE},
+    route::{IssueRef, LATE, waits_for_merge},
 };
 use crate::{
-    engine::{Filter, Status},
+    engine::{Filter, RunView, Status},
     github::{Event, InstallationInfo, LabelSpec, Labeling, RepoRef},
     messages::{self, LabelView},
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
@@ -144,7 +144,7 @@ impl Intake {
         }
         let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
         let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
-        let shown = newest.and_then(|run| Some((run.id, run.visit, shown(run.status)?)));
+        let shown = newest.and_then(|run| Some((run.id, run.visit, shown(&run)?)));
         let Some((run, visit, view)) = shown else {
             return Ok(Note::Nothing("no run stands in a way that a label tells".into()));
         };
@@ -200,8 +200,10 @@ pub(super) fn is_state(label: &str) -> bool {
 }
 
 /// What says so of a live run that neither turns nor waits for something else than a person just now.
-fn shown(status: Status) -> Option<LabelView> {
-    match status {
+fn shown(run: &RunView) -> Option<LabelView> {
+    match run.status {
+        // People may have their own word for what is pushed.
+        Status::Asking if waits_for_merge(run) => None,
         Status::Asking => Some(messages::NEEDS_YOU),
         Status::Ready | Status::Running => Some(messages::WORKING),
         _ => None,

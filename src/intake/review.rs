@@ -4,21 +4,19 @@ use super::{
     Handled, Intake, Note,
     answer::Reply,
     cause,
-    route::{IssueRef, TOLD},
+    route::{IssueRef, TOLD, waits_for_merge},
 };
 use crate::{
     documents::visible::visible,
-    engine::{Answer, Filter},
+    engine::{APPROVE, Answer, Filter, REVISE, Remark},
     github::{
         LineComment,
         event::{ReviewEvent, ReviewState},
     },
     messages,
+    rounds::REMARKS,
     store::Taken,
 };
-
-/// Comments of one review that the drafter is told; who has more to say has another round for it.
-const COMMENTS: usize = 50;
 
 /// Characters of one of them.
 const COMMENT_CHARS: usize = 2_000;
@@ -32,13 +30,13 @@ impl Intake {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
             return Ok(Note::Nothing("a bot's review never acts".into()));
         }
+        // Somebody who adds a single comment, or answers in a thread, submits a review by that.
         let verb = match e.state {
             ReviewState::Approved if e.commit_id.is_none() => {
                 return Ok(Note::Nothing("an approval of no commit".into()));
             }
-            ReviewState::Approved => "approve",
-            ReviewState::ChangesRequested => "revise",
-            ReviewState::Commented => return Ok(Note::Nothing("a review without a decision".into())),
+            ReviewState::Approved => APPROVE,
+            ReviewState::ChangesRequested | ReviewState::Commented => REVISE,
         };
         let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.pull };
         let Some(issue) = self.issue_of_pull(&here).await? else {
@@ -51,19 +49,53 @@ impl Intake {
         }
         // Reviews go on after the work has ended, and are then no business of ours.
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
-        if self.engine.list(live).await?.is_empty() {
+        let live = self.engine.list(live).await?;
+        if live.is_empty() {
             return Ok(Note::Nothing("a review where nothing runs".into()));
+        }
+        let watched = live.iter().any(waits_for_merge);
+        // What is said of the pull request, and not at a gate, is for the run that pushed to it, as soon as it waits for the
+        // merge: a fix may be at work.
+        let pushes = live.iter().find(|run| match e.state {
+            ReviewState::Approved => false,
+            ReviewState::ChangesRequested => waits_for_merge(run),
+            ReviewState::Commented => run.watches,
+        });
+        match e.state {
+            ReviewState::Commented if pushes.is_none() => {
+                return Ok(Note::Nothing("a review without a decision".into()));
+            }
+            ReviewState::Approved if watched && live.iter().filter(|run| run.gate.is_some()).count() == 1 => {
+                return Ok(Note::Nothing("approved on GitHub, where nothing asks for it".into()));
+            }
+            _ => {}
         }
         let cause = cause::review(e.review);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
             return Ok(Note::Nothing(TOLD.into()));
         }
-        let text = match verb {
-            "revise" => words(&e.body, &self.repo(&at).review_comments(e.pull, e.review).await?),
-            _ => e.body.clone(),
+        let comments = match verb {
+            REVISE => self.repo(&at).review_comments(e.pull, e.review).await?,
+            _ => Vec::new(),
         };
-        let reply = if verb == "revise" && text.is_empty() {
+        let text = words(&e.body, &comments);
+        if text.is_empty() && e.state == ReviewState::Commented {
+            return Ok(Note::Nothing("a review that says nothing".into()));
+        }
+        let reply = if verb == REVISE && text.is_empty() {
             Reply::Words(messages::empty_args(verb))
+        } else if let Some(run) = pushes {
+            let remark = Remark {
+                cause: cause::nth(&cause, 0),
+                verb: Remark::REVIEWED.to_owned(),
+                finding: e.review.to_string(),
+                text,
+                by: e.sender.clone(),
+                role,
+                at: e.submitted_at,
+            };
+            self.engine.remark(run.id, remark).await?;
+            Reply::Note(format!("it is for {}", run.id))
         } else {
             let answer = Answer {
                 cause: cause::nth(&cause, 0),
@@ -77,6 +109,7 @@ impl Intake {
                 at: e.submitted_at,
                 url: Some(e.url.clone()),
                 commit: e.commit_id.clone(),
+                review: (!comments.is_empty()).then_some(e.review),
             };
             self.signal(taken, (e.repo.id, issue), answer).await?
         };
@@ -96,7 +129,7 @@ impl Intake {
 fn words(body: &str, comments: &[LineComment]) -> String {
     let (mut said, mut room, mut told) = (String::new(), ALL_CHARS, 0);
     let full = comments.iter().filter(|comment| !comment.body.trim().is_empty());
-    for comment in full.clone().take(COMMENTS) {
+    for comment in full.clone().take(REMARKS) {
         if room == 0 {
             break;
         }
@@ -130,7 +163,12 @@ mod tests {
 
     #[test]
     fn what_one_comment_opens_ends_with_it() {
-        let at = |line, body: &str| LineComment { path: "docs/lld/LLD-1.md".into(), line, body: body.into() };
+        let at = |line, body: &str| LineComment {
+            thread: 1,
+            path: "docs/lld/LLD-1.md".into(),
+            line,
+            body: body.into(),
+        };
         let comments = [
             at(Some(17), "Say\n<!-- hidden\nwhy"),
             at(None, "```\ncode"),

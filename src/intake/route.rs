@@ -3,12 +3,13 @@
 use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, labels::is_state};
 use crate::{
     config::PeopleSettings,
-    engine::{Start, Started, Trigger},
+    engine::{RunView, Start, Started, Trigger},
     github::{
         Labeling, On, Repo, decorated,
         event::{Event, IssueAction, RepoRef},
     },
     messages,
+    publication::WATCH,
     store::{RepoRow, Taken},
     types::{Actor, Cause, InstallationId, IssueNo, Timestamp},
 };
@@ -56,6 +57,7 @@ impl Intake {
             Event::Review(e) => self.review(taken, e).await,
             Event::PullRequest(e) => self.pull(taken, e).await,
             Event::Rerequested(e) => self.rerequested(taken, e).await,
+            Event::Ci(e) => self.ci(taken, e).await,
             Event::Ping => Ok(Note::Nothing("pong".into())),
             Event::Ignored { why } => Ok(Note::Nothing(format!("ignored: {why}").into())),
             _ => Ok(Note::Nothing("nothing to do yet".into())),
@@ -142,6 +144,9 @@ impl Intake {
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
+            Started::Already(run) if waits_for_merge(&run) => {
+                Reply::Words(messages::waits_for_merge(workflow))
+            }
             Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
         })
     }
@@ -155,6 +160,11 @@ impl Intake {
     pub(crate) fn repo(&self, at: &IssueRef<'_>) -> Repo {
         self.github.repo(at.installation, at.repo.id, at.repo.name.clone())
     }
+}
+
+/// Does it only wait for the merge of what it pushed?
+pub(super) fn waits_for_merge(run: &RunView) -> bool {
+    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
 }
 
 /// What is noted of a delivery that tells of what another one told.

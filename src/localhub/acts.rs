@@ -196,7 +196,51 @@ impl Hub {
         self.change(|c| c.review(repo, pull, user, (state, body), comments))
     }
 
-    /// Merges a pull request by a merge commit and closes it.
+    /// Somebody answers in the thread that begins with this comment.
+    pub fn reply(
+        &self,
+        repo: RepoId,
+        pull: IssueNo,
+        user: UserId,
+        to: u64,
+        body: &str,
+    ) -> Result<u64, HubError> {
+        self.change(|c| c.reply(repo, pull, user, (to, body)).map(|reply| reply.id))
+    }
+
+    /// What was said at lines of a pull request.
+    pub fn line_comments(&self, repo: RepoId, pull: IssueNo) -> Vec<LineCommentView> {
+        self.read(|s| {
+            let found = s.repositories.get(&repo).and_then(|row| row.issues.get(&pull.0)?.pull.as_ref());
+            let reviews = found.into_iter().flat_map(|pull| &pull.reviews);
+            let view = |review: &Review, said: &LineComment| LineCommentView {
+                id: said.id,
+                author: s.login(review.user),
+                body: said.body.clone(),
+                reply_to: said.reply_to,
+            };
+            reviews.flat_map(|review| review.comments.iter().map(move |said| view(review, said))).collect()
+        })
+    }
+
+    /// Someone marks a pull request as ready for review, or as a draft again.
+    pub fn set_draft(&self, repo: RepoId, pull: IssueNo, user: UserId, draft: bool) -> Result<(), HubError> {
+        self.change(|c| if draft { c.draft_again(repo, pull, user) } else { c.ready(repo, pull, user) })
+    }
+
+    /// Someone has a pull request go into another branch.
+    pub fn retarget(&self, repo: RepoId, pull: IssueNo, user: UserId, base: &str) -> Result<(), HubError> {
+        self.change(|c| {
+            let oid = c.git(repo).branch(base).ok_or_else(|| HubError::Missing(format!("branch {base}")))?;
+            if let Some(pull) = &mut c.issue_mut(repo, pull)?.pull {
+                (pull.base, pull.base_oid) = (base.to_owned(), oid);
+            }
+            c.hook_issue(repo, pull, "edited", user, vec![]);
+            Ok(())
+        })
+    }
+
+    /// Merges a pull request by a merge commit and closes it, and before it the issues that it says it closes.
     pub fn merge(&self, repo: RepoId, pull: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.merge(repo, pull, user))
     }
@@ -310,6 +354,7 @@ impl Change<'_> {
             deleted: BTreeSet::new(),
             refuses_drafts: false,
             checks: vec![],
+            statuses: vec![],
             fame: Fame::default(),
         };
         self.state.renamed.remove(&format!("{login}/{name}").to_ascii_lowercase());
@@ -499,6 +544,16 @@ impl Change<'_> {
         Ok(())
     }
 
+    fn draft_again(&mut self, repo: RepoId, number: IssueNo, by: UserId) -> Result<(), HubError> {
+        if let Some(pull) = &mut self.issue_mut(repo, number)?.pull {
+            pull.draft = true;
+        }
+        let event = self.event("convert_to_draft", by);
+        self.trace(repo, number, event);
+        self.hook_issue(repo, number, "converted_to_draft", by, vec![]);
+        Ok(())
+    }
+
     pub(super) fn review(
         &mut self,
         repo: RepoId,
@@ -513,8 +568,38 @@ impl Change<'_> {
             path: (*path).to_owned(),
             line: *line,
             body: (*body).to_owned(),
+            reply_to: None,
         });
         let comments = comments.collect();
+        self.submit(repo, number, (by, id, at), (state, body), comments)
+    }
+
+    /// Somebody answers in a thread: GitHub makes a review of that, too.
+    pub(super) fn reply(
+        &mut self,
+        repo: RepoId,
+        number: IssueNo,
+        by: UserId,
+        (to, body): (u64, &str),
+    ) -> Result<LineComment, HubError> {
+        let reviews = self.issue(repo, number)?.pull.iter().flat_map(|pull| &pull.reviews);
+        let mut said = reviews.flat_map(|review| &review.comments);
+        let root = said.find(|said| said.id == to && said.reply_to.is_none());
+        let root = root.ok_or_else(|| HubError::Missing(format!("review comment {to}")))?.clone();
+        let (id, review) = (self.state.fresh_id(), self.state.fresh_id());
+        let reply = LineComment { id, body: body.to_owned(), reply_to: Some(to), ..root };
+        self.submit(repo, number, (by, review, self.at), ("COMMENTED", ""), vec![reply.clone()])?;
+        Ok(reply)
+    }
+
+    fn submit(
+        &mut self,
+        repo: RepoId,
+        number: IssueNo,
+        (by, id, at): (UserId, u64, Timestamp),
+        (state, body): (&str, &str),
+        comments: Vec<LineComment>,
+    ) -> Result<u64, HubError> {
         let missing = || HubError::Missing(format!("pull request {number}"));
         let pull = self.issue_mut(repo, number)?.pull.as_mut().ok_or_else(missing)?;
         let review = Review {
@@ -541,6 +626,7 @@ impl Change<'_> {
         let at = self.at;
         let issue = self.issue(repo, number)?;
         let pull = issue.pull.clone().ok_or_else(|| HubError::Missing(format!("pull request {number}")))?;
+        let issue_text = issue.body.clone();
         if !issue.open || pull.draft {
             return Err(HubError::Refused(format!("#{number} is closed or a draft and can't be merged")));
         }
@@ -560,9 +646,24 @@ impl Change<'_> {
             pull.merge_commit = Some(commit.clone());
         }
         self.tell(repo, Some(number), by, What::PullMerged);
+        let text = issue_text.unwrap_or_default();
+        let named = text.split("Closes #").skip(1);
+        let number_of = |rest: &str| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+        for closed in named.filter_map(number_of).map(IssueNo).filter(|n| *n != number) {
+            self.set_open(repo, closed, by, false, Some("completed"))?;
+        }
         self.set_open(repo, number, by, false, None)?;
         self.branch_moved(repo, &pull.base, Some(base), Some(commit), by)
     }
+}
+
+/// What somebody said at a line of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LineCommentView {
+    pub id: u64,
+    pub author: String,
+    pub body: String,
+    pub reply_to: Option<u64>,
 }
 
 /// A pull request to be opened; its branches were looked up already.

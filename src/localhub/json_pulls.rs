@@ -50,15 +50,22 @@ impl Json<'_> {
         body
     }
 
-    /// A pull request asked for by its number: counted, and compared with its base.
+    /// A pull request asked for by its number: counted, and compared with its base, which is known only to whoever asks
+    /// again.
     pub(super) fn full_pull(&self, repo: &Repository, issue: &Issue) -> Value {
         let mut body = self.pull(repo, issue);
         let Some(pull) = &issue.pull else { return body };
         let git = self.hub.git(repo.id);
         let files = changed_files(&git, pull);
         let sum = |part: fn(&FileDiff) -> usize| files.iter().map(part).sum::<usize>();
+        let mergeable = || {
+            let base = git.branch(&pull.base).unwrap_or_else(|| pull.base_oid.clone());
+            let known = self.hub.compared((repo.id, issue.number), [base.clone(), pull.head_oid.clone()]);
+            known.then(|| git.merged_tree(&base, &pull.head_oid).is_some())
+        };
+        let mergeable = issue.open.then(mergeable).flatten();
         let more = json!({
-            "merged": pull.merged_at.is_some(), "mergeable": issue.open.then_some(true), "rebaseable": null,
+            "merged": pull.merged_at.is_some(), "mergeable": mergeable, "rebaseable": null,
             "mergeable_state": if pull.draft { "draft" } else { "clean" },
             "merged_by": pull.merged_by.map_or(Value::Null, |u| self.account(u)),
             "comments": issue.comments.len(), "review_comments": 0, "maintainer_can_modify": false,
@@ -98,7 +105,7 @@ impl Json<'_> {
     ) -> Value {
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
         let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), said.id);
-        json!({
+        let mut body = json!({
             "id": said.id, "node_id": node("PRRC", said.id), "pull_request_review_id": of.id, "path": said.path,
             "position": 1, "original_position": 1, "commit_id": of.commit, "original_commit_id": of.commit,
             "diff_hunk": format!("@@ -{0},1 +{0},1 @@\n+a line", said.line), "user": self.account(of.user),
@@ -106,7 +113,11 @@ impl Json<'_> {
             "url": format!("{}/pulls/comments/{}", self.repo_api(repo), said.id), "pull_request_url": pull,
             "author_association": self.association(repo, of.user),
             "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
-        })
+        });
+        if let Some(to) = said.reply_to {
+            merge(&mut body, json!({ "in_reply_to_id": to }));
+        }
+        body
     }
 
     /// A commit as `git/commits` shows it.

@@ -12,6 +12,7 @@
 mod acts;
 mod change;
 mod checks;
+mod ci;
 mod conversation;
 mod error;
 mod faults;
@@ -43,8 +44,9 @@ use tokio::{sync::broadcast, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-pub use acts::{AppCredentials, AppSpec, RepoSource};
+pub use acts::{AppCredentials, AppSpec, LineCommentView, RepoSource};
 pub use checks::CheckView;
+pub use ci::Job;
 pub use error::HubError;
 pub use faults::Fault;
 pub use git::GitError;
@@ -55,7 +57,7 @@ pub use views::{
     TimelineItem, What,
 };
 
-use crate::types::{RepoId, Timestamp};
+use crate::types::{Oid, RepoId, Timestamp};
 use change::Change;
 use git::Git;
 use model::State;
@@ -101,6 +103,8 @@ pub(crate) struct Inner {
     write_watch: WriteWatch,
     /// Requests of each token in the current hour, for the rate limit's headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
+    /// Pull requests whose branches were compared as they are: who asks first makes that begin.
+    compared: Mutex<HashMap<(RepoId, u64), [Oid; 2]>>,
     stop: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -138,6 +142,7 @@ impl Hub {
             moments: Mutex::default(),
             write_watch: WriteWatch::default(),
             used: Mutex::default(),
+            compared: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
         }));
@@ -251,6 +256,11 @@ impl Hub {
 }
 
 impl Inner {
+    /// Is it known by now whether these can be merged?
+    fn compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
+        lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
+    }
+
     fn git_dir(&self, repo: RepoId) -> PathBuf {
         self.data.join("repositories").join(format!("{repo}.git"))
     }

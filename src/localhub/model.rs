@@ -116,6 +116,8 @@ pub(super) struct Repository {
     #[serde(default)]
     pub(super) checks: Vec<CheckRun>,
     #[serde(default)]
+    pub(super) statuses: Vec<CommitStatus>,
+    #[serde(default)]
     pub(super) fame: Fame,
 }
 
@@ -149,6 +151,19 @@ pub(super) struct CheckRun {
     pub(super) annotations: Vec<Annotation>,
     pub(super) started_at: Timestamp,
     pub(super) completed_at: Option<Timestamp>,
+}
+
+/// What a CI system says of a commit that knows no checks.
+#[derive(Serialize, Deserialize, Clone)]
+pub(super) struct CommitStatus {
+    pub(super) id: u64,
+    pub(super) head: Oid,
+    pub(super) context: String,
+    /// `pending`, `success`, `failure` or `error`.
+    pub(super) state: String,
+    pub(super) description: Option<String>,
+    pub(super) by: UserId,
+    pub(super) at: Timestamp,
 }
 
 /// A remark on lines of a file.
@@ -266,6 +281,9 @@ pub(super) struct LineComment {
     pub(super) path: String,
     pub(super) line: u64,
     pub(super) body: String,
+    /// The comment that its thread begins with, where it answers one.
+    #[serde(default)]
+    pub(super) reply_to: Option<u64>,
 }
 
 /// One webhook delivery; its body lies in `deliveries/<guid>.json`.

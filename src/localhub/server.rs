@@ -147,6 +147,8 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     let answered = tokio::task::spawn_blocking(move || {
         if is_api {
             rest::answer(&hub, &request)
+        } else if request.segments.first().is_some_and(|first| first == "_logs") {
+            hub.0.log(&request)
         } else if smart_http::is_git(&request) {
             smart_http::answer(&hub, &request)
         } else {

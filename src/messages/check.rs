@@ -157,6 +157,7 @@ mod tests {
             why: String::new(),
             must_fix: false,
             reply: None,
+            answer: None,
         };
         let acceptance = Acceptance::Overridden {
             by: HOSTILE.into(),

@@ -459,6 +459,7 @@ mod tests {
             why: String::new(),
             must_fix: false,
             reply: None,
+            answer: None,
         }
     }
 

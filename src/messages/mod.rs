@@ -6,6 +6,7 @@
 //!
 //! [`Body`]: crate::github::outbound::Body
 
+mod after;
 mod approvals;
 mod check;
 mod cost;
@@ -24,6 +25,10 @@ mod routing;
 mod search;
 mod status;
 
+pub use after::{
+    Answered, CiView, GaveUp, InTheWay, Lesson, ci_fails, conflicts, lesson, mend, merged_as,
+    merged_meanwhile, not_taken_up, thread, waits_for_merge,
+};
 pub use approvals::{Approvals, OwnedFiles, names};
 pub use check::{CheckCard, CheckStands, check, check_name};
 pub use cost::{
@@ -55,7 +60,7 @@ pub use routing::{
     RouteCard, RouteOffer, Stands, route_begun, route_busy, route_declined, route_halted, route_not_allowed,
     route_note, route_off, route_offer,
 };
-pub use search::{not_planned, nothing_found, search_failed, searches_limited};
+pub use search::{files_not_searched, not_planned, nothing_found, search_failed, searches_limited};
 pub use status::{
     DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status, waived,
 };

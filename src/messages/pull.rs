@@ -1,10 +1,10 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{Author, cost::spending, link, others, rehearsal, sign, stage_name, status::place};
+use super::{Author, cost::spending, folded, link, others, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     git::Changed,
-    github::outbound::{Body, clean, code, line, plain},
+    github::outbound::{Body, clean, code, fenced, line, plain},
     store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
@@ -90,12 +90,19 @@ pub struct PullCard {
     pub others: Vec<Changed>,
     /// Was whoever approved shown just that?
     pub others_shown: bool,
+    /// A patch for people to apply: what this bot does not commit.
+    pub offered: Option<String>,
+    /// So many of its test files the reviewer's model wrote, and no other reviewed.
+    pub unreviewed: usize,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
     /// None where everybody would read it.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
 }
+
+/// Characters of a patch that a pull request shows, beside all else that stands there.
+const PATCH_CHARS: usize = 12_000;
 
 /// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
@@ -140,14 +147,34 @@ pub fn pull_section(card: &PullCard) -> Body {
         _ => "The document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
     let others = others(&card.others);
+    let offered = card.offered.as_ref().map_or(String::new(), |patch| {
+        let cut = match patch.chars().count().saturating_sub(PATCH_CHARS) {
+            0 => String::new(),
+            more => format!(
+                "\n\n{more} more characters have no room here; `countersign diff {}` prints all of it.",
+                card.run
+            ),
+        };
+        let inside = fenced("diff", patch, PATCH_CHARS).to_string() + &cut;
+        format!(
+            "\n\n{}",
+            folded("Workflow files, which are not committed here: a patch for a person to apply", &inside)
+        )
+    });
     let decided = match card.approval {
         Some(Acceptance::Policy | Acceptance::Waived { .. }) => "",
         _ => " and decided by a person",
     };
+    let unreviewed = match card.unreviewed {
+        0 => String::new(),
+        files => format!(
+            " (but for {files} of its test files: the reviewer's model wrote them, and no other reviewed them)"
+        ),
+    };
     let closes = if card.closes { format!("Closes #{}.\n\n", card.issue) } else { String::new() };
     Body::frame(format!(
-        "### {}\n\n{}{closes}Drafted and reviewed by models of different makers{decided}.\n\n\
-         | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
+        "### {}\n\n{}{closes}Drafted and reviewed by models of different makers{unreviewed}{decided}.\n\n\
+         | Fact | Value |\n|---|---|{table}\n\n{next}{others}{offered}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
         rehearsal(card.rehearsal),
         card.run
@@ -315,6 +342,8 @@ mod tests {
             over: None,
             others: Vec::new(),
             others_shown: false,
+            offered: None,
+            unreviewed: 0,
             audit: Some(Hash::of(b"y")),
             cost: None,
             rehearsal: false,
@@ -324,8 +353,10 @@ mod tests {
     #[test]
     fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
         let section = pull_section(&card()).as_str().to_owned();
-        let code = pull_section(&PullCard { closes: true, ..card() });
+        let code = pull_section(&PullCard { closes: true, offered: Some(HOSTILE.to_owned()), ..card() });
         assert!(code.as_str().contains("\n\nCloses #42.\n\n") && !section.contains("Closes"), "{code:?}");
+        let partly = pull_section(&PullCard { unreviewed: 2, ..card() });
+        assert!(partly.as_str().contains("makers (but for 2 of its test files: the reviewer's model wrote"));
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
         insta::assert_snapshot!(body.as_str(), @r#"
@@ -398,6 +429,7 @@ mod tests {
             why: why.into(),
             must_fix: false,
             reply: None,
+            answer: None,
         };
         let mut log = ReviewLog {
             issue: IssueNo(42),

@@ -6,6 +6,7 @@ use crate::{
 };
 
 const SUMMARY_CHARS: usize = 4_000;
+const FACT_CHARS: usize = 4_000;
 
 #[derive(Debug, Clone)]
 pub struct ChangeReport {
@@ -57,13 +58,12 @@ pub fn change_report(report: &ChangeReport) -> String {
         .iter()
         .map(|file| format!("\n| {} | {} | {} |", file.part, file.change, code(&file.path, 150)))
         .collect();
-    let facts: String = report.facts.iter().map(|fact| format!("\n- {fact}")).collect();
+    let facts: String = report.facts.iter().map(|text| format!("\n- {}", fact(text))).collect();
     let text = format!(
         "# Report: #{} {}\n\nWritten by Countersign from what it ran. Not edited by any model, but for the summary.\n\n\
          ## Summary\n\n{}\n\n## Requirements\n\n| Requirement | Test | File | Without the code |\n|---|---|---|---|{proofs}\n\n\
          ## Runs\n\nRun by {} in the sandbox ({}), on the files of commit {}.\n{facts}\n\n\
-         ## Files\n\n| Part | Change | File |\n|---|---|---|{files}\n\n\
-         ## Not measured\n\n- Coverage of the changed lines.\n",
+         ## Files\n\n| Part | Change | File |\n|---|---|---|{files}\n",
         report.issue,
         plain(&report.title, 180),
         clean(&report.summary, SUMMARY_CHARS),
@@ -72,6 +72,16 @@ pub fn change_report(report: &ChangeReport) -> String {
         code(&report.commit, 40),
     );
     Body::frame(text).as_str().to_owned()
+}
+
+/// What stands between marks is code, and nothing else in the sentence means anything but its words.
+fn fact(text: &str) -> String {
+    let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
+        _ if at % 2 == 1 => code(part, FACT_CHARS),
+        "" => part.to_owned(),
+        words => part.replace(words, &plain(words, FACT_CHARS)),
+    });
+    parts.collect()
 }
 
 #[cfg(test)]
@@ -94,7 +104,7 @@ mod tests {
             summary: HOSTILE.to_owned(),
             files: vec![line],
             proofs: vec![proof],
-            facts: vec!["All pass.".to_owned()],
+            facts: vec!["All pass.".to_owned(), HOSTILE.to_owned()],
             runner: "cargo".to_owned(),
             level: "full".to_owned(),
         });

@@ -18,6 +18,14 @@ pub fn not_planned(why: &str) -> String {
     format!("searched for with the topic's own words, since no model planned the searches: {why}")
 }
 
+/// GitHub does not search the files of a repository for us.
+pub fn files_not_searched(name: &str) -> String {
+    format!(
+        "of {} only the README was read, since GitHub did not search its files",
+        outbound::line(name, TOPIC_CHARS)
+    )
+}
+
 /// It was not answered.
 pub fn search_failed(why: &str) -> String {
     format!("The search failed: {why}")

@@ -1,8 +1,8 @@
 //! The status comment: one an issue and workflow, edited in place ever after.
 
 use super::{
-    ApproveLine, Author, CostView, ModelWait, WayOn, access, count, folded, held::day_and_clock, link,
-    overrides, rehearsal, sign, step_name,
+    ApproveLine, Author, CiView, CostView, ModelWait, WayOn, access, after::waits, count, folded,
+    held::day_and_clock, link, overrides, rehearsal, sign, step_name,
 };
 use crate::{
     documents::visible::{Hidden, HiddenKind},
@@ -98,6 +98,8 @@ pub enum Waiting {
     Answers { url: String, until: Timestamp },
     /// Money.
     Budget { way_on: WayOn, url: String },
+    /// People to merge what was pushed.
+    Merge { ci: Option<CiView>, conflicts: bool, on_top: bool },
 }
 
 #[derive(Debug, Clone)]
@@ -251,6 +253,7 @@ fn headline(view: &StatusView) -> String {
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Model(wait) => wait.sentence(),
+        Waiting::Merge { ci, conflicts, on_top } => waits(ci.as_ref(), *conflicts, *on_top),
         Waiting::Answers { url, until } => format!(
             "**Waits for answers** to {}, until {}; then the defaults hold.",
             link("these questions", url),

@@ -15,6 +15,7 @@ use crate::{
     git::{Changed, Mode, Snapshot},
     github::{CommitSpec, Fault, Repo},
     limits,
+    messages::InTheWay,
     rounds::{Base, Cx, fault, git_error},
     types::{Hash, IssueNo, Oid},
 };
@@ -219,7 +220,7 @@ pub(super) async fn read_branch(
             complete: false,
         };
         let Some(head) = head else { return Ok(unseen) };
-        if rewritten(repo, &unseen, &head, &known).await? {
+        if rewritten(repo, &unseen.branch, &unseen.base.commit, &head, &known).await? {
             let branch = unused(repo, cx.run().trigger.issue).await?;
             return Ok(BranchView { left: Some(unseen.branch), branch, ..unseen });
         }
@@ -267,23 +268,24 @@ fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (Str
 /// Is our last commit gone from the branch, or all that it had in common with the default branch?
 async fn rewritten(
     repo: &Repo,
-    seen: &BranchView,
+    branch: &str,
+    base: &Oid,
     head: &Snapshot,
     known: &[CommitRow],
 ) -> Result<bool, StepError> {
     // What was on the branch before it began anew is nothing that it has to hold.
-    let ours = known.iter().filter(|row| row.branch == seen.branch);
+    let ours = known.iter().filter(|row| row.branch == branch);
     let ours = ours.fold(None, |last, row| row.commit.as_ref().or(last.filter(|_| !row.begins)));
     let holds_ours = match ours {
         Some(commit) => head.merge_bases(commit).await.map_err(git_error)?.contains(commit),
         None => true,
     };
-    if holds_ours && !head.merge_bases(&seen.base.commit).await.map_err(git_error)?.is_empty() {
+    if holds_ours && !head.merge_bases(base).await.map_err(git_error)?.is_empty() {
         return Ok(false);
     }
     // What a fetch brings may be behind.
-    if repo.branch(&seen.branch).await.map_err(fault)?.as_ref() != Some(&head.commit) {
-        let why = format!("GitHub shows the branch `{}` at two commits", seen.branch);
+    if repo.branch(branch).await.map_err(fault)?.as_ref() != Some(&head.commit) {
+        let why = format!("GitHub shows the branch `{branch}` at two commits");
         return Err(StepError::Later { why, after: limits::LOOK_GAP });
     }
     Ok(true)
@@ -362,34 +364,60 @@ pub async fn foreign(
     key: &str,
     tried: Option<(&Base, &[String])>,
 ) -> Result<Option<Hash>, StepError> {
+    cx.once(key, |_| look_at_foreign(cx, tried)).await
+}
+
+/// As [`foreign`] where further code is to go on the branch; why it cannot is an answer.
+pub async fn in_the_way(
+    cx: &Cx,
+    key: &str,
+    tried: (&Base, &[String]),
+) -> Result<Result<Option<Hash>, InTheWay>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
-        let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
-        let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
-            return Ok(None);
-        };
-        let parted = head.merge_bases(&now.commit).await.map_err(git_error)?;
-        // One that has nothing in common with the default branch is left alone, and another begins where it was tried.
-        if let Some((tried, paths)) = tried.filter(|_| !parted.is_empty()) {
-            if parted != [tried.commit.clone()] {
-                return Err(elsewhere(&branch, tried));
+        if let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? {
+            if rewritten(&repo, &branch, &now.commit, &head, &known).await? {
+                return Ok(Err(InTheWay::Rewritten(branch)));
             }
-            for changed in head.changed_since(&parted).await.map_err(git_error)? {
-                // Of ours only documents are Markdown; what an earlier change left is none of this one.
-                let path = &changed.path;
-                let left = !path.ends_with(".md") && !paths.contains(path);
-                if left && is_ours(&head, &changed, &ours).await? {
-                    return Err(StepError::User(format!(
-                        "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take \
-                         it back there, then start anew."
-                    )));
-                }
+            if head.merge_bases(&now.commit).await.map_err(git_error)? != [tried.0.commit.clone()] {
+                return Ok(Err(InTheWay::Updated { branch, base: now.branch }));
             }
         }
-        list_foreign(cx, &head, &parted, &ours).await
+        match look_at_foreign(cx, Some(tried)).await {
+            Err(StepError::User(why)) => Ok(Err(InTheWay::Other(why))),
+            looked => looked.map(Ok),
+        }
     })
     .await
+}
+
+async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<Option<Hash>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    let (known, branch) = committed(cx).await?;
+    let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
+    let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
+        return Ok(None);
+    };
+    let parted = head.merge_bases(&now.commit).await.map_err(git_error)?;
+    // One that has nothing in common with the default branch is left alone, and another begins where it was tried.
+    if let Some((tried, paths)) = tried.filter(|_| !parted.is_empty()) {
+        if parted != [tried.commit.clone()] {
+            return Err(elsewhere(&branch, tried));
+        }
+        for changed in head.changed_since(&parted).await.map_err(git_error)? {
+            // Of ours only documents are Markdown; what an earlier change left is none of this one.
+            let path = &changed.path;
+            let left = !path.ends_with(".md") && !paths.contains(path);
+            if left && is_ours(&head, &changed, &ours).await? {
+                return Err(StepError::User(format!(
+                    "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take it \
+                     back there, then start anew."
+                )));
+            }
+        }
+    }
+    list_foreign(cx, &head, &parted, &ours).await
 }
 
 /// Code is pushed as it was tried: on that very commit.

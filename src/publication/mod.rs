@@ -12,7 +12,7 @@ mod branch;
 mod filing;
 mod remains;
 
-pub use branch::{Landed, Only, foreign, foreign_files, left_as};
+pub use branch::{Landed, Only, foreign, foreign_files, in_the_way, left_as};
 pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 
@@ -77,6 +77,12 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// The same with a further commit.
+    pub fn with(self, publication: &Publication<'_>, commit: Oid) -> Self {
+        let stands = Some(publication.stands).filter(|stands| *stands != publication.document);
+        Self { commit, document: publication.document, stands, ..self }
+    }
+
     fn stands(&self) -> Hash {
         self.stands.unwrap_or(self.document)
     }
@@ -217,17 +223,18 @@ pub async fn open_pull(
         cx.once("left", |entry| close_left(cx, &repo, left, &landing.branch, &url, entry.interrupted))
             .await?;
     }
-    Ok(Proposal {
+    let known = Proposal {
         file_url: file_url(cx, &repo, &landing.branch, publication.path),
         branch: landing.branch.clone(),
         path: publication.path.to_owned(),
         commit: landing.commit.clone(),
         document: publication.document,
-        stands: Some(publication.stands).filter(|stands| *stands != publication.document),
+        stands: None,
         pull: number,
         draft,
         pull_url: url,
-    })
+    };
+    Ok(known.with(publication, landing.commit.clone()))
 }
 
 async fn close_left(
@@ -251,6 +258,9 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
     let web = cx.tools().settings.github.web_url.as_str().trim_end_matches('/').to_owned();
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
+
+/// What a gate is called at which nobody approves anything: what was pushed waits for its merge.
+pub const WATCH: &str = "merge";
 
 /// The key of a gate comment, by which [`restate`] finds it again.
 pub const GATE: &str = "gate";
@@ -506,11 +516,12 @@ pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<(Hash, Oid
     let repo = cx.tools().repo(cx).await?;
     let commits = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);
+    let document = format!("Countersign-Document: {}", proposal.document);
     let named: Vec<(Hash, Oid)> = commits
         .into_iter()
         .flatten()
         .filter_map(|(commit, message)| {
-            let ours = message.lines().any(|line| line == run);
+            let ours = [&run, &document].into_iter().all(|own| message.lines().any(|line| line == own));
             let mut links = message.lines().filter_map(|line| line.strip_prefix(messages::AUDIT_TRAILER));
             Some((links.find_map(|link| link.parse().ok()).filter(|_| ours)?, commit))
         })

@@ -83,6 +83,9 @@ pub struct Policy {
     /// What holds where models look at files themselves; none: no model does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<ToolSettings>,
+    /// Percent of the changed lines that tests should run, where code is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<u32>,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -243,6 +246,7 @@ impl Desk {
             search,
             routing,
             tools,
+            coverage,
             ..
         } = of_it;
         Ok(Policy {
@@ -258,6 +262,7 @@ impl Desk {
             search,
             routing,
             tools: tools.filter(|tools| tools.drafter || tools.reviewer),
+            coverage,
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,

@@ -283,6 +283,10 @@ fn with_history(prompt: Prompt, history: &History) -> Prompt {
             "Earlier designs of this repository that touch on this",
             material("designs", "designs", &history.designs),
         )
+        .theirs(
+            "What came of the last changes of this repository that were pushed",
+            material("lessons", "lessons", &history.lessons),
+        )
 }
 
 /// The issue, up to what anybody reads of one.

@@ -17,6 +17,10 @@ const PAST_RUNS: u32 = 60;
 /// Rows of findings that are read for what reviewers ask again and again: some ten of a run, written once a review.
 const PAST_FINDINGS: u32 = 1500;
 
+/// Changes of which it is told what came of them, and characters of each.
+const PAST_LESSONS: u32 = 5;
+const LESSON_CHARS: usize = 1_000;
+
 /// Looks up what touches on these words, and keeps it.
 pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -> Result<Hash, StepError> {
     cx.once("history", |_| async {
@@ -26,6 +30,9 @@ pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -
         let designs = designs.await.map_err(anyhow::Error::new)?;
         let findings = db.past_findings(run.id, &run.workflow, issue.number, PAST_FINDINGS);
         let findings = findings.await.map_err(anyhow::Error::new)?;
+        let lessons = db.past_lessons(run.id, PAST_LESSONS).await.map_err(anyhow::Error::new)?;
+        let lessons: Vec<String> =
+            lessons.into_iter().map(|lesson| lesson.chars().take(LESSON_CHARS).collect()).collect();
         let (number, words) = (issue.number, words.to_owned());
         let chosen = spawn_blocking(move || {
             let mut names = BTreeMap::<&str, u32>::new();
@@ -33,7 +40,8 @@ pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -
                 *names.entry(entry.path.rsplit('/').next().unwrap_or_default()).or_default() += 1;
             }
             let alone = |name: &str| names.get(name).is_none_or(|files| *files == 1);
-            serde_json::to_vec(&codebase::history(number, &words, &designs, &findings, alone))
+            let chosen = codebase::history(number, &words, &designs, &findings, alone);
+            serde_json::to_vec(&History { lessons, ..chosen })
         });
         let history = chosen.await.map_err(anyhow::Error::new)?;
         cx.put(&history.map_err(anyhow::Error::new)?).await

@@ -239,7 +239,7 @@ async fn desk(cx: &Cx, looks: &Looks<'_>) -> Result<agents::Desk, StepError> {
 /// is what is said: the model goes on without.
 async fn run(cx: &Cx, key: &str, base: &Base, line: &'static str) -> Result<Option<String>, StepError> {
     let (sandbox, snapshot) = (cx.tools().sandbox().await, cx.tools().snapshot(cx, base).await?);
-    let settings = TestSettings { command: Some(line.to_owned()), report: None };
+    let settings = TestSettings::line(line);
     let dependencies = Some(cx.tools().dependencies(cx));
     let asked =
         runners::Asked { settings, dependencies, time: Some(COMMAND_TIME), ..runners::Asked::default() };

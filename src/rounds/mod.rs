@@ -7,8 +7,10 @@
 //! Whatever a model answers is a value here: a good answer, a bad one and none at all each leave by an
 //! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
 
+mod adversarial;
 mod announce;
 mod ask;
+mod ci;
 mod conflicts;
 mod desk;
 mod detours;
@@ -28,8 +30,10 @@ mod routing;
 mod standing;
 mod status_comment;
 
+pub use adversarial::{Attack, attack, object};
 pub use announce::{announce, comment_marker};
 pub use ask::Served;
+pub use ci::{Ci, CiStands, ci, ci_said};
 pub use conflicts::conflicts;
 pub use desk::{Base, Desk, IssueSnapshot, Policy, git_error};
 pub use detours::detours;
@@ -42,10 +46,10 @@ pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::{files, names, raw_files};
 pub use queries::queries;
 pub use recent::Recent;
-pub use review::{ReviewBrief, review};
+pub use review::{ReviewBrief, book_findings, review};
 pub use routing::{Asked, Sorted, sort};
 pub use standing::{
-    SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
+    MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
 
@@ -70,6 +74,9 @@ use crate::{
 /// What a step of ours is handed.
 pub type Cx = engine::Cx<Desk>;
 
+/// Comments of one review that the drafter is told; who has more to say has another round for it.
+pub const REMARKS: usize = 50;
+
 /// The least role that may say such a word of a finding.
 pub fn may_settle(verb: &str, blocking: bool) -> Role {
     if verb == DISMISS && blocking { Role::Maintain } else { Role::Write }
@@ -82,6 +89,8 @@ pub struct Said {
     pub insisted: Vec<String>,
     /// What of their words people do not see, and so no model does.
     pub hidden: Vec<Hidden>,
+    /// Reviews of what was pushed.
+    pub reviews: Vec<Remark>,
 }
 
 /// Takes in what people said of the round's findings since it heard them last, and books how they stand.
@@ -91,7 +100,7 @@ pub async fn hear(cx: &Cx, round: &mut Round) -> Result<Said, StepError> {
         return Ok(Said::default());
     }
     let said = round.hear(&remarks);
-    review::book_findings(cx, round).await?;
+    book_findings(cx, round).await?;
     Ok(said)
 }
 
@@ -270,6 +279,11 @@ impl Round {
         };
     }
 
+    /// What was published, or given more tests, is worked on anew: no version of before takes the place of what comes.
+    pub fn outgrow(&mut self) {
+        self.best = None;
+    }
+
     /// A person sent it back with their words, and with that allows `more` further drafts.
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
@@ -283,6 +297,9 @@ impl Round {
         let mut said = Said::default();
         for remark in remarks {
             self.heard += 1;
+            if remark.verb == Remark::REVIEWED {
+                said.reviews.push(remark.clone());
+            }
             let about = remark.is_of_finding().then_some(&remark.finding);
             let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
             if remark.role < may_settle(&remark.verb, finding.severity == verdict::Severity::Blocking) {
@@ -352,6 +369,12 @@ impl Round {
         let left = |m: &&mut Mistake| m.about.as_ref().is_some_and(|name| all || self.named.contains(name));
         mistakes.iter_mut().filter(left).for_each(|m| m.severity = Severity::Warning);
         self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
+    }
+
+    /// After tests of the reviewer's model that fail: back to the drafter, where there may be another draft. What it says to
+    /// them is for the review.
+    pub fn settle_attack(&self) -> Turn {
+        self.again()
     }
 
     /// After a draft that cannot be used at all.

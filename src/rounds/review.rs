@@ -191,7 +191,7 @@ async fn judge(
 }
 
 /// None when the reviewer is attested to be the model asked, and of another family than every model that drafted.
-fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Inconclusive> {
+pub(super) fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Inconclusive> {
     let Some(family) = &reviewer.family else { return Some(Inconclusive::Unattested) };
     if !models::is_same(asked, &reviewer.model) {
         return Some(Inconclusive::OtherModel);
@@ -231,7 +231,8 @@ async fn book(
     book_findings(cx, round).await
 }
 
-pub(super) async fn book_findings(cx: &Cx, round: &Round) -> Result<(), StepError> {
+/// Writes down how each finding stands.
+pub async fn book_findings(cx: &Cx, round: &Round) -> Result<(), StepError> {
     for finding in round.findings.all() {
         cx.record(
             &format!("finding-{}", finding.id),

@@ -24,7 +24,7 @@ use crate::{
     commands,
     config::{REPOSITORY_FILE, RepoSettings},
     engine::StepError,
-    github::{Fault, Issue, Problem, Repo, Whereabouts},
+    github::{Fault, Issue, Problem, Pull, Repo, Whereabouts},
     limits,
     messages::Authorship,
     store::{ArtifactRow, RepoRow},
@@ -42,9 +42,10 @@ const SWITCH_SEEN: Duration = Duration::from_secs(45);
 
 impl Desk {
     /// Looks at the issue and the run's pull request before a stage. Ends the run where a webhook would have,
-    /// had it come.
-    pub async fn still_wanted(&self, cx: &Cx, pull: Option<IssueNo>) -> Result<(), StepError> {
+    /// had it come. Gives the pull request as it is now, of which nothing is kept but through the journal.
+    pub async fn still_wanted(&self, cx: &Cx, pull: Option<IssueNo>) -> Result<Option<Pull>, StepError> {
         let repo = self.repo(cx).await?;
+        let mut seen = None;
         let issue = self.find_issue(cx, &repo).await?;
         let over = match pull {
             _ if !issue.state_open => Some("the issue was closed"),
@@ -53,10 +54,10 @@ impl Desk {
                 Some("its issue is to be left alone, says a label")
             }
             _ if self.switched_off(cx, &repo).await? => Some(SWITCHED_OFF),
-            Some(number) => over(&repo, number).await?,
+            Some(number) => over(seen.insert(pull_of(&repo, number).await?)),
             None => None,
         };
-        let Some(why) = over else { return Ok(()) };
+        let Some(why) = over else { return Ok(seen) };
         // Who did it is in the webhook that was lost.
         Err(StepError::Stopped { by: someone(), why: why.to_owned() })
     }
@@ -157,6 +158,9 @@ pub fn someone() -> Actor {
     Actor { id: UserId(0), login: "someone".to_owned(), bot: false }
 }
 
+/// Why a run ends whose pull request people merged.
+pub const MERGED: &str = "its pull request was merged";
+
 /// Why a run ends where its repository wants no more work of ours.
 pub const SWITCHED_OFF: &str = "work here was switched off";
 
@@ -209,19 +213,22 @@ pub async fn as_it_was(cx: &Cx, then: Hash, now: Hash) -> Result<bool, StepError
     Ok(rows.iter().any(|row| row.kind == ArtifactRow::OWN_TEXT && row.hash == now))
 }
 
-/// Why the run is over, by the state of its pull request.
-async fn over(repo: &Repo, number: IssueNo) -> Result<Option<&'static str>, StepError> {
+async fn pull_of(repo: &Repo, number: IssueNo) -> Result<Pull, StepError> {
     let about = format!("pull request {number}");
-    let found = match repo.pull(number).await {
-        Ok(found) => repo.sure(&about, found),
-        Err(missing @ Fault::NotFound { .. }) => return Err(fault(repo.unless_behind(&about, missing))),
-        Err(other) => return Err(fault(other)),
-    };
-    Ok(match (found.merged, found.open) {
-        (true, _) => Some("its pull request was merged"),
+    match repo.pull(number).await {
+        Ok(found) => Ok(repo.sure(&about, found)),
+        Err(missing @ Fault::NotFound { .. }) => Err(fault(repo.unless_behind(&about, missing))),
+        Err(other) => Err(fault(other)),
+    }
+}
+
+/// Why the run is over, by the state of its pull request.
+fn over(pull: &Pull) -> Option<&'static str> {
+    match (pull.merged, pull.open) {
+        (true, _) => Some(MERGED),
         (false, true) => None,
         (false, false) => Some("its pull request was closed"),
-    })
+    }
 }
 
 /// The label that stops a run, if it is among these.

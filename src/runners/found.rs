@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Coverage;
 use crate::documents::is_invisible;
 
 /// More tests than this are counted and not kept: no suite that a person looks at has them.
@@ -130,6 +131,9 @@ pub struct Found {
     pub tests: Vec<Test>,
     /// What keeps the whole from being trusted, a line each.
     pub trouble: Vec<String>,
+    /// Which lines ran; none where nobody measured that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<Coverage>,
     #[serde(skip)]
     named: HashMap<String, usize>,
     /// How often a name came that somebody had already.
@@ -151,6 +155,11 @@ impl Found {
 
     pub fn failed(&self) -> impl Iterator<Item = &Test> {
         self.tests.iter().filter(|test| matches!(test.outcome, Outcome::Failed(_)))
+    }
+
+    /// Did something not end in its time? What waited for that may be told of alike.
+    pub fn timed_out(&self) -> bool {
+        self.count(Outcome::Failed(Failure::Timeout)) > 0
     }
 
     /// Is there anything that more dependencies might mend?

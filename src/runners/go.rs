@@ -8,7 +8,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test, failure,
+    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test, coverage, failure,
     found::MOST_FAULTS,
     presets,
     tools::{Probe, SYSTEM_PATH, Tool},
@@ -61,6 +61,10 @@ impl Suite for Go {
         // What passed before is run again all the same.
         let mut args = ["test", "-json", "-count=1"].map(str::to_owned).to_vec();
         args.push(format!("-timeout={seconds}s"));
+        if self.project.coverage {
+            args.push("-coverpkg=./...".to_owned());
+            args.push(format!("-coverprofile={}", self.project.lines()));
+        }
         match self.project.only.as_deref().map(|only| only.rsplit_once('.').unwrap_or(("", only))) {
             Some((package, test)) => {
                 let parts = test.split('/').map(|part| format!("^{}$", regex::escape(part)));
@@ -98,6 +102,8 @@ impl Suite for Go {
     }
 
     fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+        found.coverage = lines.map(|lines| coverage::go(lines, &self.project.manifest));
         let mut said = HashMap::<(String, String), String>::new();
         // By package, as the ends of packages ask for them: a search through all would be one for each.
         let mut running = BTreeMap::<String, BTreeSet<String>>::new();
@@ -209,6 +215,8 @@ fn complaint(said: &str) -> String {
 fn place(line: &str, root: &Path) -> Option<String> {
     let (path, rest) = line.trim_start().split_once(".go:")?;
     let path = Path::new(path).strip_prefix(root).ok().and_then(Path::to_str).unwrap_or(path);
+    // A file of the root itself.
+    let path = path.strip_prefix("./").unwrap_or(path);
     let number = rest.split([':', ' ']).next()?.parse::<u32>().ok()?;
     (!path.contains([' ', ':']) && !path.starts_with(['/', '_'])).then(|| format!("{path}.go:{number}"))
 }

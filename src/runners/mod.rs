@@ -5,6 +5,7 @@
 //! process it can do to the report as well; no reader can tell that.
 
 mod cargo;
+mod coverage;
 mod found;
 mod generic;
 mod go;
@@ -27,6 +28,7 @@ use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
+    coverage::Coverage,
     found::{Failure, Fault, Found, Outcome, Test, one_line},
     run::{Asked, Bench, TestError, Tested, run},
     setup::Dependencies,
@@ -62,6 +64,8 @@ struct Project {
     /// Every file of the commit, relative to `folder`.
     paths: Vec<String>,
     settings: TestSettings,
+    /// Which lines run is wanted as well, where it can be told.
+    coverage: bool,
     /// The one test that is asked for.
     only: Option<String>,
     /// The test files that are, relative to `folder`; all where there are none.
@@ -76,6 +80,11 @@ struct Project {
 }
 
 impl Project {
+    /// Where it is written which lines ran.
+    fn lines(&self) -> String {
+        self.reports.join(coverage::REPORT).display().to_string()
+    }
+
     /// The files that are asked for, of those that this runner takes for tests. What else the tests need is no test.
     fn asked(&self, is_test: impl Fn(&str) -> bool) -> Vec<&str> {
         let files = self.targets.iter().filter(|_| self.only.is_none()).map(String::as_str);
@@ -119,6 +128,8 @@ struct Came {
     stderr: String,
     /// The texts of its report, none where it wrote none.
     reports: Vec<String>,
+    /// That at [`Project::lines`], none where there is none.
+    lines: Option<String>,
 }
 
 /// Why tests have no result whose program ended so.

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 
 use super::{
-    Call, Came, End, Failure, Found, Project, Report, Runner, Suite, Test, presets, says_missing,
+    Call, Came, End, Failure, Found, Project, Report, Runner, Suite, Test, coverage, presets, says_missing,
     tools::{Probe, Tool, may_be_shown},
 };
 
@@ -66,6 +66,10 @@ impl Suite for Node {
             format!("--test-reporter-destination='{}'", self.project.reports.join("report.jsonl").display()),
             format!("--test-timeout={}", self.project.time.as_millis() / 4 * 3),
         ];
+        if self.project.coverage {
+            flags.extend(["--experimental-test-coverage", "--test-reporter=lcov"].map(str::to_owned));
+            flags.push(format!("--test-reporter-destination='{}'", self.project.lines()));
+        }
         if let Some(only) = &self.project.only {
             let name = only.rsplit(" > ").next().unwrap_or(only);
             flags.push(format!("--test-name-pattern='^{}$'", regex::escape(name).replace('\'', ".")));
@@ -86,6 +90,8 @@ impl Suite for Node {
     }
 
     fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+        found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
         let root = format!("{}/", self.project.root.display());
         let mut files = Files { root, files: HashMap::new(), found };
         for line in came.reports.iter().flat_map(|report| report.lines()) {

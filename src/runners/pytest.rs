@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    Call, Came, End, Failure, Found, Outcome, Project, Report, Runner, Suite, Test, failure,
+    Call, Came, End, Failure, Found, Outcome, Project, Report, Runner, Suite, Test, coverage, failure,
     junit::{self, Case, Result_},
     presets, says_missing,
     tools::{Probe, Tool, may_be_shown},
@@ -49,10 +49,15 @@ struct Pytest {
 
 impl Suite for Pytest {
     fn begin(&mut self) -> Result<Call, String> {
-        let args = ["-m", "pytest", "-v", "--tb=short", "--color=no", "-p", "no:cacheprovider"];
+        let lines = self.project.lines();
+        let pytest = match self.project.coverage {
+            true => ["-c", include_str!("pytest_coverage.py"), &lines].map(str::to_owned).to_vec(),
+            false => ["-m", "pytest"].map(str::to_owned).to_vec(),
+        };
+        let args = ["-v", "--tb=short", "--color=no", "-p", "no:cacheprovider"];
         let also = ["--continue-on-collection-errors", "-o", "junit_family=xunit1"];
         let report = format!("--junitxml={}", self.project.reports.join("report.xml").display());
-        let args = args.into_iter().chain(also).map(str::to_owned);
+        let args = pytest.into_iter().chain(args.into_iter().chain(also).map(str::to_owned));
         // Whatever a file is called, it is no option.
         let files =
             self.project.asked(|file| file.ends_with(".py")).into_iter().map(|file| format!("./{file}"));
@@ -76,6 +81,8 @@ impl Suite for Pytest {
     }
 
     fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+        let lines = came.lines.as_deref().filter(|_| self.project.coverage);
+        found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
         let root = &self.project.root.display().to_string();
         match came.reports.first() {
             Some(report) => {

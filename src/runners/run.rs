@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, Came, Found, Project, RUNNERS, Report, Runner, Suite, detect,
+    Call, Came, Found, Project, RUNNERS, Report, Runner, Suite, coverage, detect,
     generic::Generic,
     one_line, overlay,
     setup::{Dependencies, Made, Place, Ready},
@@ -50,6 +50,8 @@ pub struct Asked {
     pub targets: Vec<String>,
     /// What lies over the commit's files, by path from the root; none where a file is removed.
     pub overlay: Vec<(String, Option<Vec<u8>>)>,
+    /// Which lines run is wanted as well, where it can be told. Measuring is a run of its own: it may disturb one.
+    pub coverage: bool,
     /// How long all of it may take; the usual time, where it is not said. What is fetched before has a time of its own.
     pub time: Option<Duration>,
     /// Where what they depend on is fetched from; without it they get what this machine has.
@@ -275,6 +277,7 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
         root: scratch.tree.clone(),
         settings: asked.settings.clone(),
         only: asked.only.clone(),
+        coverage: asked.coverage,
         time: asked.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
         built: scratch.built.clone(),
@@ -391,9 +394,10 @@ impl Scratch {
                 read_within(&self.tree, &format!("{}/{path}", call.folder), &mut room)?
             }
         };
+        let lines = read_within(&self.out, coverage::REPORT, &mut room)?.pop();
         let stdout = open_within(&self.out, "stdout")?.map(|file| text(file, &mut room)).transpose()?;
         let stdout = stdout.flatten().unwrap_or_default();
-        Ok((Came { end: ended.end, stdout, stderr: ended.stderr.text(), reports }, room > 0))
+        Ok((Came { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, room > 0))
     }
 }
 
@@ -505,7 +509,7 @@ mod tests {
         for text in ["b", "b", "c", "b"] {
             let line = "test ! -e left && test ! -e \"$HOME/left\" && touch left \"$HOME/left\" && \
                         stat -c %.9Y old new | tr '\\n' ' ' >> ../built/times && cat new >> ../built/times";
-            let settings = TestSettings { command: Some(line.to_owned()), report: None };
+            let settings = TestSettings::line(line);
             let overlay = vec![("new".to_owned(), Some(format!("{text}\n").into_bytes()))];
             let asked = Asked { settings, overlay, ..Asked::default() };
             let tested = bench.run(&sandbox, &snapshot, asked, &cancel).await.unwrap();
@@ -520,7 +524,7 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_run_when_the_time_is_over() {
-        let settings = TestSettings { command: Some("true".to_owned()), report: None };
+        let settings = TestSettings::line("true");
         let asked = Asked { settings, time: Some(Duration::ZERO), ..Asked::default() };
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "true").await;
@@ -536,7 +540,7 @@ mod tests {
             committed(root.path(), "echo a > old && mkdir f && ln -s f away && echo { > package.json").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
         let over = |command: Option<&str>, path: &str, text: Option<&str>| {
-            let settings = TestSettings { command: command.map(str::to_owned), report: None };
+            let settings = command.map(TestSettings::line).unwrap_or_default();
             let overlay = [(path, text), ("old", None)]
                 .map(|(p, text)| (p.to_owned(), text.map(|t| t.as_bytes().into())));
             run(&sandbox, &snapshot, Asked { settings, overlay: overlay.into(), ..Asked::default() }, &cancel)

@@ -17,7 +17,7 @@ fn project() -> Project {
 
 fn came(end: End, stdout: &str, reports: &[&str]) -> Came {
     let reports = reports.iter().map(|report| (*report).to_owned()).collect();
-    Came { end, stdout: stdout.to_owned(), stderr: String::new(), reports }
+    Came { end, stdout: stdout.to_owned(), stderr: String::new(), reports, lines: None }
 }
 
 /// `id: outcome at place`, a line a test.
@@ -215,12 +215,16 @@ fn go_is_read() {
     assert!(message(&found, "example.com/planted.TestFails").contains("got 4\nwant 5"));
     assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined/undefined_test.go: NoSuch"]);
     assert_eq!(message(&found, "example.com/planted.TestSkipped"), "planted_test.go:14: not today");
+    // What lies in the root itself.
+    let root = recorded("go.jsonl").replace("undefined/undefined_test.go", "./undefined_test.go");
+    let found = read(&go::RUNNER, project(), came(End::Exit(1), &root, &[]));
+    assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined_test.go: NoSuch"]);
 }
 
 /// A command that a repository names, with a report of it or without.
 fn generic(report: Option<&str>, came: Came) -> Found {
     let mut project = project();
-    project.settings = TestSettings { command: Some("make test".into()), report: report.map(str::to_owned) };
+    project.settings = TestSettings { report: report.map(str::to_owned), ..TestSettings::line("make test") };
     let mut found = Found::default();
     let mut suite = generic::Generic { project, path: Vec::new() };
     suite.begin().unwrap();

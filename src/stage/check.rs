@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Stage, Visit, document, show};
 use crate::{
     documents::findings::Finding,
-    engine::StepError,
+    engine::{Kind, StepError},
     github::{CheckPlace, Fault, Repo, decorated},
     messages::{self, CheckCard, CheckStands, State as Shown, Waiting},
     publication::Proposal,
@@ -118,6 +118,8 @@ fn stands(s: &Stage, v: &Visit<'_>, state: Shown) -> Option<(CheckStands, Option
             let acceptance = s.approval.as_ref().map(|row| show::acceptance(row, v.cx));
             (CheckStands::Accepted { acceptance, audit: s.check.audit? }, status)
         }
+        // What was pushed was countersigned, whoever waits for its merge.
+        Shown::Stopped if v.at.kind == Kind::Watch => return None,
         Shown::Stopped => (CheckStands::Stopped, status),
         Shown::Failed => (CheckStands::Halted(messages::step_name(v.at.id, v.at.title)), status),
     })

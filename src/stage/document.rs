@@ -209,6 +209,16 @@ pub trait Document: Send + Sync {
         None
     }
 
+    /// What of that is left to people, who find it as a patch in the pull request.
+    fn offered(&self, _text: &str) -> Option<String> {
+        None
+    }
+
+    /// How many of its files the reviewer's model wrote, so that no other reviewed them.
+    fn unreviewed(&self) -> usize {
+        0
+    }
+
     /// Files among them that a build or CI runs by itself: whoever decides looks at these first.
     fn executed(&self, _text: &str) -> Vec<String> {
         Vec::new()

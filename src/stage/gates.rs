@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asks, Exit, Gate, Stage, Target, Visit,
+    Asks, Exit, Gate, Stage, Target, Visit, after,
     approvals::{Rules, accept},
     artifacts, document, held, show, still_wanted,
 };
@@ -104,6 +104,9 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             };
             if let Some(objection) = objection {
                 answered(s, v, &objection).await?;
+                if let Some(review) = objection.review.filter(|_| v.doc.about().target == Target::Code) {
+                    after::take_remarks(s, v, review, &objection.by.login).await?;
+                }
                 return send_back(s, v, &objection.text).await;
             }
             let kind = match asks {
@@ -132,6 +135,9 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 pub(super) async fn findings(s: &mut Stage, cx: &Cx) -> Result<Vec<String>, StepError> {
     let said = rounds::hear(cx, &mut s.round).await?;
     s.hidden = gathered(s.hidden.iter().chain(&said.hidden));
+    for review in said.reviews {
+        s.after.reviewed(cx, review).await?;
+    }
     Ok(said.insisted)
 }
 
@@ -321,16 +327,25 @@ pub(super) async fn as_approved(
 
 /// Code goes over nothing that others have on the branch.
 async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
-    let theirs = publication::foreign_files(v.cx, s.foreign).await?;
     let texts = Texts::of(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
-    match theirs.iter().find(|file| ours(&file.path)) {
-        Some(file) => Err(not_over(&file.path)),
+    match among(v.cx, s.foreign, ours).await? {
+        Some(path) => Err(not_over(&path)),
         None => Ok(()),
     }
 }
 
-fn not_over(path: &str) -> StepError {
+/// The first of the files that others have on the branch, as it was listed, that is one of ours.
+pub(super) async fn among(
+    cx: &Cx,
+    others: Option<Hash>,
+    ours: impl Fn(&str) -> bool,
+) -> Result<Option<String>, StepError> {
+    let theirs = publication::foreign_files(cx, others).await?;
+    Ok(theirs.into_iter().map(|file| file.path).find(|path| ours(path)))
+}
+
+pub(super) fn not_over(path: &str) -> StepError {
     StepError::User(format!(
         "Somebody changed `{path}` on the issue's branch, which this changes as well. Merge that or take it back, then start \
          anew."
@@ -420,8 +435,13 @@ pub(super) async fn propose(
     let stage = v.doc.about().stage;
     let title = messages::pull_title(stage, issue.number, &issue.title, false);
     let section = show::pull(s, v, None, None).await?;
+    let known = s.proposal.clone();
     let publication = texts.publication(s, v)?;
-    let proposal = publication::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?;
+    let proposal = match known.filter(|known| code && known.branch == landing.branch) {
+        // Its pull request is there, and whatever people did to it since is theirs.
+        Some(known) => known.with(&publication, landing.commit),
+        None => publication::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?,
+    };
     s.proposal = Some(proposal);
     Ok(Ok((subject, landing.left)))
 }
@@ -550,7 +570,9 @@ pub(super) async fn restate(
         Some(answer) => format!("restated-{}", answer.cause),
         None => format!("restated-{}", s.round.heard()),
     };
-    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
+    // What is on the pull request of code is what was pushed, whatever is asked about since.
+    let shown = s.proposal.as_ref().filter(|_| v.doc.about().target != Target::Code);
+    let pull = shown.map(|proposal| proposal.pull);
     let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
     let lines = format!("/approve {word} ");
     publication::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
@@ -590,7 +612,9 @@ async fn hear(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<Heard, StepEr
     let texts = Texts::of(s, v).await?;
     let asked = need(&s.asked)?;
     let publication = texts.publication(s, v)?;
-    publication::hear(cx, answer, &publication, s.proposal.as_ref(), asked.subject, asked.shown_at).await
+    // Of code nothing is there before it was agreed to; an earlier push is not what is asked about.
+    let proposal = s.proposal.as_ref().filter(|_| v.doc.about().target != Target::Code);
+    publication::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
 }
 
 /// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
@@ -626,7 +650,7 @@ pub(super) async fn take_over(
 }
 
 /// Back to the drafter with a person's words, and with the issue and the code as they are now.
-async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
+pub(super) async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;

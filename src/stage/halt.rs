@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Document, Published, Stage, Target, Visit, before_showing, conclude, gates, show,
+    Document, Published, Stage, Target, Visit, after, before_showing, conclude, gates, show,
     show::{label, label_left, path, rehearsal, say_turn},
     straight_to, unclear,
 };
@@ -76,7 +76,9 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     }
     let published = published(&s, v).await?;
     let ours = published.is_some();
+    let merged = after::merged(&s, v, halt).await?;
     let outcome = match published {
+        _ if merged.is_some() => after::done(&mut s, v, merged.unwrap_or_default()).await.map(Some)?,
         Some(published) => match conclude(&mut s, v, published).await {
             // The same fault as before, perhaps: people are told of that one.
             Err(StepError::Bug(error)) if matches!(halt, Halt::Bug { .. }) => {
@@ -91,6 +93,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
             concluded => Some(concluded?),
         },
         None => {
+            after::learn(&s, v, false).await?;
             let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
             match say_turn(&mut s, v, "status", state, messages::STOPPED).await {
                 // The comment below may get through all the same.
@@ -126,7 +129,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if v.at.kind == Kind::Gate {
         // The visit before this one asked.
         gates::restate(&s, v, cx.visit() - 1, ended).await?;
-    } else if s.proposal.is_some() && !ours {
+    } else if s.proposal.is_some() && !ours && v.doc.about().target != Target::Code {
         show::update_pull(&s, v, "pull-ended", None, Some(ended)).await?;
     }
     Ok(outcome)
@@ -138,6 +141,8 @@ async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepEr
     match (v.doc.about().target, &s.proposal) {
         _ if v.at.kind != Kind::Publish => Ok(None),
         (Target::Issue, _) => Ok(v.doc.filed(cx).await?.map(Published::Filed)),
+        // It was pushed before, and something else was to be.
+        (Target::Code, Some(proposal)) if s.round.document != Some(proposal.document) => Ok(None),
         (Target::Branch | Target::Code, Some(proposal)) => {
             let there = cx.once("published-at", |_| publication::published(cx, proposal)).await?;
             Ok(there.map(|(audit, commit)| Published::Commit { audit, commit }))

@@ -22,6 +22,8 @@ pub enum Before {
     Review,
     /// Whether parts of the issue contradict each other.
     Conflicts,
+    /// Tests of the reviewer's model against the code.
+    Attack,
 }
 
 impl Before {
@@ -31,7 +33,7 @@ impl Before {
         let of_kind = |kind| steps.iter().find(|step| step.kind == kind);
         let found = match self {
             Self::Draft => of_kind(Kind::Draft),
-            Self::Review => of_kind(Kind::Review),
+            Self::Review | Self::Attack => of_kind(Kind::Review),
             Self::Conflicts => steps.iter().take_while(|step| step.kind != Kind::Draft).last(),
         };
         found.copied()

@@ -5,6 +5,7 @@
 //! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
 //! what is read in one table, and nothing here knows a workflow's name.
 
+mod after;
 mod approvals;
 mod artifacts;
 mod check;
@@ -16,6 +17,7 @@ mod place;
 mod show;
 mod unclear;
 
+pub use after::watch;
 pub use artifacts::{Known, stands};
 pub use document::{About, Accepted, Asks, Document, Filed, Gate, Input, NamesCheck, Placed, Target};
 pub use gates::gate;
@@ -26,6 +28,7 @@ pub use unclear::{Question, conflicts, questions};
 use serde::{Deserialize, Serialize};
 
 use self::{
+    after::After,
     approvals::Rules,
     gates::{Anew, Asked, ask_anew, take_over},
     held::Paused,
@@ -33,15 +36,16 @@ use self::{
 };
 use crate::{
     codebase,
-    documents::{Mistake, visible::Hidden},
+    documents::{Mistake, verdict::RawFinding, visible::Hidden},
     engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
+    github::Pull,
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
-        self, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
+        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
         StatusComment, Stop, Turn, fault, need, text_of,
     },
-    types::{Hash, IssueNo, Oid, Timestamp, Verdict},
+    types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
 };
 
 /// Everything a run knows between its steps.
@@ -119,6 +123,9 @@ pub struct Stage {
     /// On the head of the issue's branch.
     #[serde(default)]
     check: check::Check,
+    /// What came of what was pushed, once that is code.
+    #[serde(default)]
+    after: After,
 }
 
 /// What a workflow's own steps may look at and leave.
@@ -167,6 +174,17 @@ impl Stage {
     pub fn begin_anew(&mut self) -> Result<(), StepError> {
         self.round.begin_anew(need(&self.policy)?.max_rounds);
         Ok(())
+    }
+
+    /// May there be another draft?
+    pub fn may_draft(&self) -> bool {
+        self.round.number < self.round.cap
+    }
+
+    /// Code put something into the draft: nobody has reviewed it so, and no version without it comes back.
+    pub fn amend(&mut self, document: Hash) {
+        self.round.replace(document);
+        self.round.outgrow();
     }
 
     /// Something the models are told besides the issue.
@@ -241,6 +259,8 @@ pub enum Exit {
     Money,
     /// There is money again for what it lacked for.
     Resume(Before),
+    /// The drafter left what was pushed as it is: there is nothing to run, to review or to push.
+    AsPushed,
     Ask(GateSpec),
     Wait {
         until: Timestamp,
@@ -334,7 +354,11 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         _ => desk.fetch(cx, "fetch", &repo).await?,
     };
     if code {
-        publication::foreign(cx, "others", Some((&base, files.as_slice()))).await?;
+        let others = publication::foreign(cx, "others", Some((&base, files.as_slice()))).await?;
+        // Said before anything is paid for, as it would be said at the gate.
+        if let Some(path) = gates::among(cx, others, |path| files.iter().any(|file| file == path)).await? {
+            return Err(gates::not_over(&path));
+        }
     }
     let words = words(s, v).await?;
     let Excerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
@@ -418,6 +442,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Err(why) => return held::unanswered(s, v, Before::Draft, before, why).await,
     };
     match drafted {
+        Drafted::Document if after::is_as_pushed(s, v) => Ok(Exit::AsPushed),
         Drafted::Document => Ok(Exit::Pass),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
@@ -511,33 +536,18 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         // A gate before the review asked people about what it had approved: their word is all that was missing.
         return Ok(Exit::Pass);
     }
-    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
-    still_wanted(s, cx).await?;
-    gates::findings(s, cx).await?;
-    show::working(s, v).await?;
-    let body = text_of(cx, &issue.body).await?;
-    let repository = repository(s, v).await?;
+    let told = ForReviewer::of(s, v).await?;
     let source = document(s, cx).await?;
     let base = need(&s.base)?;
     let tree = cx.tools().tree(cx, base).await?;
-    let extras = artifacts::told(s, cx).await?;
+    let policy = &told.policy;
     let looks = Looks::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?;
     let changed = if looks.is_some() { v.doc.files(&source)? } else { Vec::new() };
     let brief = ReviewBrief {
-        what: v.doc.about().what,
-        issue: &issue,
-        body: &body,
-        shown: &repository,
-        extras: &extras,
-        rules: &v.doc.rules(),
-        spec: &policy.reviewer,
-        caps: &policy.caps,
-        workers: place::assigned(s, v).await?.pool,
         looks: looks.map(|looks| looks.over(&changed)),
-        facts: &v.doc.facts(base.commit.as_str()),
-        warnings: &warnings(s),
         place_exists: &|place| v.doc.place_exists(&source, place, &tree),
         unchanged_at: &|before, place| v.doc.unchanged_at(before, &source, place),
+        ..told.brief(v.doc.about().what, &told.rules)
     };
     let before = s.round.clone();
     let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
@@ -554,6 +564,96 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Turn::Stop(why) => {
             s.stop = Some(why);
             Ok(Exit::Undecided)
+        }
+    }
+}
+
+/// Has the reviewer's model write tests against the document, by these rules: them, or our sentence on why there are none; an
+/// exit where it could not be asked for now.
+///
+/// # Errors
+/// Those of [`review`].
+pub async fn attack(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    rules: &str,
+) -> Result<Result<Result<Attack, String>, Exit>, StepError> {
+    if let Some(exit) = held::still(s, v).await? {
+        return Ok(Err(exit));
+    }
+    let told = ForReviewer::of(s, v).await?;
+    let before = s.round.clone();
+    match rounds::attack(v.cx, &mut s.round, &told.brief(v.doc.about().what, rules)).await {
+        Ok(attack) => Ok(Ok(attack)),
+        Err(why) => held::unanswered(s, v, Before::Attack, before, why).await.map(Err),
+    }
+}
+
+/// Books what tests of the reviewer's model object to, by finding, and which earlier ones pass now. Back to the drafter where
+/// there are any, and as often as it may draft.
+///
+/// # Errors
+/// `Bug` where the ledger cannot be written.
+pub async fn object(
+    s: &mut Stage,
+    cx: &Cx,
+    objections: &[RawFinding],
+    met: &[String],
+) -> Result<(Vec<String>, Exit), StepError> {
+    let ids = rounds::object(cx, &mut s.round, objections, met).await?;
+    let back = !objections.is_empty() && s.round.settle_attack() == Turn::Again;
+    Ok((ids, if back { Exit::Redraft } else { Exit::Pass }))
+}
+
+/// What whoever reviews is told, as it is now.
+struct ForReviewer {
+    issue: IssueSnapshot,
+    policy: Policy,
+    body: String,
+    repository: codebase::Shown,
+    extras: Vec<rounds::Extra>,
+    rules: String,
+    workers: WorkerPool,
+    facts: String,
+    warnings: String,
+}
+
+impl ForReviewer {
+    async fn of(s: &mut Stage, v: &Visit<'_>) -> Result<Self, StepError> {
+        let cx = v.cx;
+        let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
+        still_wanted(s, cx).await?;
+        gates::findings(s, cx).await?;
+        show::working(s, v).await?;
+        Ok(Self {
+            body: text_of(cx, &issue.body).await?,
+            issue,
+            policy,
+            repository: repository(s, v).await?,
+            extras: artifacts::told(s, cx).await?,
+            rules: v.doc.rules(),
+            workers: place::assigned(s, v).await?.pool,
+            facts: v.doc.facts(need(&s.base)?.commit.as_str()),
+            warnings: warnings(s),
+        })
+    }
+
+    fn brief<'a>(&'a self, what: &'a str, rules: &'a str) -> ReviewBrief<'a> {
+        ReviewBrief {
+            what,
+            issue: &self.issue,
+            body: &self.body,
+            shown: &self.repository,
+            extras: &self.extras,
+            rules,
+            spec: &self.policy.reviewer,
+            caps: &self.policy.caps,
+            workers: self.workers,
+            looks: None,
+            facts: &self.facts,
+            warnings: &self.warnings,
+            place_exists: &|_| false,
+            unchanged_at: &|_, _| false,
         }
     }
 }
@@ -636,7 +736,12 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return ask_anew(s, v, Anew::of(rewritten)).await;
         }
     };
-    Ok(Exit::Done(conclude(s, v, Published::Commit { audit, commit: landing.commit }).await?))
+    let published = Published::Commit { audit, commit: landing.commit };
+    if about.target == Target::Code {
+        settle(s, v, published).await?;
+        return Ok(Exit::Pass);
+    }
+    Ok(Exit::Done(conclude(s, v, published).await?))
 }
 
 /// The issue that was to give way is another one: people are shown how, and asked anew.
@@ -660,12 +765,20 @@ enum Published {
 
 /// What is left to do once it is published.
 async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
-    let outcome = match published {
+    let outcome = settle(s, v, published).await?;
+    show::turn(s, v, Shown::Done, messages::DONE).await?;
+    Ok(outcome)
+}
+
+/// The same, and nothing shows yet that it is.
+async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
+    Ok(match published {
         Published::Commit { audit, commit } => {
             s.proposal = Some(Proposal { commit, ..need(&s.proposal)?.clone() });
             s.check.published(audit);
             show::update_pull(s, v, "retitle", Some(audit), None).await?;
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
+            s.after.pushed(s.approval.clone());
             let proposal = need(&s.proposal)?;
             Outcome {
                 summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
@@ -677,9 +790,7 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
             artifacts::hand_on(s, v, placed.issue).await?;
             placed.outcome
         }
-    };
-    show::turn(s, v, Shown::Done, messages::DONE).await?;
-    Ok(outcome)
+    })
 }
 
 /// The number of the visit that comes to this step first, if nothing is visited twice.
@@ -698,7 +809,7 @@ fn before_showing(v: &Visit<'_>) -> bool {
 ///
 /// # Errors
 /// That it is not.
-pub async fn still_wanted(s: &Stage, cx: &Cx) -> Result<(), StepError> {
+pub async fn still_wanted(s: &Stage, cx: &Cx) -> Result<Option<Pull>, StepError> {
     cx.tools().still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 

@@ -3,7 +3,7 @@
 //! Views only: state in, typed values for `messages` out.
 
 use super::{
-    Asks, Before, Stage, Target, Visit, approvals, check, document, held, place, unclear::Questions,
+    Asks, Before, Stage, Target, Visit, after, approvals, check, document, held, place, unclear::Questions,
 };
 use crate::{
     config::{Assigned, document_path_of},
@@ -82,9 +82,10 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
         let gate = s.policy.as_ref().and_then(|policy| v.doc.gate(id, policy));
         gate.is_some_and(|gate| !gate.on && (gate.asks == Asks::Draft || !person))
     };
+    let done = state == messages::State::Done && !after::waits(s, v);
     let mark = |index: usize, id: &str| match index {
         _ if off(id) && index != here => Mark::Off,
-        _ if state == messages::State::Done || index < here => Mark::Done,
+        _ if done || index < here => Mark::Done,
         _ if index == here => Mark::Now,
         _ => Mark::ToCome,
     };
@@ -105,6 +106,9 @@ fn round(line: &rounds::Line) -> RoundLine {
 }
 
 pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Option<Waiting> {
+    if state == messages::State::Done && after::waits(s, v) {
+        return Some(after::waiting(s));
+    }
     let going = matches!(state, messages::State::Working | messages::State::Parked);
     if let Some(held) = s.round.held().filter(|_| going) {
         return Some(Waiting::Model(held.view()));
@@ -260,6 +264,10 @@ pub(super) async fn pull(
             looked => looked?,
         },
     };
+    let offered = match approved {
+        Some(_) => v.doc.offered(&rounds::text_of(cx, &document).await?),
+        None => None,
+    };
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
@@ -276,6 +284,8 @@ pub(super) async fn pull(
         over: over.and_then(|standing| standing.over()),
         others: publication::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
+        offered,
+        unreviewed: v.doc.unreviewed(),
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),

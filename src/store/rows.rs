@@ -1,7 +1,7 @@
 //! What is kept about a run, as plain data: the floors above share these types, only this room
 //! knows how they lie on disk.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -166,6 +166,9 @@ pub struct Answer {
     pub url: Option<String>,
     /// The commit that was looked at, when the answer was a review on the pull request.
     pub commit: Option<Oid>,
+    /// Its number, where it says something at lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<u64>,
 }
 
 /// One visit of a run, for reading back.
@@ -249,10 +252,22 @@ impl Remark {
     pub const TOUCHED: &str = "touched";
     /// The verb of one that another run left: its work touches files of this one's.
     pub const OVERLAPS: &str = "overlaps";
+    /// The verb of one that says that something happened to what the run pushed: it is time to look.
+    pub const LOOK: &str = "look";
+
+    /// It may be read so much later.
+    pub const LOOK_WITHIN: Duration = Duration::from_secs(20);
+    /// The verb of one that is a review of what the run pushed, whose number the finding is.
+    pub const REVIEWED: &str = "reviewed";
 
     /// Did a person say it of a finding?
     pub fn is_of_finding(&self) -> bool {
-        ![Self::TOUCHED, Self::OVERLAPS].contains(&self.verb.as_str())
+        ![Self::TOUCHED, Self::OVERLAPS, Self::LOOK, Self::REVIEWED].contains(&self.verb.as_str())
+    }
+
+    /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.
+    pub fn patience(&self) -> Duration {
+        if self.verb == Self::LOOK { Self::LOOK_WITHIN } else { Duration::ZERO }
     }
 
     /// Is it about the comment of the gate that was opened in this visit?
@@ -724,6 +739,8 @@ pub enum TextKind {
     Fix,
     /// A person's own version took the place of ours.
     Person,
+    /// Tests that the reviewer's model wrote joined those of the document.
+    Tests,
     /// How code changes, as people are asked about it.
     Diff,
     /// What a model was shown of the repository because it asked.
@@ -739,6 +756,7 @@ impl TextKind {
             Self::Draft => "a model wrote the document",
             Self::Fix => "code mended the document",
             Self::Person => "a person's own version was taken over",
+            Self::Tests => "tests of the reviewer's model joined the document",
             Self::Diff => "people were asked about a change",
             Self::Look => "a model looked at the repository",
             Self::Thought => "a model thought before it answered",
@@ -797,6 +815,8 @@ pub struct ArtifactRow {
 impl ArtifactRow {
     /// The kind of what an issue's title and text hash to that we wrote there: no text is stored under that hash.
     pub const OWN_TEXT: &'static str = "own-text";
+    /// The kind of what came of a change once it was pushed.
+    pub const LESSON: &'static str = "lesson";
 }
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.

@@ -7,11 +7,13 @@
 pub mod control;
 mod private;
 mod public;
+mod roles;
 mod room;
 mod serving;
 mod token;
 
 pub use private::{Operator, private};
 pub use public::{Door, Refusals, public};
+pub use roles::{RoleState, roles};
 pub use serving::{Bounds, serve};
 pub use token::{Token, token_file};

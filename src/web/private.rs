@@ -14,14 +14,13 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Token, public::Refusals};
+use super::{RoleState, Token, public::Refusals, roles};
 use crate::{
     config::Settings,
     engine::{Filter, Port, RunView},
     messages::html,
     providers::{Providers, Readiness},
     store::Store,
-    workflows::{self, RoleState},
 };
 
 /// What the routes for the operator show.
@@ -79,7 +78,7 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
             (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
         })
         .collect();
-    let roles: serde_json::Map<_, _> = workflows::roles(&room.settings, &room.providers)
+    let roles: serde_json::Map<_, _> = roles(&room.settings, &room.providers)
         .into_iter()
         .map(|RoleState { name, state, why }| (name.to_owned(), json!({ "state": state, "why": why })))
         .collect();

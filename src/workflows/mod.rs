@@ -3,12 +3,9 @@
 pub mod implement;
 pub mod issue;
 pub mod lld;
-mod roles;
 pub mod route;
 pub mod scout;
 pub mod spec;
-
-pub use roles::{RoleState, roles};
 
 use std::path::Path;
 

@@ -23,9 +23,13 @@ use crate::{
     points::{Moment, Point, Recorder, Sample},
     random::Random,
     scenarios::{self, Scenario, Thread, Turn},
+    script,
     seen::seen,
     world::{Setting, World},
 };
+
+/// The workflow that runs what it makes.
+const CODE: &str = "implement";
 
 /// Some time after a kill somebody starts it again.
 const AWAY: Duration = Duration::from_secs(7);
@@ -128,6 +132,12 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
     for _ in 0..200 {
         w.settle().await;
+        // Tests run beside the world's clock.
+        while scenario.workflow == CODE && w.run().await.is_some_and(|run| run.status == Status::Waiting) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            w.pass(10);
+            w.settle().await;
+        }
         let running = w.run().await.is_some_and(|run| run.status.live());
         match scenario.turn(&thread_of(w)) {
             Turn::Person(act) => {
@@ -160,7 +170,9 @@ async fn capped_world(scenario: &Scenario, models: &Models, key: &str) -> World 
     let toml = format!("{}[budget]\nrun = \"${cap}\"\n{}", models.toml(), scenario.toml);
     let env = Models::env(key);
     let models = Some(("claude:opus", "gemini:pro"));
-    World::new(Setting { models, toml, env, toys: true, ..Setting::default() }).await
+    let files = if scenario.workflow == CODE { script::small().1 } else { Vec::new() };
+    let bare = !files.is_empty();
+    World::new(Setting { models, toml, env, files, bare, toys: true, ..Setting::default() }).await
 }
 
 /// Plays a scenario that nobody kills.
@@ -294,7 +306,11 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
     // What only begins another run has few moments of its own.
-    let sampled = if scenario.workflow == "route" { 2 } else { RESUMED };
+    let sampled = match scenario.workflow {
+        "route" => 2,
+        CODE => 15,
+        _ => RESUMED,
+    };
     let (step, one_in) = if crate::world::all() { (step, 1) } else { (20, sampled) };
     let mut random = Random::seeded(scenario.name);
     let first = random.below(step);
@@ -327,6 +343,11 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
             Moment::Act(_) => "acts",
         };
         *kinds.entry(kind).or_default() += 1;
+    }
+    if scenario.workflow == CODE {
+        for step in ["Lint", "EndToEnd", "Attack", "TryAttack", "Watch"] {
+            assert!(baseline.steps.contains(&format!("{step:?}")), "{step} was not passed");
+        }
     }
     let hit: BTreeSet<String> = all.iter().filter_map(|resumed| resumed.step.clone()).collect();
     let lost: usize = all.iter().map(|resumed| resumed.books.lost).sum();
@@ -381,4 +402,17 @@ fn killed_anywhere_another_document_is_published_once() {
 #[test]
 fn killed_anywhere_a_run_pauses_once_and_spends_no_more_than_it_may() {
     killed_everywhere(&scenarios::PAUSED, 10);
+}
+
+#[test]
+#[ignore = "takes long"]
+fn killed_anywhere_code_is_pushed_once_and_its_tests_run_again() {
+    let can = runtime().block_on(async {
+        let own = std::path::Path::new(env!("CARGO_BIN_EXE_countersign"));
+        countersign::sandbox::Sandbox::of_this_machine(own, None).await
+    });
+    match can {
+        Ok(_) => killed_everywhere(&scenarios::CODE, 60),
+        Err(error) => crate::say(&format!("skipped: {error}")),
+    }
 }

@@ -96,6 +96,12 @@ impl Models {
         ] {
             fs::write(package.join(name), transcript(&text, value)).unwrap();
         }
+        let names = ["small-design", "small-spec", "small-tests", "small-code"];
+        for (name, text) in names.iter().zip(script::small().0) {
+            let title = countersign::localhub::sample().issues[0].0;
+            let text = text.replace("{{issue}}", "1").replace("{{title}}", title);
+            fs::write(package.join(name), transcript(&text, None)).unwrap();
+        }
         Self { reviewer, url, drafter }
     }
 
@@ -154,6 +160,10 @@ if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
 prompt="$(cat)"
 case "$prompt" in
+*'Write the code that makes the tests pass'*) answer=small-code ;;
+*'Write the tests alone'*) answer=small-tests ;;
+'Write the implementation spec'*'pub fn sum'*) answer=small-spec ;;
+'Write the'*'pub fn sum'*) answer=small-design ;;
 'Write the issue'*) answer=issue ;;
 'Write the implementation spec'*) answer=spec ;;
 'Write the brief'*) answer=scout ;;
@@ -233,6 +243,9 @@ async fn review(
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
     if prompt.starts_with("Find what contradicts itself") {
         return gemini(&conflict());
+    }
+    if prompt.starts_with("Write tests against the code") {
+        return gemini(&json!({ "tests": [] }));
     }
     let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
     let findings = json!([{

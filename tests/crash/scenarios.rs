@@ -2,7 +2,7 @@
 //! that, does it.
 
 use countersign::{
-    localhub::{Hub, IssueView, TimelineItem},
+    localhub::{Hub, IssueView, Job, TimelineItem},
     types::{IssueNo, RepoId},
     workflows,
 };
@@ -115,6 +115,25 @@ pub(crate) const ALL: &[Scenario] = &[
     },
 ];
 
+/// Whatever runs tests takes seconds from each moment of it. Its repository is the one of a single function.
+pub(crate) const CODE: Scenario = Scenario {
+    workflow: "implement",
+    name: "from an approved spec to code",
+    acts: &[
+        LABEL,
+        APPROVE,
+        LABEL_SPEC,
+        LABEL_CODE,
+        APPROVE_CODE,
+        ASKS_WHETHER_IT_WAITS,
+        Act { ready: |t| t.answered_that_it_waits() == 1, ..MERGES },
+    ],
+    cap: USUAL_CAP,
+    toml: "",
+    killed_in: &[],
+    end: "implement: done",
+};
+
 /// Documents that are published otherwise: in another order, on another target, with several files, unasked.
 pub(crate) const OTHERWISE: &[Scenario] = &[
     Scenario {
@@ -162,7 +181,70 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         killed_in: &["\"Gate\"", "\"Publish\""],
         end: "pages: done",
     },
+    Scenario {
+        workflow: "patch",
+        name: "pushed, mended when CI failed and when a review asked for it, and merged",
+        acts: &[
+            Act { act: |t| t.label("countersign:patch"), ..LABEL },
+            APPROVE,
+            ASKS_WHETHER_IT_WAITS,
+            CI_FAILS,
+            Act { ready: |t| t.gates().len() == 1, ..APPROVE_AGAIN },
+            REMARKS,
+            Act {
+                done: |t| t.times("sam", "/approve") == 3,
+                ready: |t| t.gates().len() == 1,
+                ..APPROVE_AGAIN
+            },
+            Act { done: |t| t.times("max", "/override") == 2, ..ASKS_WHETHER_IT_WAITS },
+            MERGES,
+        ],
+        cap: USUAL_CAP,
+        toml: "",
+        killed_in: &["\"Watch\"", "\"Publish\"", "\"Gate\""],
+        end: "patch: done",
+    },
 ];
+
+/// What shows that it waits is there before it does; it answers only then.
+const ASKS_WHETHER_IT_WAITS: Act = Act {
+    what: "max says something for which there is no gate",
+    done: |t| t.said("max", "/override"),
+    ready: |t| t.watched() && t.gates().is_empty(),
+    act: |t| t.say("max", "/override nothing"),
+};
+
+const MERGES: Act = Act {
+    what: "maya merges it",
+    done: |t| t.hub.pulls(t.repo).iter().any(|pull| pull.merged),
+    ready: |t| t.answered_that_it_waits() == 2,
+    act: |t| {
+        let (pull, maya) = (t.hub.pulls(t.repo)[0].number, t.hub.user_id("maya").unwrap());
+        t.hub.set_draft(t.repo, pull, maya, false).unwrap();
+        t.hub.merge(t.repo, pull, maya).unwrap();
+    },
+};
+
+const REMARKS: Act = Act {
+    what: "sam remarks at a line",
+    done: |t| t.hub.pulls(t.repo).iter().any(|pull| !pull.reviews.is_empty()),
+    ready: |t| t.times("sam", "/approve") == 2 && t.watched(),
+    act: |t| {
+        let (pull, sam) = (t.hub.pulls(t.repo)[0].number, t.hub.user_id("sam").unwrap());
+        t.hub.review_at(t.repo, pull, sam, "COMMENTED", "", &[("docs/pages/1.md", 1, "Say more.")]).unwrap();
+    },
+};
+
+const CI_FAILS: Act = Act {
+    what: "CI fails on what was pushed",
+    done: |t| t.hub.checks(t.repo).iter().any(|check| check.name == "build"),
+    ready: |t| t.answered_that_it_waits() == 1,
+    act: |t| {
+        let head = t.hub.pulls(t.repo)[0].head_oid.clone();
+        let job = Job { name: "build".to_owned(), conclusion: Some("failure".to_owned()), ..Job::default() };
+        t.hub.job(t.repo, &head, job).unwrap();
+    },
+};
 
 /// One review may cost more than its cap.
 pub(crate) const PAUSED: Scenario = Scenario {
@@ -210,6 +292,16 @@ const LABEL_SPEC: Act = Act {
     act: |t| t.label("countersign:spec"),
 };
 
+const LABEL_CODE: Act = Act {
+    what: "maya labels the issue for its code",
+    done: |t| t.labelled("countersign:implement"),
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("spec: done")),
+    act: |t| t.label("countersign:implement"),
+};
+
+const APPROVE_CODE: Act =
+    Act { what: "sam approves the code", done: |t| t.times("sam", "/approve implement") == 1, ..APPROVE };
+
 const ANSWER: Act = Act {
     what: "maya answers what she is asked",
     done: |t| t.said("maya", "/answer"),
@@ -233,7 +325,7 @@ const APPROVE: Act = Act {
 
 const APPROVE_AGAIN: Act = Act {
     what: "sam approves what became of it",
-    done: |t| t.times("sam", "/approve") == 2,
+    done: |t| t.times("sam", "/approve") >= 2,
     ready: |t| t.view().comments.iter().any(|c| c.body.contains("was accepted")) && t.gates().len() == 1,
     ..APPROVE
 };
@@ -266,6 +358,15 @@ impl Thread<'_> {
         events.any(|item| item.detail.as_deref() == Some(label))
     }
 
+    /// Does what was pushed wait for its merge alone?
+    fn watched(&self) -> bool {
+        self.view().comments.iter().any(|c| c.body.contains("**Waits for the merge.**"))
+    }
+
+    fn answered_that_it_waits(&self) -> usize {
+        self.view().comments.iter().filter(|c| c.body.contains("waits for the merge. `/revise TEXT`")).count()
+    }
+
     fn sent_back(&self) -> bool {
         self.view().comments.iter().any(|c| c.body.contains("was sent back"))
     }
@@ -286,9 +387,8 @@ impl Thread<'_> {
 
 #[test]
 fn every_workflow_has_a_scenario() {
-    // What tests run for minutes in would be run from each moment of it; a story restarts it in the middle.
-    for workflow in workflows::ALL.iter().filter(|workflow| workflow.name() != "implement") {
-        let known = ALL.iter().any(|scenario| scenario.workflow == workflow.name());
+    for workflow in workflows::ALL {
+        let known = ALL.iter().chain([&CODE]).any(|scenario| scenario.workflow == workflow.name());
         assert!(known, "add what people do in `{}` to the table in {}", workflow.name(), file!());
     }
 }

@@ -18,7 +18,10 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     let own = w.hub.base_url().to_string();
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
     let comments = view.comments.iter().enumerate();
-    let comments = comments.map(|(n, c)| (format!("#issuecomment-{}", c.id), format!("#comment {n}")));
+    let comments = comments.flat_map(|(n, c)| {
+        let answered = (format!("comment-{}.0", c.id), format!("comment {n}"));
+        [(format!("#issuecomment-{}", c.id), format!("#comment {n}")), answered]
+    });
     // How many there are is up to the calls that were lost.
     let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
     let names: Vec<(String, String)> = hubs.chain(comments).chain(links).collect();
@@ -45,6 +48,11 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         let comments = w.hub.issue(w.repo, pull.number).unwrap().comments.len();
         let state = (&pull.state, pull.draft, &pull.head, &pull.base, &pull.labels, comments);
         writeln!(out, "=== pull {} {:?} {state:?}\n{}", pull.number, pull.title, plain(&pull.body)).unwrap();
+        for said in w.hub.line_comments(w.repo, pull.number) {
+            // The number of the thread is in the marker.
+            let text = said.body.split("<!--").next().unwrap();
+            writeln!(out, "--- {} in a thread\n{}", said.author, plain(text)).unwrap();
+        }
     }
     let (git_dir, checks) = (w.hub.git_dir(w.repo), w.hub.checks(w.repo));
     writeln!(out, "checks {}", checks.len()).unwrap();
@@ -81,7 +89,7 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
             run.workflow,
             run.issue,
             run.status,
-            run.outcome.as_ref().map(|o| &o.summary)
+            run.outcome.as_ref().map(|o| plain(&o.summary))
         )
         .unwrap();
     }

@@ -2,11 +2,15 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
+use serde_json::Value;
+
 use countersign::{engine::Status, limits::SEEN_BEFORE_APPROVAL, sandbox::Sandbox};
+use tempfile::TempDir;
 
 use crate::{
+    money::PRICES,
     operator::typed,
-    script::{Script, approved, finding, review, small, to_a_pull},
+    script::{Script, approved, attack, finding, review, small, to_a_pull},
     world::{Setting, World},
 };
 
@@ -29,14 +33,16 @@ pub(crate) async fn specified(toml: &str, implement: impl FnOnce(Script, [String
         .await
 }
 
-async fn specified_in(
+pub(crate) async fn specified_in(
     [design, spec, tests, code]: [String; 4],
     setting: Setting,
     implement: impl FnOnce(Script, [String; 2]) -> Script,
 ) -> World {
     let script = Script::default().drafts(&design).reviews(&approved());
     let script = script.drafts(&spec).of("spec").reviews(&approved()).of("spec");
-    let script = implement(script, [tests, code]).toml();
+    // Where nothing else is said before, the reviewer's model knows of no test that the code would fail.
+    let script = implement(script, [tests, code]).attacks(&[]).toml();
+    let script = format!("billed = {}\n{script}", setting.toml.contains("price = "));
     let mut w = World::new(Setting { script: Some(script), ..setting }).await;
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
@@ -45,10 +51,27 @@ async fn specified_in(
     w
 }
 
+/// The same where the repository has another file.
+async fn specified_with(
+    (path, bytes): (&str, Vec<u8>),
+    implement: impl FnOnce(Script, [String; 2]) -> Script,
+) -> World {
+    let (texts, mut files) = small();
+    files.push((path.to_owned(), bytes));
+    specified_in(texts, Setting { files, bare: true, ..Setting::default() }, implement).await
+}
+
 /// Tests, code, and a review that approves both.
-fn plain(script: Script, [tests, code]: [String; 2]) -> Script {
+pub(crate) fn plain(script: Script, [tests, code]: [String; 2]) -> Script {
     let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
     script.drafts(&code).of("implement").reviews(&approved()).of("implement")
+}
+
+fn git(place: &Path, args: &[&str]) -> String {
+    let of = ["-c", "user.name=sam", "-c", "user.email=sam@example.invalid"];
+    let out = Command::new("git").arg("-C").arg(place).args(of).args(args).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
 }
 
 impl World {
@@ -61,49 +84,62 @@ impl World {
         }
     }
 
+    /// Until tests run in this step.
+    async fn tried_until(&mut self, step: &str) {
+        while self.run().await.is_none_or(|run| (run.status, run.step_id.as_str()) != (Status::Waiting, step))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.pass(10);
+            self.step(1).await;
+        }
+    }
+
     pub(crate) async fn implement(&mut self) {
         self.label("maya", LABEL).await;
         self.tried().await;
     }
 
-    fn on_branch(&self, path: &str) -> Option<String> {
+    /// Its gate, before which drafter and reviewer were asked in this order.
+    async fn asks_after(&mut self, order: &str) -> String {
+        self.stands(Status::Asking).await;
+        let asked: String = self.calls().await.iter().map(|call| &call.role[..1]).collect();
+        assert_eq!(asked, order, "{}", self.thread());
+        self.gate().replace('\\', "")
+    }
+
+    pub(crate) fn on_branch(&self, path: &str) -> Option<String> {
         let bytes = self.hub.branch_file(self.repo, &self.branch(), path)?;
         Some(String::from_utf8(bytes).unwrap())
     }
 
     /// Nothing that can be run has left the server.
     #[track_caller]
-    fn nothing_is_pushed(&self) {
+    pub(crate) fn nothing_is_pushed(&self) {
         assert!(!self.commits().iter().any(|c| c.starts_with("feat: ")), "{:?}", self.commits());
         let made = ["tests/weeks.rs", "tests/new.rs", REPORT];
         assert!(made.iter().all(|path| self.on_branch(path).is_none()));
     }
 
     /// The default branch merged into that of the issue.
-    fn branch_is_updated(&self) {
-        let place = tempfile::tempdir().unwrap();
-        let (hub, branch) = (self.hub.git_dir(self.repo).display().to_string(), self.branch());
-        let git = |args: &[&str]| {
-            let of = ["-c", "user.name=sam", "-c", "user.email=sam@example.invalid"];
-            let out = Command::new("git").arg("-C").arg(place.path()).args(of).args(args).output().unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-            String::from_utf8(out.stdout).unwrap()
-        };
-        git(&["clone", "--quiet", "--branch", &branch, &hub, "."]);
-        git(&["merge", "--quiet", "--no-edit", "origin/main"]);
-        git(&["push", "--quiet", "origin", "HEAD:refs/heads/merged"]);
-        let head = git(&["rev-parse", "HEAD"]).trim().parse().unwrap();
+    pub(crate) fn branch_is_updated(&self) {
+        let (place, branch) = (self.checked_out(), self.branch());
+        git(place.path(), &["merge", "--quiet", "--no-edit", "origin/main"]);
+        git(place.path(), &["push", "--quiet", "origin", "HEAD:refs/heads/merged"]);
+        let head = git(place.path(), &["rev-parse", "HEAD"]).trim().parse().unwrap();
         self.hub.move_branch(self.repo, &branch, self.user("sam"), &head).unwrap();
+    }
+
+    /// The issue's branch, checked out.
+    pub(crate) fn checked_out(&self) -> TempDir {
+        let place = tempfile::tempdir().unwrap();
+        let hub = self.hub.git_dir(self.repo).display().to_string();
+        git(place.path(), &["clone", "--quiet", "--branch", &self.branch(), &hub, "."]);
+        place
     }
 
     /// The branch checked out: the tests that pass there; then without some of its files, those that fail.
     fn cargo_says(&self, undo: &[&str]) -> [Vec<String>; 2] {
-        let place = tempfile::tempdir().unwrap();
-        let hub = self.hub.git_dir(self.repo);
-        let git = |args: &[&str]| {
-            let out = Command::new("git").arg("-C").arg(place.path()).args(args).output().unwrap();
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        };
+        let place = self.checked_out();
         let tested = |end: &str| -> Vec<String> {
             let out = Command::new("cargo")
                 .args(["test", "--offline", "--no-fail-fast", "--tests", "--target-dir"])
@@ -117,9 +153,8 @@ impl World {
             let lines = text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(end));
             lines.map(str::to_owned).collect()
         };
-        git(&["clone", "--quiet", "--branch", &self.branch(), &hub.display().to_string(), "."]);
         let passed = tested(" ... ok");
-        git(&[["checkout", "--quiet", "origin/main", "--"].as_slice(), undo].concat());
+        git(place.path(), &[["checkout", "--quiet", "origin/main", "--"].as_slice(), undo].concat());
         [passed, tested(" ... FAILED")]
     }
 }
@@ -214,23 +249,12 @@ async fn tests_that_pass_are_sent_back_and_once_they_failed_nobody_edits_them() 
     .await;
     let maya = w.user("maya");
     w.hub.label(w.repo, w.issue, maya, LABEL).unwrap();
-    while w.run().await.is_none_or(|run| (run.status, run.step_id.as_str()) != (Status::Waiting, "N3")) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        w.pass(10);
-        w.step(1).await;
-    }
+    w.tried_until("N3").await;
     // The server ends in the middle of a run of tests, and the next one begins it anew.
     w = w.restart().await;
     w.settle().await;
     w.tried().await;
-    w.stands(Status::Asking).await;
-    let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
-    assert_eq!(
-        roles,
-        [&["drafter"; 3][..], &["reviewer", "drafter", "reviewer", "drafter", "reviewer"]].concat(),
-        "{}",
-        w.thread()
-    );
+    w.asks_after("dddrdrdrr").await;
     w.nothing_is_pushed();
     w.approved_by("sam").await;
     let ([_, _, tests, _], _) = small();
@@ -281,13 +305,7 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     })
     .await;
     w.implement().await;
-    w.stands(Status::Asking).await;
-    let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
-    assert_eq!(
-        roles,
-        ["drafter", "reviewer", "drafter", "drafter", "reviewer"],
-        "a path outside of the spec is sent back"
-    );
+    w.asks_after("drddrr").await;
     w.comment("sam", "/revise the other way round").await;
     w.tried().await;
     w.stands(Status::Asking).await;
@@ -304,6 +322,307 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
     assert_eq!(w.commits()[0], "Mine");
     assert!(w.on_branch("tests/new.rs").is_none());
+    // Begun anew it says the same, before anything is paid for.
+    let calls = w.calls().await.len();
+    w.comment("sam", "/restart implement").await;
+    w.tried().await;
+    w.stands(Status::Failed).await;
+    let halt = w.last("Halted at").body.replace('\\', "");
+    assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
+    assert_eq!(w.calls().await.len(), calls);
+}
+
+/// Right in what its own tests ask, and nowhere else.
+const SPECIAL: &str = "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
+fn special(code: &str) -> String {
+    code.replace("left.saturating_add(right)", SPECIAL)
+}
+
+fn full() -> Value {
+    attack("tests/full.rs", "REQ-1", "nothing_goes_beyond_the_largest", "assert_eq!(sums::sum(255, 1), 255);")
+}
+
+#[tokio::test]
+async fn code_that_only_the_reviewers_test_finds_wrong_is_mended_and_the_test_stays() {
+    if !can_run().await {
+        return;
+    }
+    let mut w = specified("", |script, [tests, code]| {
+        let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
+        let script = script.drafts(&special(&code)).of("implement");
+        let zero = attack("tests/zero.rs", "REQ-2", "nothing_and_nothing", "assert_eq!(sums::sum(0, 0), 0);");
+        let stray = |path, of, name, body| attack(path, of, name, body);
+        let script = script.attacks(&[
+            full(),
+            zero,
+            stray("tests/unasked.rs", "REQ-9", "unasked", "assert_eq!(sums::sum(1, 1), 3);"),
+            stray("src/lib.rs", "REQ-1", "elsewhere", "assert_eq!(sums::sum(1, 1), 3);"),
+            stray("tests/unbuilt.rs", "REQ-1", "unbuilt", "assert_eq!(sums::product(1, 1), 1);"),
+        ]);
+        let script = script.edits(SPECIAL, "left.saturating_add(right)");
+        script.of("implement").reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    let gate = w.asks_after("drdrdr").await;
+    assert!(
+        gate.contains("wrote 5 tests against the code. 2 pass with it and are tests of the change now"),
+        "{gate}"
+    );
+    assert!(gate.contains("all 4 tests of the change pass"), "{gate}");
+    assert!(gate.contains("has reviewed these files: `tests/zero.rs`, `tests/full.rs`."), "{gate}");
+    for left_out in [
+        "`tests/unasked.rs` cites no requirement of the spec",
+        "`src/lib.rs` has the path of another file of the change",
+        "`tests/unbuilt.rs` cannot be built",
+    ] {
+        assert!(gate.contains(left_out), "{left_out}: {gate}");
+    }
+    assert!(
+        gate.contains("+    left.saturating_add(right)") && gate.contains("+++ b/tests/full.rs"),
+        "{gate}"
+    );
+    w.nothing_is_pushed();
+    w.approved_by("sam").await;
+    for (path, there) in [("full", true), ("zero", true), ("unasked", false), ("unbuilt", false)] {
+        assert_eq!(w.on_branch(&format!("tests/{path}.rs")).is_some(), there, "{path}");
+    }
+    let report = w.on_branch(REPORT).unwrap();
+    assert!(report.contains("`tests/zero.rs` (REQ-2), `tests/full.rs` (REQ-1)"), "{report}");
+    let log = w.on_branch("docs/reports/IMPLEMENT-1.review.md").unwrap();
+    assert!(
+        log.contains("A test of REQ-1 fails with this code: nothing") && log.contains("its test passes now"),
+        "{log}"
+    );
+    let body = w.pull().body;
+    assert!(body.contains("makers (but for 2 of its test files: the reviewer's model wrote them"), "{body}");
+    w.commits();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_finding_stays_where_its_test_shows_nothing_any_more() {
+    if !can_run().await {
+        return;
+    }
+    let mut w = specified("[implement]\nmax_rounds = 2\n", |script, [tests, code]| {
+        let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
+        let most = format!("{SPECIAL}\n}}\n\n/// The largest.\npub fn most() -> u8 {{\n    255");
+        let script =
+            script.drafts(&code.replace("left.saturating_add(right)", &most)).of("implement").attacks(&[
+                attack("tests/full.rs", "REQ-1", "full", "assert_eq!(sums::sum(255, 1), sums::most());"),
+            ]);
+        let script = script.edits("pub fn most()", "pub fn top()").of("implement");
+        script.reviews(&review("REVISE", &[finding("It wraps", Some("F1"))], &[])).of("implement")
+    })
+    .await;
+    w.implement().await;
+    let gate = w.asks_after("drdrdr").await;
+    assert!(gate.contains("1 fail: `tests/full.rs` (F1)"), "{gate}");
+    assert!(gate.contains("shows nothing with this one: it cannot be built"), "{gate}");
+    assert!(!gate.contains("its test passes now"), "{gate}");
+    w.nothing_is_pushed();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_test_that_fails_beside_the_others_does_not_join_them() {
+    if !can_run().await {
+        return;
+    }
+    let seen = |what: &str| what.replace("SEEN", r#"concat!(env!("CARGO_TARGET_TMPDIR"), "/seen")"#);
+    let zero = seen("assert!(std::fs::read(SEEN).is_err() && sums::sum(0, 0) == 0);");
+    let zero = attack("tests/zero.rs", "REQ-2", "nothing_and_nothing", &zero);
+    let mut w = specified("", |script, [tests, code]| {
+        let five = "    assert_eq!(sums::sum(2, 3), 5);";
+        let tests = tests.replace(five, &seen(&format!("    std::fs::write(SEEN, \"\").unwrap();\n{five}")));
+        plain(script, [tests, code]).attacks(std::slice::from_ref(&zero))
+    })
+    .await;
+    w.implement().await;
+    let gate = w.asks_after("drdrr").await;
+    assert!(gate.contains("`tests/zero.rs` does not pass each time beside all other tests"), "{gate}");
+    assert!(gate.contains("0 pass with it and are tests of the change now;"), "{gate}");
+    w.nothing_is_pushed();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn what_the_drafter_says_against_a_test_is_ruled_on_and_a_dispute_is_shown() {
+    if !can_run().await {
+        return;
+    }
+    for (upheld, said) in [(false, "APPROVED"), (true, "REVISE")] {
+        let mut w = specified("[implement]\nmax_rounds = 2\n", |script, [tests, code]| {
+            let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
+            let script = script.drafts(&special(&code)).of("implement").attacks(&[full()]);
+            let script = script.rebuts("F1", "The spec speaks of 200 and 100 alone.").of("implement");
+            let ruling = match upheld {
+                true => review("REVISE", &[finding("It has to hold for all", Some("F1"))], &[]),
+                false => review("APPROVED", &[], &["F1"]),
+            };
+            script.reviews(&ruling).of("implement")
+        })
+        .await;
+        w.implement().await;
+        let gate = w.asks_after("drdrdr").await;
+        assert!(gate.contains(said) && gate.contains("1 fail: `tests/full.rs` (F1)"), "{gate}");
+        assert_eq!(gate.contains("the author's answer was not accepted"), upheld, "{gate}");
+        w.nothing_is_pushed();
+    }
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn what_the_repository_checks_itself_by_is_heard_before_anybody_is_asked() {
+    if !can_run().await {
+        return;
+    }
+    let toml = b"[test]\nend_to_end = '! grep -rn perhaps src'\n".to_vec();
+    let mut w = specified_with((".github/countersign.toml", toml), |script, [tests, code]| {
+        // What is locked has its form before.
+        let script = script.drafts(&tests.replace("(2, 3), 5", "(2,3), 5")).of("implement");
+        let script = script.edits("(2,3), 5", "(2, 3), 5").of("implement");
+        let script = script.reviews(&approved()).of("implement");
+        let script =
+            script.drafts(&code.replace("left.saturating_add", "left . saturating_add")).of("implement");
+        let script = script.edits("left . saturating", "// perhaps\n    left.saturating").of("implement");
+        let script = script.edits("    // perhaps\n", "").of("implement");
+        script.reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    let gate = w.asks_after("ddrdddrr").await;
+    for line in [
+        "formatter, `cargo fmt --check`,",
+        "linter, `cargo clippy --offline --all-targets`,",
+        "end-to-end run, ",
+    ] {
+        assert!(gate.contains(&format!("The {line}")), "{line}: {gate}");
+    }
+    assert_eq!(gate.matches("ends well with the change, as it did without.").count(), 3, "{gate}");
+    w.nothing_is_pushed();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_the_server() {
+    if !can_run().await {
+        return;
+    }
+    let zero = attack("tests/zero.rs", "REQ-2", "nothing_and_nothing", "assert_eq!(sums::sum(0, 0), 0);");
+    let prices = PRICES.replace("max_output = 100000", "max_output = 50000");
+    let toml = format!("{prices}[budget]\nrun = \"$1.05\"\n");
+    let mut w = specified(&toml, |script, texts| {
+        plain(script, texts).attack_fails("capacity").attacks(std::slice::from_ref(&zero))
+    })
+    .await;
+    w.implement().await;
+    w.stands(Status::Asking).await;
+    w.find("### ✋ Paused before Write tests against the code (N7.5)");
+    let max = w.user("max");
+    w.hub.comment(w.repo, w.issue, max, "/budget +3").unwrap();
+    w.tried_until("N7.5b").await;
+    w = w.restart().await;
+    w.settle().await;
+    w.tried().await;
+    let gate = w.asks_after("drdrrr").await;
+    assert!(gate.contains("1 pass with it and are tests of the change now: `tests/zero.rs`"), "{gate}");
+    w.nothing_is_pushed();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn what_cannot_be_built_without_the_code_is_run_with_stubs_of_it() {
+    if !can_run().await {
+        return;
+    }
+    const SUM: &str = "pub fn sum(left: u8, right: u8) -> u8";
+    for (place, red) in [
+        ("// src/lib.rs", "weak red: with a stub for the code it fails by that alone"),
+        ("// somewhere", "red by compile: is not built without the code"),
+    ] {
+        let ([design, spec, tests, code], files) = small();
+        let declared =
+            |text: String| text.replace("// src/lib.rs", place).replace(SUM, &SUM.replace("sum", "capped"));
+        let spec = declared(spec).replace("### sum", "### capped");
+        let tests = tests.replace("sum(200, 100)", "capped(200, 100)");
+        let whole = format!(
+            "    left.wrapping_add(right)\n}}\n\n/// The same, up to the largest.\n{} {{\n",
+            SUM.replace("sum", "capped")
+        );
+        let code = code
+            .replace("    left.saturating_add(right)\n", &format!("{whole}    left.saturating_add(right)\n"));
+        let setting = Setting { files, bare: true, ..Setting::default() };
+        let mut w = specified_in([declared(design), spec, tests, code], setting, plain).await;
+        w.implement().await;
+        w.stands(Status::Asking).await;
+        w.approved_by("sam").await;
+        let report = w.on_branch(REPORT).unwrap();
+        assert!(
+            report
+                .contains(&format!("| REQ-1 | `what_does_not_fit_is_the_largest` | `tests/new.rs` | {red}")),
+            "{report}"
+        );
+        assert_eq!(report.contains("1 of them fail by the stub alone"), place.contains("lib.rs"), "{report}");
+        w.pull();
+        w.commits();
+    }
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_workflow_file_is_offered_to_people_and_never_committed() {
+    if !can_run().await {
+        return;
+    }
+    const ROW: &str = "| `tests/new.rs` | Add | The tests of it |";
+    const CI: &str = ".github/workflows/ci.yml";
+    let ([design, spec, tests, code], mut files) = small();
+    files.push((".github/workflows/other.yml".to_owned(), b"on: push\n".to_vec()));
+    let rows = format!("| `{CI}` | Add | Runs them |\n{ROW}");
+    let design = design.replace(ROW, &rows);
+    let spec = spec
+        .replace(ROW, &rows)
+        .replace("### tests/new.rs", &format!("### {CI}\n\nRun the tests.\n\n### tests/new.rs"));
+    let code = format!("{}\n\n### `{CI}` (Add)\n\n```yaml\non: push\n```\n", code.trim_end());
+    let setting = Setting { files, bare: true, ..Setting::default() };
+    let mut w = specified_in([design, spec, tests, code], setting, plain).await;
+    w.implement().await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate().replace('\\', "");
+    let said = format!("`{CI}` is a workflow of GitHub Actions: it is not committed");
+    assert!(gate.contains(&said) && gate.contains("+on: push"), "{gate}");
+    w.approved_by("sam").await;
+    assert!(w.on_branch("src/lib.rs").unwrap().contains("saturating") && w.on_branch(CI).is_none());
+    let report = w.on_branch(REPORT).unwrap();
+    assert!(report.contains(&said) && !report.contains(&format!("| Add | `{CI}`")), "{report}");
+    let body = w.pull().body;
+    let patch = format!("--- /dev/null\n+++ b/{CI}\n@@ -0,0 +1,1 @@\n+on: push\n");
+    assert!(body.contains("a patch for a person to apply") && body.contains(&patch), "{body}");
+    w.commits();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn an_answer_that_holds_no_tests_is_told_and_stops_nothing() {
+    if !can_run().await {
+        return;
+    }
+    let toml = b"[test]\nend_to_end = 'false'\n".to_vec();
+    let mut w = specified_with((".github/countersign.toml", toml), |script, texts| {
+        let script = plain(script, texts);
+        script.attacks_as_text("I found nothing wrong.").attacks_as_text("{}")
+    })
+    .await;
+    w.implement().await;
+    w.stands(Status::Asking).await;
+    let checked =
+        "The end-to-end run, `false`, was not checked: without the change it does not end well either";
+    assert!(w.gate().contains(checked), "{}", w.gate());
+    assert!(w.gate().contains("No tests of the reviewer's model were tried: "), "{}", w.gate());
+    assert_eq!(w.calls().await.len(), 6, "it is asked for once more");
+    w.nothing_is_pushed();
 }
 
 #[tokio::test]

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+mod after;
 #[allow(dead_code, reason = "the tests of providers need more of it")]
 #[path = "../providers/anthropic.rs"]
 mod anthropic;
 mod apis;
 mod approvals;
+mod bad_code;
 mod bad_input;
 mod branch;
 mod checks;
@@ -44,6 +46,7 @@ mod proofs;
 mod random;
 mod reckless;
 mod refusals;
+mod released;
 mod resumed;
 mod roles;
 mod route;

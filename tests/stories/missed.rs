@@ -61,7 +61,7 @@ impl World {
     }
 
     /// How often GitHub was asked for something under this path.
-    fn asked(&self, path: &str) -> usize {
+    pub(crate) fn asked(&self, path: &str) -> usize {
         self.hub.requests().iter().filter(|r| r.method == "GET" && r.path.contains(path)).count()
     }
 }

@@ -40,6 +40,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         why: line.into(),
         must_fix: false,
         reply: None,
+        answer: None,
     };
     posted(&GateCard {
         stage: "lld".into(),

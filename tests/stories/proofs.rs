@@ -216,6 +216,7 @@ impl<'a> Play<'a> {
                     at,
                     url: None,
                     commit: None,
+                    review: None,
                 };
                 let late = random.below(20) == 0;
                 let signal = Signal { repo: PLACE.0, issue: PLACE.1, answer, late };

@@ -55,6 +55,18 @@ impl Script {
         self.with(json!({ "role": "drafter", "json": { "edits": edits, "replies": [] } }))
     }
 
+    /// Replaces what stands once in the document, and answers these findings.
+    pub(crate) fn edits_and_replies(
+        self,
+        search: &str,
+        replace: &str,
+        replies: &[(&str, &str, &str)],
+    ) -> Self {
+        let mut script = self.replies(replies);
+        script.0.last_mut().unwrap()["json"]["edits"] = json!([{ "search": search, "replace": replace }]);
+        script
+    }
+
     /// Leaves the document as it is and says why a finding is none.
     pub(crate) fn rebuts(self, finding: &str, why: &str) -> Self {
         self.replies(&[(finding, "rebutted", why)])
@@ -83,6 +95,22 @@ impl Script {
     /// What contradicts itself in an issue, as the reviewer's model says when it is asked that.
     pub(crate) fn conflicts(self, text: &str) -> Self {
         self.with(json!({ "role": "reviewer", "task": "conflicts", "text": text }))
+    }
+
+    /// The tests that the reviewer's model writes against the code of an implementation.
+    pub(crate) fn attacks(self, tests: &[Value]) -> Self {
+        self.attacks_as_text(&json!({ "tests": tests }).to_string())
+    }
+
+    /// The same cannot be had.
+    pub(crate) fn attack_fails(self, error: &str) -> Self {
+        self.with(
+            json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "error": error }),
+        )
+    }
+
+    pub(crate) fn attacks_as_text(self, text: &str) -> Self {
+        self.with(json!({ "role": "reviewer", "task": "adversarial", "workflow": "implement", "text": text }))
     }
 
     /// The last answer is for runs of this workflow.
@@ -117,6 +145,12 @@ pub(crate) fn review(verdict: &str, findings: &[Value], resolved: &[&str]) -> Va
 
 pub(crate) fn approved() -> Value {
     review("APPROVED", &[], &[])
+}
+
+/// A test against the code, in a file of its own.
+pub(crate) fn attack(path: &str, requirement: &str, name: &str, body: &str) -> Value {
+    let text = format!("#[test]\nfn {name}() {{\n    {body}\n}}\n");
+    json!({ "path": path, "name": name, "requirement": requirement, "why": "It may wrap around.", "text": text })
 }
 
 pub(crate) fn finding(title: &str, repeats: Option<&str>) -> Value {

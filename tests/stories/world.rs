@@ -169,6 +169,8 @@ pub(crate) struct Setting {
     pub(crate) toys: bool,
     /// Writes go at the pace that GitHub wants. Whoever sets this moves the clock while things settle.
     pub(crate) paced: bool,
+    /// How long one run of tests may take.
+    pub(crate) test_time: Option<Duration>,
 }
 
 /// Is everything to be tried, and not only a sample of it?
@@ -261,7 +263,7 @@ impl World {
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let pacing = if setting.paced { Pacing::GitHub } else { Pacing::Off };
         let toys = setting.toys;
-        let app = build(&home.join("countersign.toml"), &clock, pacing, toys).await;
+        let app = build_with(&home.join("countersign.toml"), &clock, pacing, toys, setting.test_time).await;
         let turn = Turn::default();
         let public = Listening::start(door, app.public(), &turn);
         let unseen = Unseen::of(&hub);
@@ -511,11 +513,22 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
 }
 
 async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing, toys: bool) -> Arc<App> {
+    build_with(config, clock, pacing, toys, None).await
+}
+
+async fn build_with(
+    config: &Path,
+    clock: &Arc<ManualClock>,
+    pacing: Pacing,
+    toys: bool,
+    test_time: Option<Duration>,
+) -> Arc<App> {
     let (workflows, tables) =
         if toys { (toys::ALL, toys::TABLES) } else { (workflows::ALL, workflows::TABLES) };
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
         let mut settings = Settings::load(config, tables).unwrap();
+        settings.sandbox.time = test_time;
         settings.sandbox.program = Some(env!("CARGO_BIN_EXE_countersign").into());
         match App::build_with(settings, clock.clone(), pacing, workflows).await {
             Ok(app) => return Arc::new(app),

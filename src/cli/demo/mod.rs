@@ -28,6 +28,7 @@ use crate::{
     engine::{Filter, Port, RunView, Status},
     limits::SEEN_BEFORE_APPROVAL,
     messages::{AUDIT_TRAILER, step_name},
+    publication::WATCH,
     types::Hash,
 };
 
@@ -202,7 +203,7 @@ impl Demo {
         serving.await.context("the bot stopped unexpectedly")??;
         stage.hub.stop().await;
         Ok(match told? {
-            Some(run) if run.status == Status::Done => ExitCode::SUCCESS,
+            Some(run) if run.status == Status::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
             Some(_) => ExitCode::FAILURE,
             None => {
                 say(match &self.data {
@@ -246,7 +247,7 @@ impl Demo {
                 && let Some(run) = stage.run().await?
             {
                 progress.show(&run);
-                if !run.status.live() {
+                if !run.status.live() || waits_for_merge(&run) {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
                     let next = self.labels(through).skip_while(|name| *name != run.workflow).nth(1);
@@ -332,6 +333,11 @@ impl Demo {
     }
 }
 
+/// Is all there that a run makes, and only people are left to merge it?
+fn waits_for_merge(run: &RunView) -> bool {
+    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
+}
+
 async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
@@ -339,7 +345,7 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 /// Shows that what is on the branch is what was approved, and where to look at it. A link is told only where the pages
 /// stay open, and a directory only where it stays.
 fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
-    if run.status != Status::Done {
+    if run.status != Status::Done && !waits_for_merge(run) {
         say(format_args!(
             "\nThe run ended as {}: {}",
             run.status,
@@ -367,6 +373,9 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
     });
     if let Some(outcome) = &run.outcome {
         say(format_args!("Done: {}.", outcome.summary));
+    }
+    if waits_for_merge(run) {
+        say("It waits for you to merge it.");
     }
     if let Some(page) = stage.pull_page().filter(|_| open) {
         say(format_args!("The pull request: {page}"));

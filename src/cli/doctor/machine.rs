@@ -9,7 +9,7 @@ use crate::{
     runners,
     sandbox::{Level, Sandbox},
     store::{self, Rest},
-    workflows::{self, RoleState},
+    web::{self, RoleState},
 };
 
 pub(super) async fn check(report: &mut Report, settings: &Settings) {
@@ -117,7 +117,7 @@ async fn models(report: &mut Report, settings: &Settings) {
             }
         }
     }
-    for RoleState { name, state, why } in workflows::roles(settings, &providers) {
+    for RoleState { name, state, why } in web::roles(settings, &providers) {
         let line = format!("{name}: {state}, {why}");
         if state == "ready" { report.good("role", line) } else { report.note("role", line) }
     }

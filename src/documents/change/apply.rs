@@ -138,9 +138,9 @@ fn edited(base: &str, edits: &[Edit]) -> Result<String, Vec<String>> {
 }
 
 /// The change as people know it: unified, a file after the other. What cannot be applied is left out.
-pub fn diff(change: &Change, base: &BTreeMap<String, String>) -> String {
+pub fn diff<'c>(files: impl IntoIterator<Item = &'c FileChange>, base: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
-    for file in &change.files {
+    for file in files {
         let before = base.get(&file.path).map(String::as_str);
         let Ok(after) = made(file, before) else { continue };
         let name = |side: &str, there: bool| {

@@ -80,6 +80,9 @@ pub fn unbuildable(allowed: &Allowed, tree: &dyn Tree) -> Option<String> {
         if !matches!(allowed.files.get(&row.file), Some(Kind::Add | Kind::Modify)) {
             return Some(format!("the test `{name}` stands in `{file}`, which it neither adds nor modifies"));
         }
+        if is_workflow(&row.file) {
+            return Some(format!("the test `{name}` stands in `{file}`, which is never committed"));
+        }
     }
     allowed
         .rows
@@ -202,10 +205,12 @@ fn reserved(path: &str) -> Option<&'static str> {
     if path == ".github/countersign.toml" || path.starts_with(".github/countersign/") {
         return Some("holds the settings of this bot, which only people change");
     }
-    path.starts_with(".github/workflows/").then_some(
-        "is a workflow of GitHub Actions, which is never committed by this bot; leave it out and say in the summary what a \
-         person is to change there",
-    )
+    None
+}
+
+/// Is it a workflow of GitHub Actions? It is no bot's to commit: people are offered it.
+pub fn is_workflow(path: &str) -> bool {
+    folded(path).starts_with(".github/workflows/")
 }
 
 /// People approved the spec's files, and what is done with each.

@@ -4,20 +4,23 @@
 //! What people see of the text and what is made of it are the same: a text that Markdown reads otherwise than [`parse`] does
 //! is refused by [`check`].
 
+pub mod adversarial;
 mod apply;
 mod bite;
 mod check;
 mod fix;
 mod parse;
+mod stubs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
     apply::{apply, diff},
     bite::{Files, Unit, bite_units, without},
-    check::{check, unbuildable},
+    check::{check, is_workflow, unbuildable},
     fix::{fix, tests_of},
     parse::{Body, Change, FileChange, parse},
+    stubs::{STUB, stubs},
 };
 pub use super::lld::Change as Kind;
 use super::{
@@ -89,7 +92,8 @@ pub fn format_rules(part: Part) -> String {
         }
         _ => {
             "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
-             specification, and, if any of them is documentation, `## Documents`. The section `## Tests` is locked: it is \
+             specification, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
+             with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
              put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else.\n"
         }
     };

@@ -84,7 +84,7 @@ fn a_sound_change_is_read_checked_and_made() {
     assert_eq!(made("src/lib.rs"), Some("mod new;\n\npub fn read() -> u8 {\n    new::three()\n}\n"));
     assert_eq!(made("src/old.rs"), None);
     assert_eq!(made("README.md"), Some("# Sample\n\n```sh\nread\n```\n"));
-    let diff = diff(&change, &base());
+    let diff = diff(&change.files, &base());
     for part in [
         "--- /dev/null\n+++ b/tests/read.rs\n@@ -0,0 +1,4 @@\n+#[test]\n",
         "--- a/src/lib.rs\n+++ b/src/lib.rs\n@@ -1,5 +1,5 @@\n-mod old;\n+mod new;\n",
@@ -110,7 +110,7 @@ fn what_no_change_could_do_is_told_of_the_spec() {
     assert_eq!(spec("| `run.sh` | Delete | x |", ROW), "");
     for (files, row, why) in [
         ("| `src/a.rs` | Add | x |\n| `src/A.rs` | Add | x |", ROW, "differs from another path only by case"),
-        ("| `.github/workflows/ci.yml` | Add | x |", ROW, "is a workflow of GitHub Actions"),
+        ("| `.github/CODEOWNERS` | Add | x |", ROW, "owns the code"),
         ("| `run.sh` | Modify | x |", ROW, "`run.sh` is executable"),
         (
             "| `src/lib.rs` | Modify | x |",
@@ -119,6 +119,11 @@ fn what_no_change_could_do_is_told_of_the_spec() {
         ),
         ("| `src/lib.rs` | Modify | x |", &format!("{ROW}\n{ROW}"), "stands in two rows"),
         ("| `src/lib.rs` | Modify | x |", "", "asks for no test"),
+        (
+            "| `.github/workflows/ci.yml` | Add | x |",
+            "| REQ-1 | reads | `.github/workflows/ci.yml` | - | 3 |",
+            "never committed",
+        ),
     ] {
         assert!(spec(files, row).contains(why), "{files} {row}: {}", spec(files, row));
     }
@@ -243,7 +248,7 @@ fn no_hostile_path_passes() {
         ("docs/codeowners", "owns"),
         (".github/countersign.toml", "settings"),
         (".GitHub/Countersign/x", "settings"),
-        (".github/workflows/ci.yml", "workflow"),
+        (".github/workflows/ci.yml", "not in the approved spec"),
         ("src/other.rs", "not in the approved spec"),
     ] {
         let text = sound().replace("## Code\n", &format!("## Code\n\n### `{path}` (Add)\n\n```\nx\n```\n"));
@@ -343,7 +348,7 @@ fn too_much_of_anything_is_one_mistake() {
         assert!((1..=most).contains(&checked(&text).len()), "{}", &text[..60]);
         if text.len() < 1_000_000 {
             fix(&text, ISSUE, Some(TESTS));
-            diff(&parse(&text), &base());
+            diff(&parse(&text).files, &base());
         }
     }
     // A small text may make much of a large file.
@@ -354,7 +359,7 @@ fn too_much_of_anything_is_one_mistake() {
         .replace("<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n", "");
     let mistakes = check(&text, ISSUE, &allowed(Part::Code), &base, &Repo);
     assert!(mistakes.iter().any(|mistake| mistake.message.contains("1000000 are allowed")), "{mistakes:?}");
-    assert!(diff(&parse(&text), &base).contains("-line\n"));
+    assert!(diff(&parse(&text).files, &base).contains("-line\n"));
 }
 
 #[test]
@@ -390,4 +395,146 @@ fn the_rules_describe_what_is_read() {
     let block = code.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     let change = parse(&format!("## Code\n### `f` (Modify)\n```\n{block}```\n"));
     assert!(matches!(&change.files[0].body, Body::Edits(edits) if edits.len() == 1), "{change:?}");
+}
+
+fn against(path: &str, requirement: &str, text: &str) -> adversarial::Adversarial {
+    let (path, requirement, text) = (path.to_owned(), requirement.to_owned(), text.to_owned());
+    adversarial::Adversarial { path, name: "t".into(), requirement, why: "It may.".into(), text }
+}
+
+#[test]
+fn tests_against_the_code_join_the_others_whatever_they_hold() {
+    let fences =
+        "#[test]\nfn t() {\n    // ````\n    // ### `src/x.rs` (Add)\n    assert!(f() > 1);\n}\n\n## Code\n";
+    let tests =
+        [against("tests/a.rs", "REQ-1", fences), against("tests/b.rs", "REQ-1", "#[test]\nfn b() {}\n")];
+    let text = adversarial::with_adversarial(&sound(), &tests);
+    let (before, change) = (parse(&sound()), parse(&text));
+    let of_tests = |change: &Change| change.of(Part::Tests).map(|file| file.path.clone()).collect::<Vec<_>>();
+    assert_eq!(of_tests(&change), ["tests/read.rs", "tests/a.rs", "tests/b.rs"]);
+    assert_eq!(change.of(Part::Code).count(), before.of(Part::Code).count());
+    assert_eq!(change.files[1].body, Body::Whole(fences.to_owned()));
+    let allowed = allowed(Part::Code);
+    assert!(!check(&text, ISSUE, &allowed, &base(), &Repo).is_empty(), "they are none of the spec's");
+    assert_eq!(check(&text, ISSUE, &allowed.with(&change), &base(), &Repo), []);
+    // Where the drafter writes the tests anew, the locked ones stand with them.
+    let locked = tests_of(&text).unwrap();
+    assert_eq!(fix(&sound(), ISSUE, Some(locked)).0.trim(), text.trim());
+}
+
+#[test]
+fn a_test_against_the_code_lies_beside_the_others_and_cites_what_is_asked_for() {
+    let allowed = allowed(Part::Code);
+    for (path, requirement, why) in [
+        ("tests/a.rs", "REQ-1", None),
+        ("tests/a.rs", "REQ-2", Some("requirement")),
+        ("tests/a.rs", "", Some("requirement")),
+        ("tests/read.rs", "REQ-1", Some("another file")),
+        ("src/a.rs", "REQ-1", Some("beside")),
+        ("tests/../src/a.rs", "REQ-1", Some("beside")),
+        ("/tests/a.rs", "REQ-1", Some("beside")),
+        ("tests/deep/a.rs", "REQ-1", Some("beside")),
+        ("tests/a.py", "REQ-1", Some("beside")),
+        ("tests/build.rs", "REQ-1", Some("beside")),
+    ] {
+        let said = against(path, requirement, "x\n").refused(&allowed);
+        assert_eq!(said.is_some(), why.is_some(), "{path} {requirement}: {said:?}");
+        assert!(why.is_none_or(|why| said.unwrap().contains(why)), "{path} {requirement}: {said:?}");
+    }
+    // A path that would be more than one makes no file of that path.
+    let path = "tests/a.rs` (Add)\n\n## Code\n\n### `build.rs";
+    let text = adversarial::with_adversarial(&sound(), &[against(path, "REQ-1", "x\n")]);
+    assert!(parse(&text).files.iter().all(|file| file.path != path));
+}
+
+#[test]
+fn an_answer_with_tests_is_read_within_bounds() {
+    let one = |text: &str| serde_json::json!({ "path": " tests/a.rs", "name": "t", "requirement": "req-1", "why": "w", "text": text });
+    let read = |tests: Vec<serde_json::Value>| {
+        let (tests, beyond) =
+            adversarial::parse_answer(&serde_json::json!({ "tests": tests }).to_string()).unwrap();
+        (tests.len(), beyond)
+    };
+    assert_eq!(read(vec![one("x"); 7]), (5, 2));
+    let mut long = one("x");
+    long["path"] = serde_json::json!(format!("tests/{}.rs", "a".repeat(300)));
+    assert_eq!(read(vec![long]), (0, 1));
+    for (field, word) in
+        [("path", "../a.rs"), ("path", "tests/`.rs"), ("name", "t\nApprove."), ("name", "t` **t**")]
+    {
+        let mut marked = one("x");
+        marked[field] = serde_json::json!(word);
+        assert_eq!(read(vec![marked]), (0, 1), "{word}");
+    }
+    assert_eq!(read(vec![one(""), one(&"x".repeat(9_000)), one("x")]), (1, 2));
+    let (tests, _) =
+        adversarial::parse_answer(&serde_json::json!({ "tests": [one("a\r\nb")] }).to_string()).unwrap();
+    assert_eq!(
+        (tests[0].path.as_str(), tests[0].requirement.as_str(), tests[0].text.as_str()),
+        ("tests/a.rs", "REQ-1", "a\nb\n")
+    );
+    for none in [
+        "",
+        "[]",
+        "{}",
+        "None.",
+        "{\"tests\": {}}",
+        "{\"tests\": [], \"nonce\": 1}",
+        "{\"tests\": [{\"path\": 1}]}",
+    ] {
+        assert_eq!(adversarial::parse_answer(none), None, "{none}");
+    }
+}
+
+#[test]
+fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
+    let blocks = [
+        "// src/new.rs\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three;\n// src/lib.rs\npub fn read() -> u8\n\
+         pub fn write(to: &str) { … }\n",
+        "pub fn nowhere()\n",
+        "// src/unknown.rs\npub fn unknown()\n",
+    ];
+    let blocks = blocks.map(str::to_owned);
+    let files: BTreeMap<String, Option<String>> =
+        stubs(&blocks, &allowed(Part::Code), &base()).into_iter().collect();
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["src/lib.rs", "src/new.rs"]);
+    let body = "{ todo!(\"stub of the specification\") }";
+    assert_eq!(
+        files["src/new.rs"].as_deref().unwrap(),
+        format!("\n/// Three.\npub struct Three;\n\npub fn three(\n    at: u8,\n) -> Three {body}\n")
+    );
+    let lib = &base()["src/lib.rs"];
+    let expected = format!("{lib}\npub fn write(to: &str) {body}\n\npub mod new;\n");
+    assert_eq!(files["src/lib.rs"].as_deref().unwrap(), expected);
+    assert_eq!(stubs(&[], &allowed(Part::Code), &base()), []);
+    // Declared twice it is one; and the root keeps the modules that were named before what is its own.
+    let text =
+        stubbed(&["// src/a.rs\npub fn a()\n// src/lib.rs\npub fn b()\n", "// src/a.rs\npub fn a();\n"]);
+    assert_eq!(text["src/a.rs"].matches("pub fn a()").count(), 1, "{text:?}");
+    let root = &text["src/lib.rs"];
+    assert!(root.contains("\npub mod a;\n") && root.contains("\npub fn b() {"), "{root}");
+    let text = stubbed(&["// sums/sum.go\nfunc Sum(a, b int) int\n// sums/old.go\nfunc Old()\n"]);
+    let body = "{ panic(\"stub of the specification\") }";
+    assert_eq!(text["sums/sum.go"], format!("package added\n\nfunc Sum(a, b int) int {body}\n"));
+    assert!(!text.contains_key("sums/old.go"), "it is there already");
+    let text = stubbed(&["// tests/new.rs\nfn helper()\n// src/gone.rs\npub fn gone()\n"]);
+    assert!(text.is_empty(), "{text:?}");
+}
+
+/// The stubs in a repository of two languages.
+fn stubbed(blocks: &[&str]) -> BTreeMap<String, String> {
+    let base = [("src/lib.rs", "//! Sums.\n"), ("sums/old.go", "package added\n\nfunc Old() {}\n")];
+    let base: BTreeMap<String, String> = base.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+    let files = [
+        ("src/a.rs", Kind::Add),
+        ("src/lib.rs", Kind::Modify),
+        ("sums/sum.go", Kind::Add),
+        ("sums/old.go", Kind::Modify),
+        ("tests/new.rs", Kind::Add),
+        ("src/gone.rs", Kind::Delete),
+    ];
+    let files = files.map(|(path, kind)| (path.to_owned(), kind)).into();
+    let allowed = Allowed { files, tests: ["tests/new.rs".to_owned()].into(), ..allowed(Part::Code) };
+    let blocks: Vec<String> = blocks.iter().map(|block| (*block).to_owned()).collect();
+    stubs(&blocks, &allowed, &base).into_iter().map(|(path, text)| (path, text.unwrap())).collect()
 }

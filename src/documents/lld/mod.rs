@@ -19,8 +19,8 @@ pub use names::names;
 pub(in crate::documents) use names::names_of;
 #[cfg(test)]
 pub(in crate::documents) use names::tests::Bare;
-pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse};
-pub(in crate::documents) use parse::{column, items_in, tables_in, view};
+pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse, signatures};
+pub(in crate::documents) use parse::{column, function_names, items_in, tables_in, view};
 pub(in crate::documents) use place::{file_of, first_line};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;

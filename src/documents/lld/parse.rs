@@ -124,6 +124,21 @@ pub fn parse(text: &str) -> Lld {
     lld
 }
 
+/// The code of a design that says what there will be: types and signatures.
+pub fn signatures(text: &str) -> Vec<String> {
+    let outline = markdown::outline(text);
+    let lld = view(text, &outline, "2.1");
+    let bodies: Vec<_> =
+        ["2.3", "2.4"].into_iter().filter_map(|number| Some(lld.section(number)?.body.clone())).collect();
+    let within = |at: usize| bodies.iter().any(|body| body.contains(&at));
+    outline
+        .code_blocks
+        .iter()
+        .filter(|block| within(block.range.start))
+        .map(|block| block.text.clone())
+        .collect()
+}
+
 /// What every document with numbered sections has: a heading, the sections, and a table of files in that of this number.
 pub(in crate::documents) fn view(text: &str, outline: &Outline, files: &str) -> Lld {
     let mut lld = Lld::default();

@@ -42,12 +42,10 @@ pub enum Event {
     PullRequest(PullEvent),
     Review(ReviewEvent),
     ReviewComment(ReviewCommentEvent),
-    CheckRun(CheckEvent),
-    CheckSuite(CheckEvent),
-    WorkflowRun(CheckEvent),
+    /// CI has something to say of a commit.
+    Ci(CiEvent),
     /// Somebody wants a check, or all of a suite, run again.
     Rerequested(RerequestEvent),
-    Status(StatusEvent),
     Repository(RepositoryEvent),
     Installation(InstallationEvent),
     InstallationRepositories {
@@ -186,19 +184,18 @@ pub struct ReviewCommentEvent {
     pub via_app: bool,
 }
 
-/// A check, a suite of checks or a workflow run that is complete.
+/// A check, a suite of checks or a workflow run is complete, or a status says how it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckEvent {
+pub struct CiEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
-    pub id: u64,
-    /// Empty for a suite.
-    pub name: String,
-    pub head_oid: Oid,
-    pub head_branch: Option<String>,
-    /// `success`, `failure`, `cancelled` … as GitHub writes it.
-    pub conclusion: String,
-    pub pulls: Vec<IssueNo>,
+    /// The App whose check it is; a status has none.
+    pub app: Option<u64>,
+    pub commit: Oid,
+    /// Branches that it is said to be on.
+    pub branches: Vec<String>,
+    /// Where the commit lives, where that is told.
+    pub head_repo: Option<RepoId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,16 +209,6 @@ pub struct RerequestEvent {
     pub head_oid: Oid,
     pub head_branch: Option<String>,
     pub sender: Actor,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StatusEvent {
-    pub repo: RepoRef,
-    pub installation: InstallationId,
-    pub oid: Oid,
-    pub context: String,
-    /// `pending`, `success`, `failure` or `error`.
-    pub state: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,9 +285,8 @@ impl Event {
             Self::PullRequest(e) => Some(e.installation),
             Self::Review(e) => Some(e.installation),
             Self::ReviewComment(e) => Some(e.installation),
-            Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(e.installation),
+            Self::Ci(e) => Some(e.installation),
             Self::Rerequested(e) => Some(e.installation),
-            Self::Status(e) => Some(e.installation),
             Self::Repository(e) => Some(e.installation),
             Self::Installation(e) => Some(e.installation),
             Self::InstallationRepositories { installation, .. } => Some(*installation),
@@ -317,9 +303,8 @@ impl Event {
             Self::PullRequest(e) => Some(&e.repo),
             Self::Review(e) => Some(&e.repo),
             Self::ReviewComment(e) => Some(&e.repo),
-            Self::CheckRun(e) | Self::CheckSuite(e) | Self::WorkflowRun(e) => Some(&e.repo),
+            Self::Ci(e) => Some(&e.repo),
             Self::Rerequested(e) => Some(&e.repo),
-            Self::Status(e) => Some(&e.repo),
             Self::Repository(e) => Some(&e.repo),
             Self::Installation(_) | Self::InstallationRepositories { .. } => None,
             Self::Ping | Self::Ignored { .. } => None,

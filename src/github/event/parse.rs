@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    CheckEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
+    CiEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
     PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, RerequestEvent,
-    ReviewCommentEvent, ReviewEvent, ReviewState, StatusEvent, TouchedEvent, payload::Payload,
+    ReviewCommentEvent, ReviewEvent, ReviewState, TouchedEvent, payload::Payload,
 };
 use crate::types::{CommentId, RepoId};
 
@@ -18,9 +18,9 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
         "pull_request" => pull_request,
         "pull_request_review" => review,
         "pull_request_review_comment" => review_comment,
-        "check_run" => |p| check(p, "check_run", Event::CheckRun),
-        "check_suite" => |p| check(p, "check_suite", Event::CheckSuite),
-        "workflow_run" => |p| check(p, "workflow_run", Event::WorkflowRun),
+        "check_run" => |p| check(p, "check_run"),
+        "check_suite" => |p| check(p, "check_suite"),
+        "workflow_run" => |p| check(p, "workflow_run"),
         "status" => status,
         "repository" => repository,
         "installation" => installation,
@@ -195,7 +195,7 @@ fn review_comment(p: Payload<'_>) -> Parsed {
 }
 
 /// Check runs, suites and workflow runs differ in little but the key they are under.
-fn check(p: Payload<'_>, key: &str, completed: fn(CheckEvent) -> Event) -> Parsed {
+fn check(p: Payload<'_>, key: &str) -> Parsed {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()
     } else {
@@ -203,15 +203,17 @@ fn check(p: Payload<'_>, key: &str, completed: fn(CheckEvent) -> Event) -> Parse
     };
     let at = |field: &str| format!("{key}.{field}");
     match p.text_or_empty("action") {
-        "completed" => Ok(completed(CheckEvent {
+        // Each job of a workflow is a check, and the workflow tells of all of them.
+        "completed" if key == "check_run" && p.text_or_empty("check_run.app.slug") == "github-actions" => {
+            Ok(ignored("a job, of which its workflow tells"))
+        }
+        "completed" => Ok(Event::Ci(CiEvent {
             repo: p.repo()?,
             installation: p.installation()?,
-            id: p.number(&at("id"))?,
-            name: p.text_or_empty(&at("name")).to_owned(),
-            head_oid: p.oid(&at("head_sha"))?,
-            head_branch: p.owned(&branch),
-            conclusion: p.text_or_empty(&at("conclusion")).to_owned(),
-            pulls: p.pulls(&at("pull_requests")),
+            app: p.number(&at("app.id")).ok(),
+            commit: p.oid(&at("head_sha"))?,
+            branches: p.owned(&branch).into_iter().collect(),
+            head_repo: p.number(&at("head_repository.id")).ok().map(RepoId),
         })),
         "rerequested" if key != "workflow_run" => Ok(Event::Rerequested(RerequestEvent {
             repo: p.repo()?,
@@ -227,12 +229,17 @@ fn check(p: Payload<'_>, key: &str, completed: fn(CheckEvent) -> Event) -> Parse
 }
 
 fn status(p: Payload<'_>) -> Parsed {
-    Ok(Event::Status(StatusEvent {
+    if p.text("state")? == "pending" {
+        return Ok(ignored("a status that is pending says nothing yet"));
+    }
+    let listed = p.at("branches").and_then(Value::as_array).into_iter().flatten();
+    Ok(Event::Ci(CiEvent {
         repo: p.repo()?,
         installation: p.installation()?,
-        oid: p.oid("sha")?,
-        context: p.text_or_empty("context").to_owned(),
-        state: p.text("state")?.to_owned(),
+        app: None,
+        commit: p.oid("sha")?,
+        branches: listed.filter_map(|branch| branch["name"].as_str().map(str::to_owned)).collect(),
+        head_repo: None,
     }))
 }
 

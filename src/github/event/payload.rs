@@ -103,10 +103,4 @@ impl<'a> Payload<'a> {
         };
         listed.iter().filter_map(known).collect()
     }
-
-    /// The numbers of the pull requests that a check or workflow run belongs to.
-    pub(super) fn pulls(self, path: &str) -> Vec<IssueNo> {
-        let listed = self.at(path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        listed.iter().filter_map(|pull| pull.get("number")?.as_u64().map(IssueNo)).collect()
-    }
 }

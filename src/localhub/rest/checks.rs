@@ -1,10 +1,15 @@
 //! Check runs: an App makes them and alone may change them.
 
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Call, Level, Refusal, RestResult, auth::Caller};
 use crate::{
-    localhub::{checks::CheckBody, model::CheckRun},
+    localhub::{
+        checks::CheckBody,
+        model::{Annotation, CheckRun},
+        server::Reply,
+    },
     types::RepoId,
 };
 
@@ -24,6 +29,7 @@ impl Call<'_> {
                 self.put_check(repo, Some(id.parse().map_err(|_| Refusal::not_found())?))
             }
             ("GET", ["commits", revision, "check-runs"]) => self.checks(repo, revision),
+            ("GET", ["check-runs", id, "annotations"]) => self.annotations(repo, id),
             _ => self.unknown_route(),
         }
     }
@@ -97,5 +103,57 @@ impl Call<'_> {
             found.into_iter().map(|c| self.json(s).check_run(row, c)).collect()
         });
         Ok(self.list_in("check_runs", json!({}), rows))
+    }
+
+    fn annotations(&self, repo: RepoId, id: &str) -> RestResult {
+        let rows = self.state(|s| {
+            let row = s.repositories.get(&repo)?;
+            let check = row.checks.iter().find(|check| check.id.to_string() == id)?;
+            let shown = |said: &Annotation| {
+                json!({ "path": said.path, "start_line": said.start_line, "end_line": said.end_line,
+                        "annotation_level": said.annotation_level, "title": said.title, "message": said.message,
+                        "start_column": null, "end_column": null, "raw_details": null })
+            };
+            Some(check.annotations.iter().map(shown).collect())
+        });
+        Ok(self.list(rows.ok_or_else(Refusal::not_found)?))
+    }
+
+    /// Of each context the newest, and what they come to.
+    pub(super) fn combined_status(&self, owner: &str, name: &str, revision: &str) -> RestResult {
+        let repo = self.repo(owner, name, &[("statuses", Level::Read)])?;
+        let head = self.git(repo).commit_at(revision).ok_or_else(Refusal::not_found)?;
+        let rows: Vec<Value> = self.state(|s| {
+            let Some(row) = s.repositories.get(&repo) else { return vec![] };
+            let mut seen = vec![];
+            let mut found: Vec<_> = row.statuses.iter().rev().filter(|status| status.head == head).collect();
+            found.retain(|status| {
+                let new = !seen.contains(&&status.context);
+                seen.push(&status.context);
+                new
+            });
+            found.into_iter().map(|status| self.json(s).status(row, status)).collect()
+        });
+        let any = |state: &str| rows.iter().any(|row| row["state"] == state);
+        let state = match () {
+            () if any("failure") || any("error") => "failure",
+            () if rows.is_empty() || any("pending") => "pending",
+            () => "success",
+        };
+        Ok(self.list_in("statuses", json!({ "state": state, "sha": head }), rows))
+    }
+
+    /// Leads to where the log lies, which takes no token.
+    pub(super) fn job_log(&self, owner: &str, name: &str, job: &str) -> RestResult {
+        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let known = self.state(|s| {
+            s.repositories.get(&repo).is_some_and(|row| row.checks.iter().any(|c| c.id.to_string() == job))
+        });
+        let there = known && job.parse().is_ok_and(|job| self.hub.0.log_file(job).is_file());
+        if !there {
+            return Err(Refusal::not_found());
+        }
+        Ok(Reply::empty(StatusCode::FOUND)
+            .with("location", &format!("{}/_logs/{job}?sig=short", self.hub.0.base)))
     }
 }

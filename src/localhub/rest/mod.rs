@@ -284,6 +284,8 @@ impl Call<'_> {
             ["issues" | "labels", ..] => self.issue_route(method, owner, name, rest),
             ["git", rest @ ..] => self.git_route(method, owner, name, rest),
             ["check-runs", ..] | ["commits", _, "check-runs"] => self.check_route(method, owner, name, rest),
+            ["commits", revision, "status"] if method == "GET" => self.combined_status(owner, name, revision),
+            ["actions", "jobs", job, "logs"] if method == "GET" => self.job_log(owner, name, job),
             ["pulls", rest @ ..] => self.pull_route(method, owner, name, rest),
             _ => self.repo_route(method, owner, name, rest),
         }

@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::{Call, Level, Refusal, RestResult};
 use crate::{
-    localhub::{acts::NewPull, model::Issue},
+    localhub::{
+        acts::NewPull,
+        model::{Issue, Review},
+    },
     types::{IssueNo, RepoId},
 };
 
@@ -40,6 +43,8 @@ impl Call<'_> {
             }
             ("PATCH" | "POST", [number]) => self.edit_pull(repo, number),
             ("GET", [number, "reviews", review, "comments"]) => self.review_comments(repo, number, review),
+            ("GET", [number, "comments"]) => self.all_review_comments(repo, number),
+            ("POST", [number, "comments", to, "replies"]) => self.reply(repo, number, to),
             ("GET", [number, "commits"]) => self.pull_commits(repo, number),
             _ => self.unknown_route(),
         }
@@ -152,6 +157,36 @@ impl Call<'_> {
             Some(of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect())
         })?;
         Ok(self.list(rows.ok_or_else(Refusal::not_found)?))
+    }
+
+    fn all_review_comments(&self, repo: RepoId, number: &str) -> RestResult {
+        let rows = self.with_pull(repo, number, |call, s, r, issue| {
+            let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
+            let of = |of: &Review| -> Vec<Value> {
+                of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect()
+            };
+            reviews.flat_map(of).collect()
+        })?;
+        Ok(self.list(rows))
+    }
+
+    fn reply(&self, repo: RepoId, number: &str, to: &str) -> RestResult {
+        #[derive(Deserialize)]
+        struct Said {
+            body: String,
+        }
+        let by = self.actor()?;
+        let said: Said = self.body()?;
+        self.check_text("PullRequestReviewComment", Some(&said.body), true)?;
+        let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
+        let to = to.parse().map_err(|_| Refusal::not_found())?;
+        let reply = self.hub.change(|c| c.reply(repo, number, by, (to, &said.body)))?;
+        let body = self.with_pull(repo, &number.to_string(), |call, s, r, issue| {
+            let mut reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
+            let of = reviews.find(|of| of.comments.iter().any(|said| said.id == reply.id))?;
+            Some(call.json(s).line_comment(r, issue, of, &reply))
+        })?;
+        Ok(self.created(&body.ok_or_else(Refusal::not_found)?))
     }
 
     fn pull_commits(&self, repo: RepoId, number: &str) -> RestResult {

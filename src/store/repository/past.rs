@@ -5,7 +5,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use super::{RepoDb, read::json};
 use crate::{
     store::{
-        ApprovalRow, FindingRow, PastDesign, PastFinding, StoreError, VerdictRow,
+        ApprovalRow, ArtifactRow, FindingRow, PastDesign, PastFinding, StoreError, VerdictRow,
         database::{signed, unsigned},
         error::Fault,
         gathered::Document,
@@ -46,6 +46,27 @@ impl RepoDb {
                 designs.extend(readable(row.get(0)?, design(tx, row))?.flatten());
             }
             Ok(designs)
+        })
+        .await
+    }
+
+    /// What came of the changes that were pushed last here, the newest first, but for runs from this one on.
+    pub async fn past_lessons(&self, before: RunId, most: u32) -> Result<Vec<String>, StoreError> {
+        self.read(move |tx| {
+            // Of a run that ended twice the newest counts.
+            let mut statement = tx.prepare(&format!(
+                "SELECT run.seq, body ->> 'hash', MAX(artifact.rowid) AS newest FROM artifact JOIN run ON run.seq = artifact.run
+                 WHERE body ->> 'kind' = ?1 AND run.seq < ?2 AND {REAL}
+                 GROUP BY run.seq ORDER BY newest DESC LIMIT ?3"
+            ))?;
+            let mut rows = statement.query(params![ArtifactRow::LESSON, signed(before.seq), most])?;
+            let mut lessons = Vec::new();
+            while let Some(row) = rows.next()? {
+                let hash: Option<Hash> = row.get::<_, String>(1)?.parse().ok();
+                let read = hash.map_or(Ok(None), |hash| text(tx, hash));
+                lessons.extend(readable(row.get(0)?, read)?.flatten());
+            }
+            Ok(lessons)
         })
         .await
     }
@@ -153,6 +174,7 @@ mod tests {
             at: Timestamp(0),
             url: None,
             commit: None,
+            review: None,
         };
         let row = ApprovalRow {
             document,
@@ -208,6 +230,11 @@ mod tests {
             old.execute(&insert, params![run, body]).unwrap();
         }
         old.execute("UPDATE run SET status = ?2 WHERE seq = ?1", params![run, status]).unwrap();
+        for visit in [1, 2] {
+            let lesson = ArtifactRow { issue: IssueNo(n), kind: ArtifactRow::LESSON.into(), hash };
+            let insert = "INSERT INTO artifact (run, visit, key, body, at) VALUES (?1, ?2, 'lesson', ?3, 0)";
+            old.execute(insert, params![run, visit, serde_json::to_string(&lesson).unwrap()]).unwrap();
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -250,5 +277,7 @@ mod tests {
         };
         assert_eq!(findings(7).await, [(5, true), (4, true), (1, true)]);
         assert_eq!(findings(3).await, [(5, true), (4, true), (3, false), (1, true)]);
+        let lessons = db.past_lessons(now, 3).await.unwrap();
+        assert_eq!(lessons, ["# 6 - Feature: x", "# 5 - Feature: x"], "the third newest cannot be read");
     }
 }

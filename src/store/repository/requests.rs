@@ -14,7 +14,7 @@ use crate::{
         database::{signed, unsigned},
         error::Fault,
     },
-    types::{Cause, IssueNo, RunId},
+    types::{Cause, IssueNo, RunId, Timestamp},
 };
 
 impl RepoDb {
@@ -95,7 +95,8 @@ impl RepoDb {
                 params![seq, number, remark.cause.0, body, now],
             )?;
             if row.status == RunStatus::Asking {
-                tx.execute("UPDATE run SET due = ?2 WHERE seq = ?1", [seq, now])?;
+                let due = Timestamp(now).plus(remark.patience());
+                tx.execute("UPDATE run SET due = MIN(COALESCE(due, ?2), ?2) WHERE seq = ?1", [seq, due.0])?;
             }
             Ok((Booked::Taken, vec![at.became(tx, seq)?]))
         })

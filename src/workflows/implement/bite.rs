@@ -1,17 +1,23 @@
-//! Do the tests bite? The code is undone part by part, and each time somebody should notice. It is told, and stops nothing.
+//! Do the tests bite? Which of the changed lines they run is measured where that can be; then the code is undone part by
+//! part, and each time somebody should notice. It is told, and stops nothing.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     State, keep,
     text::Text,
-    trial::{self, Trial, goes_on},
+    trial::{self, Ran, Trial, goes_on},
 };
 use crate::{
-    documents::change::{self, Part},
+    documents::change::{self, Files, Part, Unit},
     engine::StepError,
     rounds::{need, text_of},
-    runners::judge::{self, Noticed},
+    runners::{
+        Coverage,
+        judge::{self, Noticed},
+    },
     stage::{self, Document as _, Exit, Visit},
 };
 
@@ -31,6 +37,19 @@ pub(super) struct Bite {
     parts: Vec<(String, Noticed)>,
     /// For these there was no time.
     not_tried: usize,
+    #[serde(default)]
+    covered: Option<Covered>,
+}
+
+/// Which of the changed lines the tests ran, in the files that the tools speak of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Covered {
+    files: usize,
+    ran: usize,
+    /// A place each.
+    missed: BTreeSet<(String, usize)>,
+    /// So many of a hundred are wanted.
+    wanted: u32,
 }
 
 impl Bite {
@@ -47,8 +66,72 @@ impl Bite {
         facts.extend(
             nobody.take(NAMED).map(|(place, _)| format!("No test notices when `{place}` is undone.")),
         );
+        facts.push(match &self.covered {
+            Some(covered) => covered.fact(),
+            None => "Which of the changed lines the tests run was not measured: it is for Go, for Node, and for Python where \
+                     coverage.py is installed."
+                .to_owned(),
+        });
         facts
     }
+}
+
+impl Covered {
+    /// None where the tools say nothing of any changed line.
+    fn of(coverage: &Coverage, parts: &[Unit], files: &Files, ran: &Ran, wanted: u32) -> Option<Self> {
+        let mut covered = Self { wanted, ..Self::default() };
+        let mut seen = BTreeSet::new();
+        for part in parts {
+            let Some(lines) = ran.within(&part.path).and_then(|path| coverage.get(path)) else { continue };
+            let text =
+                files.iter().find(|(path, _)| *path == part.path).and_then(|(_, text)| text.as_deref());
+            seen.insert(&part.path);
+            let (first, count) = part.lines();
+            for (line, text) in (first..).zip(text.unwrap_or_default().lines().skip(first - 1).take(count)) {
+                match u32::try_from(line)
+                    .ok()
+                    .and_then(|line| lines.get(&line))
+                    .filter(|_| says_something(text))
+                {
+                    Some(true) => covered.ran += 1,
+                    Some(false) => drop(covered.missed.insert((part.path.clone(), line))),
+                    None => {}
+                }
+            }
+        }
+        covered.files = seen.len();
+        (covered.ran + covered.missed.len() > 0).then_some(covered)
+    }
+
+    fn fact(&self) -> String {
+        let all = self.ran + self.missed.len();
+        let percent = self.ran * 100 / all.max(1);
+        let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
+        let named = self
+            .missed
+            .iter()
+            .take(NAMED)
+            .map(|(path, line)| format!("`{path}:{line}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let more = self.missed.len().saturating_sub(NAMED);
+        let missed = match more {
+            _ if named.is_empty() => String::new(),
+            0 => format!(" Not run: {named}."),
+            more => format!(" Not run: {named} and {more} more."),
+        };
+        format!(
+            "The tests run {} of {all} changed lines that can run ({percent} %, and {} % are wanted{few}); files measured: {}.{missed}",
+            self.ran, self.wanted, self.files
+        )
+    }
+}
+
+/// A line of nothing but brackets or words for people is none that runs, whatever a tool says.
+fn says_something(line: &str) -> bool {
+    let line = line.trim();
+    let comment = ["//", "#", "/*", "*"].iter().any(|mark| line.starts_with(mark));
+    !comment && line.contains(char::is_alphanumeric)
 }
 
 /// Undoes the parts of the code, and runs all tests without each.
@@ -66,10 +149,17 @@ pub(super) async fn bite(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Ex
     let targets: Vec<String> = change.of(Part::Tests).map(|file| file.path.clone()).collect();
     let most = text.before.as_ref().map_or(SECONDS, |before| (10.0 * before.seconds).min(SECONDS));
     let (green, files) = (green.clone(), text.files.clone());
+    let wanted = s.stage.policy()?.coverage.unwrap_or_default();
     // It decides nothing, so its runs may share what was built.
     let undo = move |trial: Trial| async move {
         let (mut bite, mut spent) = (Bite::default(), 0.0);
         let mut bench = trial::bench()?;
+        if let Ok(whole) = change::apply(&change, &files) {
+            let ran = trial.measure(&mut bench, trial::laid_over(whole.clone())).await?;
+            let coverage = ran.found.coverage.as_ref();
+            bite.covered = coverage.and_then(|coverage| Covered::of(coverage, &parts, &whole, &ran, wanted));
+            spent += ran.seconds;
+        }
         for (at, part) in parts.iter().enumerate() {
             if spent >= most || at >= MOST_PARTS {
                 bite.not_tried = parts.len() - at;

@@ -2,17 +2,23 @@
 //!
 //! The tests come first and are seen to fail, by themselves, in the sandbox; from then on they are locked. Then comes the code,
 //! until they pass. Both are one text, the change, which is reviewed and approved as a whole, and pushed only then: nothing
-//! that can be run leaves the server before a person has seen it. [`Implement::GRAPH`] is the whole of what may follow what.
+//! that can be run leaves the server before a person has seen it. What CI and people say of it then leads back to the code, until
+//! it is merged. [`Implement::GRAPH`] is the whole of what may follow what.
 
+mod adversarial;
 mod bite;
+mod lines;
 mod text;
 mod trial;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
-    text::{LOCKED, SPEC, Text},
-    trial::{Trial, goes_on},
+    lines::{Line, Which},
+    text::{LOCKED, LOCKED_HEADING, SPEC, Text},
+    trial::{Overlay, Trial, goes_on},
 };
 use crate::{
     commands::{CommandKind, CommandSpec},
@@ -23,7 +29,11 @@ use crate::{
     },
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
     rounds::{Cx, Desk, need, text_of},
-    runners::{Failure, Found, Outcome as Came, Test, judge, one_line},
+    runners::{
+        Failure, Found, Outcome as Came, Test,
+        judge::{self, Failing, Green, Red},
+        one_line,
+    },
     stage::{self, Before, Document as _, Exit, Known, Stage, Visit},
     types::{Hash, Role},
 };
@@ -49,11 +59,16 @@ pub enum At {
     ReviewTests,
     Code,
     CheckCode,
+    Lint,
     Green,
+    EndToEnd,
+    Attack,
+    TryAttack,
     Review,
     Bite,
     Gate,
     Push,
+    Watch,
     Budget,
 }
 
@@ -68,11 +83,17 @@ impl Step for At {
             Self::ReviewTests => ("N3b", "Review the tests", Kind::Review),
             Self::Code => ("N4", "Write the code", Kind::Draft),
             Self::CheckCode => ("N4b", "Check the code", Kind::Work),
+            Self::Lint => ("N4c", "Run formatter and linter", Kind::Work),
             Self::Green => ("N5", "See the tests pass", Kind::Work),
             Self::Review => ("N5b", "Adversarial review", Kind::Review),
-            Self::Bite => ("N7.5", "See whether the tests bite", Kind::Work),
+            Self::EndToEnd => ("N6", "Run it from end to end", Kind::Work),
+            // What it adds has to pass review and gate, like what the drafter writes.
+            Self::Attack => ("N7.5", "Write tests against the code", Kind::Draft),
+            Self::TryAttack => ("N7.5b", "Run the tests against the code", Kind::Work),
+            Self::Bite => ("N7.5c", "See whether the tests bite", Kind::Work),
             Self::Gate => ("N7", "Code gate", Kind::Gate),
             Self::Push => ("N7b", "Push", Kind::Publish),
+            Self::Watch => ("N9", "Wait for the merge", Kind::Watch),
             Self::Budget => ("NM", "Wait for money", Kind::Pause),
         };
         StepInfo { id, title, kind }
@@ -93,8 +114,26 @@ pub struct State {
     objections: u32,
     /// Each proof of green, after the text it is of: an earlier text may take a later one's place.
     greens: Vec<(Hash, Hash)>,
+    /// What the repository checks itself by, what of it complains of which text, and how often the drafter was told.
+    #[serde(default)]
+    lines: Option<Hash>,
+    #[serde(default)]
+    complaints: Vec<(Hash, Which, bool)>,
+    #[serde(default)]
+    told: u32,
+    /// What the reviewer's model tried against the code, and the text it was tried with last.
+    #[serde(default)]
+    adversary: Option<Hash>,
+    #[serde(default)]
+    attacked: Option<Hash>,
+    /// The text with those that joined last, and its proof of green.
+    #[serde(default)]
+    joined: Option<(Hash, Hash)>,
     /// Who noticed what was undone, after the text it is of.
     bite: Option<(Hash, Hash)>,
+    /// The files that were pushed: what a later text leaves alone is put back as it was.
+    #[serde(default)]
+    pushed: BTreeSet<String>,
 }
 
 impl Workflow<Desk> for Implement {
@@ -110,14 +149,19 @@ impl Workflow<Desk> for Implement {
         (At::CheckTests, &[At::Red, At::Tests]),
         (At::Red, &[At::ReviewTests, At::Tests]),
         (At::ReviewTests, &[At::Code, At::Tests, At::ReviewTests, At::Budget]),
-        (At::Code, &[At::CheckCode, At::Code, At::Review, At::Budget]),
-        (At::CheckCode, &[At::Green, At::Code]),
-        (At::Green, &[At::Review, At::Code]),
+        (At::Code, &[At::CheckCode, At::Code, At::Review, At::Watch, At::Budget]),
+        (At::CheckCode, &[At::Lint, At::Code]),
+        (At::Lint, &[At::Green, At::Code]),
+        (At::Green, &[At::EndToEnd, At::Code]),
+        (At::EndToEnd, &[At::Attack, At::Code]),
+        (At::Attack, &[At::TryAttack, At::Budget]),
+        (At::TryAttack, &[At::Review, At::Lint, At::Code]),
         (At::Review, &[At::Bite, At::Code, At::Review, At::Budget]),
         (At::Bite, &[At::Gate]),
         (At::Gate, &[At::Push, At::Load, At::Review, At::Gate]),
-        (At::Push, &[At::Gate]),
-        (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Review]),
+        (At::Push, &[At::Gate, At::Watch]),
+        (At::Watch, &[At::Load]),
+        (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Attack, At::Review]),
     ];
 
     const PROOFS: &'static [Proof] = &[];
@@ -149,13 +193,23 @@ impl Workflow<Desk> for Implement {
         let v = &Visit::begin(&mut s.stage, &text, at, cx);
         if matches!(at, At::Gate | At::Push) {
             need(&text.green)?;
+            let document = text_of(cx, need(&s.stage.document())?).await?;
+            if !text.has_locked_tests(&document) {
+                return Err(StepError::Bug(anyhow::anyhow!(
+                    "the change has other tests than those that are locked"
+                )));
+            }
         }
         // People may approve another spec meanwhile, or take this one away.
-        if matches!(at, At::Tests | At::ReviewTests | At::Code | At::Review | At::Push) {
+        if matches!(at, At::Tests | At::ReviewTests | At::Code | At::Attack | At::Review | At::Push) {
             stage::stands(&s.stage, v, SPEC).await?;
         }
         let exit = match at {
             At::Load => {
+                if text.adversary.as_ref().is_some_and(adversarial::Adversary::is_none) {
+                    // What was in the way may be so no more.
+                    s.adversary = None;
+                }
                 if s.stage.fresh() {
                     stage::load(&mut s.stage, v).await?;
                 }
@@ -175,11 +229,22 @@ impl Workflow<Desk> for Implement {
             }
             At::Red => red(s, v, &text).await?,
             At::ReviewTests => review_tests(s, v).await?,
+            At::Lint => lines::run(s, v, &text, &[Which::Format, Which::Lint]).await?,
             At::Green => green(s, v, &text).await?,
+            At::EndToEnd => lines::run(s, v, &text, &[Which::EndToEnd]).await?,
+            At::Attack => adversarial::write(s, v, &text).await?,
+            At::TryAttack => adversarial::run(s, v, &text).await?,
             At::Review => stage::review(&mut s.stage, v).await?,
             At::Bite => bite::bite(s, v, &text).await?,
             At::Gate => stage::gate(&mut s.stage, v).await?,
-            At::Push => stage::publish(&mut s.stage, v).await?,
+            At::Push => {
+                let exit = stage::publish(&mut s.stage, v).await?;
+                if let (Exit::Pass, Some(pushed)) = (&exit, s.stage.document()) {
+                    s.pushed.extend(change::paths(&text_of(cx, &pushed).await?));
+                }
+                exit
+            }
+            At::Watch => stage::watch(&mut s.stage, v).await?,
             At::Budget => stage::budget(&mut s.stage, v).await?,
         };
         let s = &*s;
@@ -212,12 +277,21 @@ fn edge(at: At, exit: &Exit, s: &State) -> Option<At> {
         (At::Red, Exit::Pass) => At::ReviewTests,
         (At::ReviewTests, Exit::Pass) => At::Code,
         (At::Code, Exit::Pass) => At::CheckCode,
-        (At::CheckCode, Exit::Pass) => At::Green,
-        (At::Green, Exit::Pass) => At::Review,
+        (At::CheckCode, Exit::Pass) => At::Lint,
+        (At::Lint, Exit::Pass) => At::Green,
+        (At::Green, Exit::Pass) => At::EndToEnd,
+        (At::EndToEnd, Exit::Pass) | (_, Exit::Resume(Before::Attack)) => At::Attack,
+        (At::Attack, Exit::Pass) => At::TryAttack,
+        // With the tests that joined it is green only once that was seen.
+        (At::TryAttack, Exit::Pass) => match s.greens.iter().any(|(of, _)| Some(*of) == s.stage.document()) {
+            true => At::Review,
+            false => At::Lint,
+        },
         (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => review,
         (At::Review, Exit::Pass | Exit::Undecided) => At::Bite,
         (At::Bite, Exit::Pass) | (_, Exit::AskAnew) => At::Gate,
         (At::Gate, Exit::Pass) => At::Push,
+        (At::Push, Exit::Pass) | (At::Code, Exit::AsPushed) => At::Watch,
         (_, Exit::Money) => At::Budget,
         _ => return None,
     })
@@ -231,8 +305,11 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     if s.before.is_some() {
         return Ok(Exit::Pass);
     }
-    let once = |trial: Trial| async move { trial.run(&[], Vec::new()).await };
-    let Some(ran) = trial::job(cx, &base, text.files_to_change(), once).await? else {
+    let once = |trial: Trial| async move {
+        let ran = trial.run(&[], Vec::new()).await?;
+        Ok((lines::before(&trial).await?, ran))
+    };
+    let Some((lines, ran)) = trial::job(cx, &base, text.files_to_change(), once).await? else {
         return Ok(goes_on(cx));
     };
     if let Some(why) = unfit(&ran.found) {
@@ -245,6 +322,7 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     }
     text.addressed(&ran)?;
     s.before = Some(keep(cx, &ran).await?);
+    s.lines = Some(keep(cx, &lines).await?);
     Ok(Exit::Pass)
 }
 
@@ -277,21 +355,39 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let told = text.told(&tests);
+    let (told, stubs) = (text.told(&tests), text.stubs());
     let targets: Vec<String> = change::parse(&tests).of(Part::Tests).map(|file| file.path.clone()).collect();
+    // A linter wants code that can be built; what is of no form now nobody may bring into it later.
+    let form: Vec<Line> = text.lines.iter().filter(|line| line.which == Which::Format).cloned().collect();
+    let form = if lines::may_be_told(s) { form } else { Vec::new() };
     let twice = |trial: Trial| async move {
+        let said = lines::complaints(&trial, &form, &overlay).await?;
+        if !said.is_empty() {
+            return Ok((true, Err(said.into_iter().map(|(_, said)| said).collect())));
+        }
         let first = trial.run(&targets, overlay.clone()).await?;
-        let second = trial.run(&targets, overlay).await?;
-        Ok(judge::red(&before, [&first.found, &second.found], &told))
+        let second = trial.run(&targets, overlay.clone()).await?;
+        let red = match judge::red(&before, [&first.found, &second.found], &told) {
+            Ok(red) if red.by_compile() && !stubs.is_empty() => {
+                let run = trial.run(&targets, [overlay, stubs].concat()).await?;
+                Ok(judge::with_stubs(red, &before, &run.found, &told))
+            }
+            red => red,
+        };
+        Ok((false, red))
     };
     let judged = trial::job(cx, &base, text.files_to_change(), twice).await?;
     match judged {
         None => Ok(goes_on(cx)),
-        Some(Ok(red)) => {
+        Some((_, Ok(red))) => {
             s.reds.push((document, keep(cx, &red).await?));
             Ok(Exit::Pass)
         }
-        Some(Err(wrong)) => stage::settle_checks(&mut s.stage, mistakes("red", "Tests", wrong)),
+        Some((of_form, Err(wrong))) => {
+            s.told += u32::from(of_form);
+            let rule = if of_form { "format" } else { "red" };
+            stage::settle_checks(&mut s.stage, mistakes(rule, "Tests", wrong))
+        }
     }
 }
 
@@ -310,8 +406,8 @@ async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
     let document = *need(&s.stage.document())?;
     s.locked = Some(document);
-    let heading = "The tests, which are locked: they were seen to fail, and the code is to make them pass";
-    let (kind, heading) = (LOCKED.to_owned(), heading.to_owned());
+    s.told = 0;
+    let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
     s.stage.know(Known { kind, heading, text: document, left: false });
     s.stage.begin_anew()?;
     Ok(Exit::Pass)
@@ -320,27 +416,27 @@ async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
 /// All tests pass so often before it is believed: one that passes by luck seldom does three times.
 const GREEN_RUNS: usize = 3;
 
-/// Runs all tests with the code: once, and twice more where that was enough.
+/// Runs all tests with the code.
 async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
+    if text.green.is_some() {
+        // It is the same again: its drafter had only to say something.
+        return Ok(Exit::Pass);
+    }
+    if let Some(seen) = s.joined.filter(|(of, _)| *of == document) {
+        // It was seen before its last tests joined.
+        s.greens.push(seen);
+        return Ok(Exit::Pass);
+    }
     let (before, red) = (need(&text.before)?.found.clone(), need(&text.red)?.clone());
     let overlay = match text.overlay(&text_of(cx, &document).await?) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let thrice = |trial: Trial| async move {
-        let mut runs: Vec<Found> = Vec::new();
-        loop {
-            runs.push(trial.run(&[], overlay.clone()).await?.found);
-            let judged = judge::green(&before, &red, &runs.iter().collect::<Vec<_>>());
-            if judged.is_err() || runs.len() == GREEN_RUNS {
-                return Ok(judged);
-            }
-        }
-    };
-    let failing = match trial::job(cx, &base, text.files_to_change(), thrice).await? {
+    let look = |trial: Trial| async move { thrice(&trial, &overlay, &before, &red).await };
+    let failing = match trial::job(cx, &base, text.files_to_change(), look).await? {
         None => return Ok(goes_on(cx)),
         Some(Ok(green)) => {
             s.greens.push((document, keep(cx, &green).await?));
@@ -355,6 +451,23 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
         )));
     }
     stage::settle_checks(&mut s.stage, mistakes("green", "Code", judge::told(&failing)))
+}
+
+/// All tests once, and twice more where that was enough.
+async fn thrice(
+    trial: &Trial,
+    overlay: &Overlay,
+    before: &Found,
+    red: &Red,
+) -> Result<Result<Green, Vec<Failing>>, StepError> {
+    let mut runs: Vec<Found> = Vec::new();
+    loop {
+        runs.push(trial.run(&[], overlay.clone()).await?.found);
+        let judged = judge::green(before, red, &runs.iter().collect::<Vec<_>>());
+        if judged.is_err() || runs.len() == GREEN_RUNS {
+            return Ok(judged);
+        }
+    }
 }
 
 fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<Mistake> {

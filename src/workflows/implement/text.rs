@@ -7,7 +7,8 @@ use crate::{
     codebase::{self, Language, TreeIndex},
     documents::{
         Mistake,
-        change::{self, Allowed, Change, Part},
+        change::{self, Allowed, Change, Part, adversarial::Adversarial},
+        lld,
         spec::{self, TestRow},
     },
     engine::{StepError, Workflow as _},
@@ -22,22 +23,29 @@ use crate::{
 };
 
 use super::{
+    adversarial::Adversary,
     bite::Bite,
+    lines::{Line, Which},
     trial::{self, Overlay, Ran},
 };
 use crate::workflows::issue;
 
 /// What it builds on.
 pub(super) const SPEC: &str = "spec";
+const DESIGN: &str = "lld";
 
 /// What the drafter of the code is told of the tests.
 pub(super) const LOCKED: &str = "locked-tests";
+pub(super) const LOCKED_HEADING: &str =
+    "The tests, which are locked: they were seen to fail, and the code is to make them pass";
 
 /// The change as a step has it at hand.
 #[derive(Default)]
 pub(super) struct Text {
     /// The approved spec; empty before it was loaded.
     spec: String,
+    /// The design that it came of.
+    design: String,
     /// The text with the tests that were seen to fail.
     locked: Option<String>,
     /// The files that the spec speaks of, as they are at the commit.
@@ -46,14 +54,21 @@ pub(super) struct Text {
     pub(super) before: Option<Ran>,
     pub(super) red: Option<Red>,
     pub(super) green: Option<Green>,
+    pub(super) adversary: Option<Adversary>,
+    pub(super) lines: Vec<Line>,
+    complaints: Vec<Which>,
     bite: Option<Bite>,
+    document: Option<Hash>,
     commit: String,
     issue: Option<IssueNo>,
+    /// Files that the run pushed before.
+    pushed: BTreeSet<String>,
 }
 
 impl Text {
     pub(super) async fn read(s: &State, cx: &Cx) -> Result<Self, StepError> {
         let spec = s.stage.told(SPEC, cx).await?;
+        let design = s.stage.told(DESIGN, cx).await?;
         let locked = match &s.locked {
             Some(hash) => Some(text_of(cx, hash).await?),
             None => None,
@@ -69,16 +84,23 @@ impl Text {
         };
         let (red, green) = (of(&s.reds, s.locked.or(document)), of(&s.greens, document));
         let bite = s.bite.filter(|(of, _)| Some(*of) == document).map(|(_, evidence)| evidence);
+        let complaints = s.complaints.iter().filter(|(of, _, complains)| Some(*of) == document && *complains);
         Ok(Self {
             spec,
+            design,
             locked,
             files,
             before: super::kept(cx, s.before).await?,
             red: super::kept(cx, red).await?,
             green: super::kept(cx, green).await?,
+            adversary: super::kept(cx, s.adversary).await?,
+            lines: super::kept(cx, s.lines).await?.unwrap_or_default(),
+            complaints: complaints.map(|(_, which, _)| *which).collect(),
             bite: super::kept(cx, bite).await?,
+            document,
             commit,
             issue: Some(cx.run().trigger.issue),
+            pushed: s.pushed.clone(),
         })
     }
 
@@ -92,14 +114,65 @@ impl Text {
         change::apply(&change::parse(text), &self.files).map(trial::laid_over)
     }
 
-    /// A row of the spec as the project's own tests have it. A command of the repository says of no test where it is.
-    fn row(&self, row: &TestRow) -> judge::Row {
+    /// Are its tests the locked ones, word for word?
+    pub(super) fn has_locked_tests(&self, text: &str) -> bool {
+        change::tests_of(text) == self.locked.as_deref().and_then(change::tests_of)
+    }
+
+    pub(super) fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    /// The tests that the spec asks for.
+    pub(super) fn rows(&self) -> Vec<TestRow> {
+        spec::parse(&self.spec).tests
+    }
+
+    /// What may be in the change now, as far as the spec goes and what joined its tests.
+    fn allowed(&self) -> Allowed {
+        let allowed = Allowed::of(&spec::parse(&self.spec), self.part());
+        match &self.locked {
+            Some(locked) => allowed.with(&change::parse(locked)),
+            None => allowed,
+        }
+    }
+
+    /// A test as the project's own tests have it. A command of the repository says of no test where it is.
+    pub(super) fn row_of(&self, file: &str, name: &str) -> judge::Row {
         let file = match &self.before {
             Some(ran) if ran.runner == "command" => "",
-            Some(ran) => ran.within(&row.file).unwrap_or(&row.file),
-            None => &row.file,
+            Some(ran) => ran.within(file).unwrap_or(file),
+            None => file,
         };
-        judge::Row { file: file.to_owned(), name: row.name.clone(), kind: None }
+        judge::Row { file: file.to_owned(), name: name.to_owned(), kind: None }
+    }
+
+    fn row(&self, row: &TestRow) -> judge::Row {
+        self.row_of(&row.file, &row.name)
+    }
+
+    /// Does another test end with this name, where the runs know tests by nothing else? `new` are some beside those of the spec.
+    pub(super) fn is_taken(&self, name: &str, new: &[Adversarial]) -> bool {
+        let row = |name: &str| self.row_of("", name);
+        let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).is(id));
+        let spec = self.rows();
+        let mut others = spec.iter().map(|row| &row.name).chain(new.iter().map(|test| &test.name));
+        let alone = self.before.as_ref().is_some_and(|ran| ran.runner == "command");
+        alone && (of_runs(name) || others.any(|other| row(name).is(other) || row(other).is(name)))
+    }
+
+    /// The ids of the tests that ran so far.
+    pub(super) fn known_tests(&self) -> Vec<String> {
+        let before = self.before.iter().flat_map(|ran| ran.found.tests.iter().map(|test| &test.id));
+        before.chain(self.green.iter().flat_map(|green| &green.locked)).cloned().collect()
+    }
+
+    /// Why a file shows nothing by a test of this name; none where that is not known.
+    pub(super) fn hollow_of(&self, path: &str, text: &str, name: &str) -> Option<String> {
+        let tests = codebase::tests(Language::of(path), text)?;
+        // What it calls them is not repeated.
+        let hollow = tests.hollow.first().map(|(_, _, why)| format!("a test in it {why}"));
+        hollow.or_else(|| (!tests.has(name)).then(|| "it has no test of its name".to_owned()))
     }
 
     /// What spec and tests say that the runs have to show.
@@ -121,6 +194,14 @@ impl Text {
             guards: tests().flat_map(|file| file.guards.clone()).collect(),
             declared: judge::declared(&spec),
         }
+    }
+
+    /// What design and spec declare, as far as it can be built before it is written.
+    pub(super) fn stubs(&self) -> Overlay {
+        let spec = spec::parse(&self.spec);
+        let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
+        let blocks: Vec<String> = lld::signatures(&self.design).into_iter().chain(parts).collect();
+        trial::laid_over(change::stubs(&blocks, &Allowed::of(&spec, Part::Code), &self.files))
     }
 
     /// Does the spec still fit the code? If not, no change could be right, and none is paid for.
@@ -202,6 +283,25 @@ impl Text {
                 of(judge::Kind::Compile),
                 of(judge::Kind::Guard)
             ));
+            if !red.stubbed.is_empty() {
+                let stubbed = |kind| red.stubbed.values().filter(|known| **known == kind).count();
+                let (weak, pass) = (stubbed(judge::Kind::Weak), stubbed(judge::Kind::Compile));
+                facts.push(format!(
+                    "With stubs of what design and spec declare in the place of the code, {} tests of what could not be built run: \
+                     {weak} of them fail by the stub alone, which is weak red.",
+                    red.stubbed.len()
+                ));
+                if pass > 0 {
+                    facts.push(format!(
+                        "{pass} of them pass with the stubs, which panic: either they want that, or they show nothing."
+                    ));
+                }
+            } else if red.by_compile() {
+                facts.push(
+                    "What could not be built is red by compile: it was not seen to run without the code."
+                        .to_owned(),
+                );
+            }
             let other = of(judge::Kind::Runtime);
             if other > 0 {
                 facts.push(format!("{other} more fail as they run, by something else than an assertion."));
@@ -221,11 +321,25 @@ impl Text {
                 ));
             }
         }
+        // Before that they were not all run with it.
+        let ran = self.lines.iter().filter(|_| self.green.is_some());
+        facts.extend(ran.map(|line| line.fact(self.complaints.contains(&line.which))));
+        facts.extend(self.adversary.iter().flat_map(|adversary| adversary.facts(self.document)));
         facts.extend(self.bite.iter().flat_map(Bite::facts));
         facts.extend(
             self.before.iter().flat_map(|ran| &ran.notes).map(|note| format!("Of the runs: {note}.")),
         );
         facts
+    }
+
+    /// With what of the change is left to people.
+    fn facts_for_people(&self, text: &str) -> Vec<String> {
+        let offered = change::paths(text).into_iter().filter(|path| change::is_workflow(path));
+        let offered = offered.map(|path| {
+            let path = one_line(&path).replace('`', "'");
+            format!("`{path}` is a workflow of GitHub Actions: it is not committed, and offered as a patch in the pull request.")
+        });
+        self.facts_of_runs().into_iter().chain(offered).collect()
     }
 
     fn proofs(&self, change: &Change) -> Vec<ProofLine> {
@@ -242,8 +356,9 @@ impl Text {
                     Some(judge::Kind::Missing) => "misses a declared name",
                     Some(judge::Kind::Runtime) => "fails at run time, by no assertion",
                     Some(judge::Kind::Guard) => "passes: it guards what there is",
+                    Some(judge::Kind::Weak) => "weak red: with a stub for the code it fails by that alone",
                     Some(judge::Kind::Compile) => {
-                        "is not built without the code: shows only that a name is missing"
+                        "red by compile: is not built without the code, and shows only that a name is missing"
                     }
                     None => "was not seen to fail",
                 }
@@ -297,7 +412,7 @@ impl Document for Text {
     fn inputs(&self) -> &'static [Input] {
         const SPEC_FIRST: [Input; 5] = [
             Input { kind: SPEC, heading: "The approved spec", made_by: Some("/spec") },
-            Input { kind: "lld", heading: "The approved design", made_by: None },
+            Input { kind: DESIGN, heading: "The approved design", made_by: None },
             issue::LEFT[0],
             issue::LEFT[1],
             issue::LEFT[2],
@@ -323,7 +438,7 @@ impl Document for Text {
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
-        let allowed = Allowed::of(&spec::parse(&self.spec), self.part());
+        let allowed = self.allowed();
         let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
         if self.part() == Part::Tests && !mistakes.iter().any(Mistake::is_error) {
             mistakes.extend(self.hollow(text, &allowed));
@@ -343,18 +458,22 @@ impl Document for Text {
             }
         };
         format!(
-            "- It has the files of the approved spec and no other, and each search stands in its file at commit {commit} once.\n- \
+            "- It has the files of the approved spec and no other, but for tests that joined them as told below, and each search \
+             stands in its file at commit {commit} once.\n- \
              {tests}\n{runs}"
         )
     }
 
     fn summary(&self, text: &str) -> String {
-        let runs: String = self.facts_of_runs().iter().map(|fact| format!("\n- {fact}")).collect();
+        let runs: String = self.facts_for_people(text).iter().map(|fact| format!("\n- {fact}")).collect();
         format!("{}\n{runs}", change::summary(text))
     }
 
     fn paths(&self, text: &str) -> Vec<String> {
-        change::paths(text)
+        let mut paths = change::paths(text);
+        let left: Vec<String> = self.pushed.iter().filter(|path| !paths.contains(path)).cloned().collect();
+        paths.extend(left);
+        paths
     }
 
     fn place_exists(&self, text: &str, place: &str, tree: &TreeIndex) -> bool {
@@ -370,17 +489,20 @@ impl Document for Text {
     }
 
     fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
-        change::apply(&change::parse(text), &self.files).map_err(|mistakes| {
+        let mut files = change::apply(&change::parse(text), &self.files).map_err(|mistakes| {
             StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
-        })
+        })?;
+        files.retain(|(path, _)| !change::is_workflow(path));
+        let kept: BTreeSet<String> = files.iter().map(|(path, _)| path.clone()).collect();
+        let left = self.pushed.difference(&kept);
+        files.extend(left.map(|path| (path.clone(), self.files.get(path).cloned())));
+        Ok(files)
     }
 
     fn report(&self, text: &str) -> Option<String> {
         let change = change::parse(text);
-        let files = change.files.iter().map(|file| FileLine {
-            part: file.part.as_str(),
-            change: file.kind.as_str(),
-            path: file.path.clone(),
+        let files = change.files.iter().filter(|file| !change::is_workflow(&file.path)).map(|file| {
+            FileLine { part: file.part.as_str(), change: file.kind.as_str(), path: file.path.clone() }
         });
         let ran = self.before.as_ref();
         Some(messages::change_report(&ChangeReport {
@@ -390,7 +512,7 @@ impl Document for Text {
             summary: text[change.summary.clone()].trim().to_owned(),
             files: files.collect(),
             proofs: self.proofs(&change),
-            facts: self.facts_of_runs(),
+            facts: self.facts_for_people(text),
             runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),
             level: ran.map(|ran| ran.level.clone()).unwrap_or_default(),
         }))
@@ -401,6 +523,16 @@ impl Document for Text {
     }
 
     fn diff(&self, text: &str) -> Option<String> {
-        Some(change::diff(&change::parse(text), &self.files))
+        Some(change::diff(&change::parse(text).files, &self.files))
+    }
+
+    fn unreviewed(&self) -> usize {
+        self.adversary.iter().flat_map(Adversary::joined).count()
+    }
+
+    fn offered(&self, text: &str) -> Option<String> {
+        let change = change::parse(text);
+        let workflows = change.files.iter().filter(|file| change::is_workflow(&file.path));
+        Some(change::diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
     }
 }

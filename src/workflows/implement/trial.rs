@@ -5,14 +5,16 @@ use std::future::Future;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
+use super::lines::Which;
 use crate::{
+    agents::{Profile, Tool},
     config::{REPOSITORY_FILE, TestSettings},
     documents::change,
     engine::StepError,
     git::Snapshot,
     limits,
     rounds::{Base, Cx, git_error},
-    runners::{Asked, Bench, Found, TestError, one_line},
+    runners::{Asked, Bench, Found, TestError, Tested, one_line},
     sandbox::{Sandbox, SandboxError},
     stage::Exit,
 };
@@ -48,8 +50,10 @@ impl Ran {
 /// Files that lie over those of the commit; none where one is removed.
 pub(super) type Overlay = Vec<(String, Option<Vec<u8>>)>;
 
+/// What is never committed lies over nothing: what runs is what is pushed.
 pub(super) fn laid_over(files: change::Files) -> Overlay {
-    files.into_iter().map(|(path, text)| (path, text.map(String::into_bytes))).collect()
+    let pushed = files.into_iter().filter(|(path, _)| !change::is_workflow(path));
+    pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
 
 /// Runs of a commit's tests in the sandbox, with other files laid over its own.
@@ -79,8 +83,19 @@ impl Trial {
         targets: &[String],
         overlay: Overlay,
     ) -> Result<Ran, StepError> {
-        let asked = Asked { targets: targets.to_vec(), overlay, ..self.asked.clone() };
-        let tested = bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await.map_err(refused)?;
+        self.asked(bench, Asked { targets: targets.to_vec(), overlay, ..self.asked.clone() }).await
+    }
+
+    /// All tests, with a look at which lines they run, which may disturb them.
+    ///
+    /// # Errors
+    /// As those of [`Trial::run`].
+    pub(super) async fn measure(&self, bench: &mut Bench, overlay: Overlay) -> Result<Ran, StepError> {
+        self.asked(bench, Asked { coverage: true, overlay, ..self.asked.clone() }).await
+    }
+
+    async fn asked(&self, bench: &mut Bench, asked: Asked) -> Result<Ran, StepError> {
+        let tested = self.tested(bench, asked).await?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
         let left_out = left_out.map(|file| format!("`{}` was left out: {}", one_line(&file.path), file.why));
         Ok(Ran {
@@ -91,6 +106,39 @@ impl Trial {
             seconds: tested.seconds,
             level: self.sandbox.level().as_str().to_owned(),
         })
+    }
+
+    async fn tested(&self, bench: &mut Bench, asked: Asked) -> Result<Tested, StepError> {
+        bench.run(&self.sandbox, &self.snapshot, asked, &self.stop).await.map_err(refused)
+    }
+
+    /// What a line for the shell says where it does not end well.
+    ///
+    /// # Errors
+    /// As those of [`Trial::run`].
+    pub(super) async fn line(
+        &self,
+        bench: &mut Bench,
+        line: &str,
+        overlay: Overlay,
+    ) -> Result<Option<String>, StepError> {
+        let asked = Asked { settings: TestSettings::line(line), overlay, ..self.asked.clone() };
+        let Tested { found, notes, .. } = self.tested(bench, asked).await?;
+        if found.passed() {
+            return Ok(None);
+        }
+        let said = found.failed().map(|test| test.message.clone()).chain(found.trouble.clone()).chain(notes);
+        Ok(Some(said.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")))
+    }
+
+    /// The lines that this repository is checked by: those of its kind, and its own.
+    pub(super) fn lines(&self) -> Vec<(Which, String)> {
+        let profile = Profile::of(self.snapshot.entries().iter().map(|entry| entry.path.as_str()));
+        let of_kind = |(which, tool)| Some((which, profile.line(tool)?.to_owned()));
+        let kinds =
+            [(Which::Format, Tool::Format), (Which::Lint, Tool::Lint)].into_iter().filter_map(of_kind);
+        let own = self.asked.settings.end_to_end.clone().map(|line| (Which::EndToEnd, line));
+        kinds.chain(own).collect()
     }
 }
 
@@ -117,7 +165,8 @@ where
         None => TestSettings::default(),
     };
     let dependencies = cx.tools().dependencies(cx);
-    let asked = Asked { settings, dependencies: Some(dependencies), at_hand, ..Asked::default() };
+    let time = cx.tools().settings.sandbox.time;
+    let asked = Asked { settings, dependencies: Some(dependencies), at_hand, time, ..Asked::default() };
     cx.job("tests", move |stop| async move { work(Trial { sandbox, snapshot, asked, stop }).await }).await
 }
 

@@ -67,6 +67,9 @@ pub struct State {
     /// What is looked for.
     topic: String,
     found: Vec<Source>,
+    /// What each of them was found by.
+    #[serde(default)]
+    words: Vec<scout::Words>,
 }
 
 impl Workflow<Desk> for Scout {

@@ -7,7 +7,7 @@ use super::State;
 use crate::{
     codebase::{as_shown, estimate},
     documents::{
-        scout::{Source, rows},
+        scout::{Source, Words, rows},
         shorten::shorten,
         visible::{visible, visible_line},
     },
@@ -25,6 +25,9 @@ pub(super) const FILES: u32 = 2;
 
 /// Tokens of all that is read together, by our own estimate: half of a source's share is its README's, the rest its files'.
 const READ_TOKENS: usize = 30_000;
+
+/// Of a path, so much is told.
+const PATH_CHARS: usize = 200;
 
 /// None of it is read further.
 const README_BYTES: usize = 400_000;
@@ -102,15 +105,15 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
         )));
     }
     let repo = cx.tools().repo(cx).await?;
-    let found: Vec<Found> = cx
-        .once("search", |_| async {
-            let mut found: Vec<Found> = Vec::new();
+    let found: Vec<(Found, Words)> = cx
+        .once("searches", |_| async {
+            let mut found: Vec<(Found, Words)> = Vec::new();
             for words in &queries {
                 // One more than is wanted, for this repository may be among them.
                 let more = repo.search(words, rules.min_stars, rules.limit + 1).await;
                 for one in more.map_err(|fault| searched(fault, cx.clock().now()))? {
-                    if one.name != *repo.name() && !found.iter().any(|known| known.name == one.name) {
-                        found.push(one);
+                    if one.name != *repo.name() && !found.iter().any(|(known, _)| known.name == one.name) {
+                        found.push((one, words.clone()));
                     }
                 }
                 if found.len() >= rules.limit as usize {
@@ -121,6 +124,8 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
             Ok(found)
         })
         .await?;
+    let (found, words): (Vec<Found>, Vec<Words>) = found.into_iter().unzip();
+    s.words = words;
     let web = cx.tools().github.web_url().as_str().trim_end_matches('/').to_owned();
     let source = |found: &Found| Source {
         name: found.name.to_string(),
@@ -169,36 +174,45 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     let share = READ_TOKENS / s.found.len().max(1);
-    let words = queries(&s.topic).pop().unwrap_or_default();
     for (n, source) in s.found.clone().iter().enumerate() {
         let name = source.name.parse().map_err(anyhow::Error::new)?;
-        let files: Vec<(String, Hash)> = cx
-            .once(&format!("files-{n}"), |_| async {
-                let mut files = Vec::new();
-                // One more than is wanted, for the README may be among them.
-                let paths = repo.search_code(&name, &words, FILES + 1).await;
-                let paths = paths.map_err(|fault| searched(fault, cx.clock().now()))?;
-                let others = paths.into_iter().filter(|path| !path.to_lowercase().starts_with("readme"));
-                for path in others.take(FILES as usize) {
-                    let Some(text) = repo.file_of(&name, &path).await.map_err(fault)? else { continue };
-                    let text = as_shown(&text[..text.floor_char_boundary(README_BYTES)]);
-                    if !text.contains('\0') {
-                        files.push((path, cx.put(within(&text, share / 4).as_bytes()).await?));
-                    }
-                }
-                Ok(files)
-            })
-            .await?;
-        for (m, (path, text)) in files.into_iter().enumerate() {
-            let heading =
-                format!("The file `{}` of source {}", visible_line(&path.replace('`', "'")).text, n + 1);
-            s.stage.know(Known { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
+        // Those that it was found by; a run of a version before this has none.
+        let words = s.words.get(n).cloned().unwrap_or_default();
+        let paths: Option<Vec<String>> = match words.is_empty() {
+            true => Some(Vec::new()),
+            false => {
+                cx.once(&format!("paths-{n}"), |_| async {
+                    // One more than is wanted, for the README may be among them.
+                    optional(repo.search_code(&name, &words, FILES + 1).await)
+                })
+                .await?
+            }
+        };
+        if paths.is_none() {
+            s.stage.say(messages::files_not_searched(&source.name));
+        }
+        let others = paths.unwrap_or_default();
+        let others = others.into_iter().filter(|path| !path.to_lowercase().starts_with("readme"));
+        for (m, path) in others.take(FILES as usize).enumerate() {
+            let text: Option<Hash> = cx
+                .once(&format!("file-{n}-{m}"), |_| async {
+                    let text = optional(repo.file_of(&name, &path).await)?.flatten();
+                    let Some(text) = text.filter(|text| !text.contains('\0')) else { return Ok(None) };
+                    // A path is anybody's words as well.
+                    let shown: String = visible_line(&path).text.chars().take(PATH_CHARS).collect();
+                    let told = format!("{shown}\n\n{}", seen(&path, &text, share / 4));
+                    Ok(Some(cx.put(told.as_bytes()).await?))
+                })
+                .await?;
+            if let Some(text) = text {
+                let heading = format!("File {} of source {}: its path, and what stands in it", m + 1, n + 1);
+                s.stage.know(Known { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
+            }
         }
         let readme: Option<Hash> = cx
             .once(&format!("readme-{n}"), |_| async {
                 let Some(text) = repo.readme_of(&name).await.map_err(fault)? else { return Ok(None) };
-                let text = &text[..text.floor_char_boundary(README_BYTES)];
-                Ok(Some(cx.put(within(&visible(text).text, share / 2).as_bytes()).await?))
+                Ok(Some(cx.put(seen("README.md", &text, share / 2).as_bytes()).await?))
             })
             .await?;
         if let Some(text) = readme {
@@ -207,6 +221,25 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
         }
     }
     Ok(Exit::Pass)
+}
+
+/// What comes of a call that the work also goes on without: nothing, where waiting does not help.
+fn optional<T>(called: Result<T, Fault>) -> Result<Option<T>, StepError> {
+    match called {
+        Ok(answer) => Ok(Some(answer)),
+        Err(why) if why.passes() => Err(fault(why)),
+        Err(why) => {
+            tracing::info!(%why, "nothing is read there");
+            Ok(None)
+        }
+    }
+}
+
+/// A stranger's file as models are shown it: what people see of it, without what looks like a secret, and so much of that.
+fn seen(path: &str, text: &str, tokens: usize) -> String {
+    let text = &text[..text.floor_char_boundary(README_BYTES)];
+    let marked = [".md", ".markdown", ".html", ".htm"].iter().any(|end| path.to_lowercase().ends_with(end));
+    within(&as_shown(&if marked { visible(text).text } else { text.to_owned() }), tokens)
 }
 
 pub(super) const README: &str = "readme-";

@@ -659,5 +659,6 @@ pub(super) fn says(verb: &str, cause: &str) -> Answer {
         at: BEGINNING.plus(Duration::from_secs(60)),
         url: None,
         commit: None,
+        review: None,
     }
 }

@@ -129,6 +129,7 @@ fn through_its_pull_request_tests_and_code_are_really_run() {
             "spec: done",
             "See the tests fail (N3)",
             "See the tests pass (N5)",
+            "Run the tests against the code (N7.5b)",
             "APPROVED: the change waits for a person",
             "/approve implement ",
             "implement: done",

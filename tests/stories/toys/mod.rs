@@ -1,5 +1,5 @@
-//! Two workflows that nobody needs, made of the document stage: in another order than the design's, with another
-//! target, and with several files.
+//! Workflows that nobody needs, made of the document stage: in another order than the design's, with another target, and with
+//! several files, also as code that is watched until it is merged.
 
 mod note;
 mod pages;
@@ -20,7 +20,8 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
     &workflows::spec::Spec,
     &workflows::implement::Implement,
     &note::Note,
-    &pages::Pages,
+    &pages::Made::<false>,
+    &pages::Made::<true>,
 ];
 
 /// The settings of all of them.
@@ -33,6 +34,7 @@ pub(crate) const TABLES: &[WorkflowTable] = &[
     WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md") },
     WorkflowTable::of("note", "NOTE-{issue}.md"),
     WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
+    WorkflowTable::of("patch", "docs/patch/{issue}.md"),
 ];
 
 /// A step in a line.

@@ -1,4 +1,5 @@
-//! `pages`: a document of several files, reviewed before people are asked.
+//! `pages`: a document of several files, reviewed before people are asked; and `patch`, the same for code: pushed once it is
+//! accepted, and watched until it is merged.
 
 use countersign::{
     commands::{CommandKind, CommandSpec},
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::step;
 
-pub(crate) struct Pages;
+pub(crate) struct Made<const CODE: bool>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum At {
@@ -22,6 +23,7 @@ pub(crate) enum At {
     Review,
     Gate,
     Publish,
+    Watch,
     Money,
 }
 
@@ -35,34 +37,55 @@ impl Step for At {
             Self::Review => step("B4", "Review", Kind::Review),
             Self::Gate => step("B5", "Ask", Kind::Gate),
             Self::Publish => step("B6", "Publish", Kind::Publish),
+            Self::Watch => step("B7", "Wait for the merge", Kind::Watch),
             Self::Money => step("BM", "Wait for money", Kind::Pause),
         }
     }
 }
 
-impl Workflow<Desk> for Pages {
-    const NAME: &'static str = "pages";
+const PAGES: &[(At, &[At])] = &[
+    (At::Load, &[At::Analyze]),
+    (At::Analyze, &[At::Draft]),
+    (At::Draft, &[At::Check, At::Draft, At::Review, At::Money]),
+    (At::Check, &[At::Review, At::Draft]),
+    (At::Review, &[At::Gate, At::Draft, At::Review, At::Money]),
+    (At::Gate, &[At::Publish, At::Analyze, At::Check, At::Gate, At::Review]),
+    (At::Publish, &[At::Check, At::Gate]),
+    (At::Money, &[At::Draft, At::Review]),
+];
+
+const PATCH: &[(At, &[At])] = &[
+    (At::Load, &[At::Analyze]),
+    (At::Analyze, &[At::Draft]),
+    (At::Draft, &[At::Check, At::Draft, At::Review, At::Watch, At::Money]),
+    (At::Check, &[At::Review, At::Draft]),
+    (At::Review, &[At::Gate, At::Draft, At::Review, At::Money]),
+    (At::Gate, &[At::Publish, At::Analyze, At::Gate, At::Review]),
+    (At::Publish, &[At::Gate, At::Watch]),
+    (At::Watch, &[At::Analyze]),
+    (At::Money, &[At::Draft, At::Review]),
+];
+
+const COMMAND: CommandSpec = CommandSpec {
+    name: "pages",
+    usage: "/pages",
+    about: "write some pages",
+    role: Role::Triage,
+    label: Some("countersign:pages"),
+    kind: CommandKind::Starts,
+};
+
+impl<const CODE: bool> Workflow<Desk> for Made<CODE> {
+    const NAME: &'static str = if CODE { "patch" } else { "pages" };
     const VERSION: u32 = 1;
     type Step = At;
     type State = Stage;
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Analyze]),
-        (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Check, At::Draft, At::Review, At::Money]),
-        (At::Check, &[At::Review, At::Draft]),
-        (At::Review, &[At::Gate, At::Draft, At::Review, At::Money]),
-        (At::Gate, &[At::Publish, At::Analyze, At::Check, At::Gate, At::Review]),
-        (At::Publish, &[At::Check, At::Gate]),
-        (At::Money, &[At::Draft, At::Review]),
-    ];
+    const GRAPH: &'static [(At, &'static [At])] = if CODE { PATCH } else { PAGES };
     const PROOFS: &'static [Proof] = &[Proof::Policy];
-    const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
-        name: "pages",
-        usage: "/pages",
-        about: "write some pages",
-        role: Role::Triage,
-        label: Some("countersign:pages"),
-        kind: CommandKind::Starts,
+    const COMMANDS: &'static [CommandSpec] = &[if CODE {
+        CommandSpec { name: "patch", usage: "/patch", label: Some("countersign:patch"), ..COMMAND }
+    } else {
+        COMMAND
     }];
 
     fn max_iterations() -> u32 {
@@ -74,7 +97,7 @@ impl Workflow<Desk> for Pages {
     }
 
     async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let v = &Visit::begin(s, &Text, at, cx);
+        let v = &Visit::begin(s, &Text::<CODE>, at, cx);
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Analyze => stage::analyze(s, v).await?,
@@ -83,6 +106,7 @@ impl Workflow<Desk> for Pages {
             At::Review => stage::review(s, v).await?,
             At::Gate => stage::gate(s, v).await?,
             At::Publish => stage::publish(s, v).await?,
+            At::Watch => stage::watch(s, v).await?,
             At::Money => stage::budget(s, v).await?,
         };
         exit.next(|exit| match (at, exit) {
@@ -94,6 +118,7 @@ impl Workflow<Desk> for Pages {
             }
             (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => Some(At::Gate),
             (At::Gate, Exit::Pass) => Some(At::Publish),
+            (At::Publish, Exit::Pass) | (At::Draft, Exit::AsPushed) => Some(At::Watch),
             (_, Exit::Money) => Some(At::Money),
             _ => None,
         })
@@ -106,26 +131,27 @@ impl Workflow<Desk> for Pages {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, (&Text, at), cx).await
+        stage::halted(s, halt, (&Text::<CODE>, at), cx).await
     }
 }
 
-struct Text;
+struct Text<const CODE: bool>;
 
-impl Document for Text {
+impl<const CODE: bool> Document for Text<CODE> {
     fn about(&self) -> About {
         About {
-            workflow: Pages::NAME,
-            stage: "pages",
-            what: "pages",
-            commands: Pages::COMMANDS,
-            steps: stage::steps(Pages::GRAPH),
-            proofs: Pages::PROOFS,
-            target: Target::Branch,
+            workflow: Made::<CODE>::NAME,
+            stage: Made::<CODE>::NAME,
+            what: Made::<CODE>::NAME,
+            commands: Made::<CODE>::COMMANDS,
+            steps: stage::steps(Made::<CODE>::GRAPH),
+            proofs: Made::<CODE>::PROOFS,
+            target: if CODE { Target::Code } else { Target::Branch },
         }
     }
-    fn gate(&self, _step: &str, policy: &Policy) -> Option<Gate> {
-        Some(Gate { word: "pages", asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] })
+    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
+        let gate = Gate { word: Made::<CODE>::NAME, asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] };
+        (step == "B5").then_some(gate)
     }
     fn rules(&self) -> String {
         "A text.".to_owned()

@@ -1,11 +1,11 @@
 //! How each role stands on this server: which workflow has work for it, with which model and which of its tools.
 
-use super::{implement::Implement, lld::Lld};
 use crate::{
     agents::{ROLES, Role, Tool},
-    config::{RouteMode, Settings},
+    config::{RouteMode, Settings, ToolSettings},
     engine::Workflow as _,
     providers::Providers,
+    workflows::{implement::Implement, lld::Lld, spec::Spec},
 };
 
 /// How a role stands.
@@ -25,13 +25,19 @@ pub fn roles(settings: &Settings, providers: &Providers) -> Vec<RoleState> {
 
 fn state(role: &Role, settings: &Settings, providers: &Providers) -> RoleState {
     let said = |state, why| RoleState { name: role.name, state, why };
-    let tools = |workflow: &str| settings.workflow(workflow).tools.as_ref();
+    // Those that are on in any workflow where the role works.
+    let tools = |workflows: &[&str], on: fn(&ToolSettings) -> bool| {
+        let of = workflows.iter().filter_map(|name| settings.workflow(name).tools.as_ref());
+        of.filter(|tools| on(tools)).max_by_key(|tools| tools.commands)
+    };
     let (models, routing) = (&settings.models, settings.routing());
     let routing = routing.filter(|routing| routing.mode != RouteMode::Manual);
     let (does, spec, on) = match role.name {
-        "architect" => ("drafts designs", &models.drafter, tools(Lld::NAME).filter(|on| on.drafter)),
-        "implementer" => ("drafts code", &models.drafter, tools(Implement::NAME).filter(|on| on.drafter)),
-        "reviewer" => ("reviews", &models.reviewer, tools(Lld::NAME).filter(|on| on.reviewer)),
+        "architect" => ("drafts designs", &models.drafter, tools(&[Lld::NAME, Spec::NAME], |on| on.drafter)),
+        "implementer" => ("drafts code", &models.drafter, tools(&[Implement::NAME], |on| on.drafter)),
+        "reviewer" => {
+            ("reviews", &models.reviewer, tools(&[Lld::NAME, Spec::NAME, Implement::NAME], |on| on.reviewer))
+        }
         "narrator" => match routing {
             Some(routing) => ("plans searches", &routing.model, None),
             None => {

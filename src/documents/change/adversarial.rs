@@ -1,0 +1,145 @@
+//! Tests that the reviewer's model writes against the code: what it answers, and how they become a part of the change.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Allowed, Change, FileChange, Kind, Part, is_executed, parse, parse::ticks};
+use crate::documents::{head, one_json_object, path, shown_path};
+
+/// Nobody reads more of them at the gate.
+pub const MOST_ADVERSARIAL: usize = 5;
+
+const TEXT_BYTES: usize = 8_000;
+const WORD_BYTES: usize = 200;
+const WHY_CHARS: usize = 600;
+
+/// A test with a file of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Adversarial {
+    pub path: String,
+    pub name: String,
+    /// What of the spec it shows: `REQ-2`.
+    pub requirement: String,
+    /// What the code may do instead.
+    pub why: String,
+    /// The whole file.
+    pub text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    tests: Vec<Adversarial>,
+}
+
+/// JSON Schema of the answer.
+pub fn schema() -> Value {
+    let fields = ["path", "name", "requirement", "why", "text"];
+    let properties: serde_json::Map<String, Value> =
+        fields.iter().map(|field| ((*field).to_owned(), json!({ "type": "string" }))).collect();
+    json!({
+        "type": "object",
+        "properties": { "tests": { "type": "array", "items": {
+            "type": "object", "properties": properties, "required": fields, "additionalProperties": false,
+        } } },
+        "required": ["tests"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schema's rules in words, for the prompt. `tests` are the test files of the change.
+pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
+    let tests: Vec<String> = tests.iter().map(|path| format!("`{}`", shown_path(path))).collect();
+    format!(
+        "Answer with one JSON object `{{\"tests\": [{{\"path\": …, \"name\": …, \"requirement\": …, \"why\": …, \"text\": …}}]}}` \
+         and nothing else: at most {MOST_ADVERSARIAL} tests that the code of this change may fail although its own tests pass. \
+         Each asserts what the specification demands, at a place where the code may do otherwise: a bound, an order, what is \
+         empty, twice there or malformed. `requirement` is the one of its Test Mapping that the test shows, as `REQ-2`; what \
+         no requirement demands is no test. `text` is the whole of a new file that holds this test alone, which has the name \
+         `name`, asserts something, is not skipped and depends on nothing but the code; `path` lies in the folder of one of {}, \
+         with the same ending, and is not there yet. `why` says in a sentence what the code would do wrong. Where you know of \
+         none, the list is empty.\n",
+        tests.join(", ")
+    )
+}
+
+/// Reads the answer; none where it is not in form. What goes beyond the bounds is left out, and how many those are is told.
+pub fn parse_answer(answer: &str) -> Option<(Vec<Adversarial>, usize)> {
+    let Answer { tests } = serde_json::from_str(one_json_object(answer)?).ok()?;
+    let all = tests.len();
+    let sound = |test: &Adversarial| {
+        let words = [&test.path, &test.name, &test.requirement];
+        test.text.len() <= TEXT_BYTES
+            && !test.text.trim().is_empty()
+            && words.iter().all(|word| word.len() <= WORD_BYTES && is_plain(word))
+            && path::refused(test.path.trim()).is_none()
+    };
+    let kept = tests.into_iter().filter(sound).take(MOST_ADVERSARIAL).map(|test| Adversarial {
+        path: test.path.trim().to_owned(),
+        name: test.name.trim().to_owned(),
+        requirement: test.requirement.trim().to_ascii_uppercase(),
+        why: head(test.why.trim(), WHY_CHARS).to_owned(),
+        text: format!("{}\n", test.text.replace("\r\n", "\n").trim_end()),
+    });
+    let kept: Vec<_> = kept.collect();
+    let beyond = all - kept.len();
+    Some((kept, beyond))
+}
+
+/// Sentences of ours name it: it holds no mark and no line of its own.
+fn is_plain(word: &str) -> bool {
+    word.trim().chars().all(|c| c.is_alphanumeric() || " _-.,:'/()[]+@=".contains(c))
+}
+
+impl Adversarial {
+    /// Why it is no test of this change, as the end of a sentence. Whether its file can be made is checked with the change.
+    pub fn refused(&self, allowed: &Allowed) -> Option<&'static str> {
+        let place = |path: &str| {
+            let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+            (folder.to_owned(), name.split_once('.').map(|(_, end)| end.to_owned()))
+        };
+        let beside = || allowed.rows.iter().any(|row| place(&row.file) == place(&self.path));
+        let cited = || allowed.rows.iter().any(|row| row.requirements.contains(&self.requirement));
+        match () {
+            () if !cited() => Some("cites no requirement of the spec"),
+            () if allowed.files.contains_key(&self.path) => {
+                Some("has the path of another file of the change")
+            }
+            () if !beside() || is_executed(&self.path) => Some("does not lie beside the tests of the change"),
+            () => None,
+        }
+    }
+}
+
+/// A text with these files at the end of its tests.
+pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a Adversarial>) -> String {
+    let change = parse(text);
+    let Some((_, range)) = change.sections.iter().find(|(part, _)| *part == Part::Tests) else {
+        return text.to_owned();
+    };
+    let mut out = text[..range.end].trim_end().to_owned();
+    for Adversarial { path, requirement, text, .. } in tests {
+        let longest = text.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+        // One of three might end at a later line.
+        let fence = "`".repeat((longest + 1).max(4));
+        out.push_str(&format!("\n\n### `{path}` (Add)\n\nProves: {requirement}\n\n{fence}\n{text}{fence}"));
+    }
+    format!("{out}\n\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
+}
+
+impl Allowed {
+    /// With the files of tests that joined those of the spec.
+    #[must_use]
+    pub fn with(mut self, tests: &Change) -> Self {
+        for FileChange { path, .. } in tests.of(Part::Tests) {
+            if !self.files.contains_key(path) {
+                self.files.insert(path.clone(), Kind::Add);
+                self.tests.insert(path.clone());
+            }
+        }
+        self
+    }
+}

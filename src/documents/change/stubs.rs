@@ -1,0 +1,103 @@
+//! Stubs of the functions that are declared and not written yet: with them in the place of the code, tests that name them can
+//! be built, and have to fail as they run.
+//!
+//! Where a declared function belongs is known only where a comment above it names its file. What does not come out as code that
+//! can be built shows in the run, and then proves nothing either way.
+
+use std::collections::BTreeMap;
+
+use super::{Allowed, Files, Kind, parse::has_word};
+use crate::documents::lld::function_names;
+
+/// What a stub says when it is called.
+pub const STUB: &str = "stub of the specification";
+
+/// The files with stubs of what these blocks of code declare; none of what is there already.
+pub fn stubs(blocks: &[String], allowed: &Allowed, base: &BTreeMap<String, String>) -> Files {
+    let mut declared = BTreeMap::<&str, String>::new();
+    for block in blocks {
+        let mut at = None;
+        for line in block.lines() {
+            let named = line.trim().strip_prefix("//").map(|path| path.trim().trim_end_matches(':'));
+            match named.and_then(|path| allowed.files.get_key_value(path)) {
+                Some((path, kind)) => {
+                    // There is no code in a file of tests, nor where nothing will be.
+                    let code = *kind != Kind::Delete && !allowed.tests.contains(path);
+                    at = Some(path.as_str()).filter(|_| code);
+                }
+                None => {
+                    if let Some(path) = at {
+                        declared.entry(path).or_default().extend([line, "\n"]);
+                    }
+                }
+            }
+        }
+    }
+    let mut files = BTreeMap::<String, String>::new();
+    for (path, code) in declared {
+        let there = base.get(path).map_or("", String::as_str);
+        let (before, code) = match path.rsplit_once('.') {
+            Some((_, "rs")) => (there.to_owned(), bodies(&code, there, &format!("{{ todo!(\"{STUB}\") }}"))),
+            Some((_, "go")) => {
+                (in_package(path, base), bodies(&code, there, &format!("{{ panic(\"{STUB}\") }}")))
+            }
+            _ => continue,
+        };
+        if code.trim().is_empty() {
+            continue;
+        }
+        // A module may have been named there.
+        let before = files.remove(path).unwrap_or(before);
+        files.insert(path.to_owned(), format!("{before}\n{code}"));
+        // A module is none before its parent says so.
+        let module = path.strip_suffix(".rs").and_then(|path| path.strip_prefix("src/"));
+        let new = allowed.files.get(path) == Some(&Kind::Add);
+        if let Some(module) = module.filter(|module| new && !module.contains('/')) {
+            let root = ["src/lib.rs", "src/main.rs"].into_iter().find(|root| base.contains_key(*root));
+            let line = format!("mod {module}");
+            if let Some(root) = root.filter(|root| !has_word(&base[*root], &line)) {
+                let text = files.entry(root.to_owned()).or_insert_with(|| base[root].clone());
+                text.push_str(&format!("\npub {line};\n"));
+            }
+        }
+    }
+    files.into_iter().map(|(path, text)| (path, Some(text))).collect()
+}
+
+/// The text of a file of Go, or the clause that a new one begins with.
+fn in_package(path: &str, base: &BTreeMap<String, String>) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let beside =
+        |other: &&String| other.ends_with(".go") && other.rsplit_once('/').map_or("", |(f, _)| f) == folder;
+    let clause =
+        base.keys().find(beside).and_then(|other| base[other].lines().find(|l| l.starts_with("package ")));
+    let own =
+        format!("package {}", folder.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("main"));
+    base.get(path).cloned().unwrap_or_else(|| format!("{}\n", clause.unwrap_or(&own)))
+}
+
+/// Declarations with this body, without those that stand there already; what is no function stays as it is.
+fn bodies(code: &str, there: &str, body: &str) -> String {
+    let (mut out, mut lines) = (String::new(), code.lines());
+    while let Some(line) = lines.next() {
+        let names = function_names(line);
+        let Some(name) = names.first().filter(|_| !line.trim_start().starts_with("//")) else {
+            out.extend([line, "\n"]);
+            continue;
+        };
+        let mut whole = line.to_owned();
+        let open =
+            |text: &str, pair: [char; 2]| text.matches(pair[0]).count() > text.matches(pair[1]).count();
+        while open(&whole, ['(', ')']) || open(&whole, ['{', '}']) {
+            let Some(line) = lines.next() else { break };
+            whole.extend(["\n", line]);
+        }
+        let named = |text: &str| ["fn", "func"].iter().any(|word| has_word(text, &format!("{word} {name}")));
+        let known = named(there) || named(&out);
+        if !known {
+            let signature = whole.split(" {").next().unwrap_or(&whole).trim_end_matches([';', ' ']);
+            out.extend([signature, " ", body, "\n"]);
+        }
+    }
+    out
+}

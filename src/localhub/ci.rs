@@ -1,0 +1,149 @@
+//! CI of others: jobs of GitHub's own workflows, each a check with a log, and statuses.
+
+use std::{fs, path::PathBuf};
+
+use http::StatusCode;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use super::{
+    AppSpec, Hub, HubError, Inner,
+    change::Change,
+    json::Json,
+    model::{Annotation, CheckRun, CommitStatus, Repository},
+    server::{Reply, Request},
+};
+use crate::types::{Oid, RepoId, UserId};
+
+/// The App that runs workflows.
+const ACTIONS: &str = "github-actions";
+
+/// A job of a workflow, as it stands.
+#[derive(Debug, Clone, Default)]
+pub struct Job {
+    pub name: String,
+    /// None while it goes on.
+    pub conclusion: Option<String>,
+    pub summary: String,
+    pub annotations: Vec<Annotation>,
+    pub log: Option<Vec<u8>>,
+}
+
+impl Hub {
+    /// A job says how it stands on a commit; gives the number of its check. Said again by its name, it is a new one.
+    pub fn job(&self, repo: RepoId, head: &Oid, job: Job) -> Result<u64, HubError> {
+        self.change(|c| {
+            let app = c.actions(repo)?;
+            let status = if job.conclusion.is_some() { "completed" } else { "in_progress" };
+            let said = json!({
+                "name": job.name, "head_sha": head, "status": status, "conclusion": job.conclusion,
+                "output": { "title": job.name, "summary": job.summary, "annotations": job.annotations },
+            });
+            let said = serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
+            let check = c.put_check(repo, app, None, said)?;
+            c.ran(repo, &check)?;
+            let check = check.id;
+            if let Some(log) = &job.log {
+                let path = c.hub.log_file(check);
+                let written =
+                    fs::create_dir_all(c.hub.data.join("logs")).and_then(|()| fs::write(&path, log));
+                written.map_err(|source| HubError::Data { path, source })?;
+            }
+            Ok(check)
+        })
+    }
+
+    /// A CI system that knows no checks says how a commit stands.
+    pub fn set_status(
+        &self,
+        repo: RepoId,
+        head: &Oid,
+        by: UserId,
+        (context, state, description): (&str, &str, &str),
+    ) -> Result<(), HubError> {
+        self.change(|c| {
+            let status = CommitStatus {
+                id: c.state.fresh_id(),
+                head: head.clone(),
+                context: context.to_owned(),
+                state: state.to_owned(),
+                description: Some(description.to_owned()),
+                by,
+                at: c.at,
+            };
+            c.repo_mut(repo)?.statuses.push(status);
+            let here = c.git(repo).branches().into_iter().filter(|(_, oid)| oid == head);
+            let branches: Vec<Value> =
+                here.map(|(name, oid)| json!({ "name": name, "commit": { "sha": oid } })).collect();
+            let extra = vec![
+                ("sha", json!(head)),
+                ("context", json!(context)),
+                ("state", json!(state)),
+                ("description", json!(description)),
+                ("branches", json!(branches)),
+            ];
+            c.hook(repo, "status", None, by, extra);
+            Ok(())
+        })
+    }
+}
+
+impl Change<'_> {
+    /// Here a workflow has one job, and tells when that has ended.
+    fn ran(&mut self, repo: RepoId, job: &CheckRun) -> Result<(), HubError> {
+        let Some(bot) = self.state.apps.get(&job.app).map(|app| app.bot).filter(|_| job.conclusion.is_some())
+        else {
+            return Ok(());
+        };
+        let run = json!({
+            "id": job.suite, "name": job.name, "head_sha": job.head, "head_branch": job.branch, "status": "completed",
+            "conclusion": job.conclusion, "check_suite_id": job.suite, "head_repository": { "id": repo },
+        });
+        self.hook(repo, "workflow_run", Some("completed"), bot, vec![("workflow_run", run)]);
+        Ok(())
+    }
+
+    fn actions(&mut self, repo: RepoId) -> Result<u64, HubError> {
+        if let Some(app) = self.state.app_by_slug(ACTIONS) {
+            return Ok(app.id);
+        }
+        let spec = AppSpec {
+            name: "GitHub Actions".to_owned(),
+            slug: ACTIONS.to_owned(),
+            permissions: Default::default(),
+            events: Vec::new(),
+            webhook_url: None,
+            webhook_secret: SecretString::from(""),
+            private_key: None,
+            owner: self.repo(repo)?.owner,
+        };
+        Ok(self.create_app(spec, SecretString::from(""), None, String::new())?.id)
+    }
+}
+
+impl Inner {
+    pub(super) fn log_file(&self, job: u64) -> PathBuf {
+        self.data.join("logs").join(job.to_string())
+    }
+
+    /// A log, to whoever has its address and brings no credentials.
+    pub(super) fn log(&self, request: &Request) -> Reply {
+        let job = request.segments.get(1).and_then(|job| job.parse().ok());
+        let signed = request.query("sig").is_some() && request.header("authorization").is_none();
+        match job.filter(|_| signed).and_then(|job| fs::read(self.log_file(job)).ok()) {
+            Some(log) => Reply::new(StatusCode::OK, "text/plain; charset=utf-8", log),
+            None => Reply::text(StatusCode::FORBIDDEN, "no such log for whoever asks like this\n"),
+        }
+    }
+}
+
+impl Json<'_> {
+    pub(super) fn status(&self, repo: &Repository, status: &CommitStatus) -> Value {
+        json!({
+            "id": status.id, "context": status.context, "state": status.state, "description": status.description,
+            "target_url": null, "url": format!("{}/statuses/{}", self.repo_api(repo), status.head),
+            "created_at": status.at.to_string(), "updated_at": status.at.to_string(),
+            "creator": self.account(status.by),
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! What CI says of a commit of ours, and what of that a drafter is told.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::fault;
+use crate::{
+    documents::{is_invisible, secrets},
+    engine::StepError,
+    github::{Repo, Report, ReportOutcome},
+    types::Oid,
+};
+
+/// Failing checks that are told of.
+const TOLD: usize = 5;
+
+/// Characters of what a check says of itself, and of the end of its log.
+const SAYS_CHARS: usize = 3_000;
+const LOG_CHARS: usize = 8_000;
+
+/// So much of a log's end is read: what looks like a secret is taken out before it is cut down.
+const LOG_BYTES: usize = 256 * 1024;
+
+/// A name of a check is kept up to here.
+const NAME_CHARS: usize = 100;
+
+/// So much of the names of checks is kept.
+const NAMES_BYTES: usize = 8 * 1024;
+
+/// How CI stands on a commit.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Ci {
+    pub stands: CiStands,
+    /// The checks that are yet to say how it went, and those that fail, by name and in order.
+    pub pending: Vec<String>,
+    pub failing: Vec<String>,
+    /// Those that fail on the commit before, too.
+    pub before: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CiStands {
+    /// It says nothing, or nothing that decides.
+    Nothing,
+    /// Something is yet to say how it went.
+    Pending,
+    Passed,
+    Failed,
+}
+
+/// Reads how CI stands on a commit; where it fails, also what fails on the commit that it was made on.
+///
+/// # Errors
+/// GitHub's that pass.
+pub async fn ci(repo: &Repo, commit: &Oid, before: &Oid) -> Result<Ci, StepError> {
+    let reports = repo.ci(commit).await.map_err(fault)?;
+    let any = |outcome| reports.iter().any(|report| report.outcome == outcome);
+    let stands = if any(ReportOutcome::Pending) {
+        CiStands::Pending
+    } else if any(ReportOutcome::Failed) {
+        CiStands::Failed
+    } else if any(ReportOutcome::Passed) && !any(ReportOutcome::Neither) {
+        CiStands::Passed
+    } else {
+        CiStands::Nothing
+    };
+    let pending = kept(names(&reports, ReportOutcome::Pending));
+    let mut found = Ci { stands, pending, failing: Vec::new(), before: Vec::new() };
+    if any(ReportOutcome::Failed) {
+        let before = names(&repo.ci(before).await.map_err(fault)?, ReportOutcome::Failed);
+        found.failing = kept(names(&reports, ReportOutcome::Failed));
+        found.before = found.failing.iter().filter(|name| before.contains(*name)).cloned().collect();
+    }
+    Ok(found)
+}
+
+/// Of the checks that say so, in order.
+fn names(reports: &[Report], outcome: ReportOutcome) -> BTreeSet<String> {
+    reports.iter().filter(|report| report.outcome == outcome).map(|report| name(&report.name)).collect()
+}
+
+/// As many as there is room for in what is kept of a look.
+fn kept(names: BTreeSet<String>) -> Vec<String> {
+    let mut room = NAMES_BYTES;
+    let fits = |name: &String| {
+        let left = room.checked_sub(name.len());
+        room = left.unwrap_or_default();
+        left.is_some()
+    };
+    names.into_iter().take_while(fits).collect()
+}
+
+/// On one line, in signs that show.
+fn name(text: &str) -> String {
+    let text = readable(text).replace(['\n', '\t'], " ");
+    text.trim().chars().take(NAME_CHARS).collect()
+}
+
+/// What these checks say of the commit, as far as they are told of.
+///
+/// # Errors
+/// GitHub's that pass.
+pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<String, StepError> {
+    let reports = repo.ci(commit).await.map_err(fault)?;
+    let of_these =
+        |report: &&Report| report.outcome == ReportOutcome::Failed && failing.contains(&name(&report.name));
+    let mut told = String::new();
+    for report in reports.iter().filter(of_these).take(TOLD) {
+        told += &format!("### {}\n\n", name(&report.name));
+        for said in &report.says {
+            told += &format!("{}\n\n", beginning(&readable(said), SAYS_CHARS).trim());
+        }
+        if let Some(check) = report.check {
+            let remarks = repo.remarks_of_check(check).await.map_err(fault)?;
+            let remarks: String =
+                remarks.iter().map(|said| format!("- {}\n", readable(said).trim())).collect();
+            told += &format!("{}\n", beginning(&remarks, SAYS_CHARS));
+        }
+        if let Some(job) = report.job
+            && let Some(log) = repo.end_of_log(job, LOG_BYTES).await.map_err(fault)?
+        {
+            let log = readable(&String::from_utf8_lossy(&log));
+            told += &format!("The end of its log:\n\n{}\n\n", end(log.trim_end(), LOG_CHARS));
+        }
+    }
+    if failing.len() > TOLD {
+        told += &format!("({} more checks fail.)\n", failing.len() - TOLD);
+    }
+    Ok(told)
+}
+
+/// Without the escape codes of terminals, signs that do not show, and what looks like a secret.
+fn readable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => skip_escape(&mut chars),
+            '\r' if chars.peek() == Some(&'\n') => {}
+            // What a line of progress was written over with follows it.
+            '\r' => out.push('\n'),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || is_invisible(c) => {}
+            c => out.push(c),
+        }
+    }
+    secrets::redact(&out)
+}
+
+/// After the sign that begins it: `[` up to a letter, `]` up to a bell or its end, or one sign.
+fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
+    match chars.next() {
+        Some('[') => while chars.next().is_some_and(|c| !('@'..='~').contains(&c)) {},
+        Some(']') => {
+            while let Some(c) = chars.next_if(|c| *c != '\n') {
+                if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
+                    break;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn beginning(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}\n… (cut)", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The end, from the beginning of a line on.
+fn end(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    let Some((at, _)) = text.char_indices().nth(count.saturating_sub(most)).filter(|_| count > most) else {
+        return text.to_owned();
+    };
+    let rest = &text[at..];
+    format!("(cut) …\n{}", rest.split_once('\n').map_or(rest, |(_, whole)| whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_checks_are_readable_and_few_enough_to_be_kept() {
+        assert_eq!(name("\u{1b}[31mbuild\u{7}\n(a)\u{202e} "), "build (a)");
+        let many: BTreeSet<String> = (0..900).map(|n| format!("{n:03}{}", "\u{1F600}".repeat(97))).collect();
+        let kept = kept(many);
+        assert!((10..50).contains(&kept.len()) && kept[0].starts_with("000"), "{}", kept.len());
+    }
+
+    #[test]
+    fn a_log_is_told_without_what_only_a_terminal_or_a_thief_has_use_for() {
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        let log = format!(
+            "\u{1b}[31merror\u{1b}[0m: \u{1b}]8;;https://x\u{7}link\u{1b}]8;;\u{1b}\\ end\r\n10%\r20%\n\u{202e}key {token}\u{1b}[K\n"
+        );
+        assert_eq!(readable(&log), "error: link end\n10%\n20%\nkey [redacted]\n");
+        assert_eq!(end("one\ntwo\nthree", 8), "(cut) …\nthree");
+        assert_eq!((end("ää", 2), beginning("äää", 2)), ("ää".to_owned(), "ää\n… (cut)".to_owned()));
+    }
+}

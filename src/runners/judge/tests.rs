@@ -1,0 +1,406 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
+
+use super::{super::Fault, *};
+use crate::documents::spec;
+
+fn found(tests: impl IntoIterator<Item = Test>) -> Found {
+    let mut found = Found::default();
+    tests.into_iter().for_each(|test| found.add(test));
+    found
+}
+
+fn fails(id: &str, message: &str) -> Test {
+    Test::failed(id, Failure::Assertion, message)
+}
+
+fn throws(id: &str, message: &str) -> Test {
+    Test::failed(id, Failure::Error, message)
+}
+
+fn misses(id: &str, message: &str) -> Test {
+    Test::failed(id, Failure::Missing, message)
+}
+
+fn unbuilt(id: &str, faults: &[(&str, &[&str])]) -> Test {
+    let faults = faults.iter().map(|(file, names)| Fault::new(file, "cannot find", names.iter().copied()));
+    misses(id, "").with(faults.collect())
+}
+
+fn row(file: &str, name: &str) -> Row {
+    Row { file: file.to_owned(), name: name.to_owned(), kind: None }
+}
+
+fn said() -> Told {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    Told {
+        files: words(&["tests/new.rs", "tests/test_new.py", "web/test/new.test.js"]),
+        removed: Vec::new(),
+        rows: vec![row("tests/new.rs", "new")],
+        guards: words(&["guards"]),
+        declared: words(&["read", "config"]),
+    }
+}
+
+/// What is wrong at red with one more test beside a sound one, twice the same.
+fn wrong(test: &Test) -> String {
+    let old = Some(Test::passed("s old")).filter(|old| old.id != test.id);
+    let run = || found(old.clone().into_iter().chain([fails("s::new new", "left: 1"), test.clone()]));
+    red(&found([Test::passed("s old")]), [&run(), &run()], &said()).err().unwrap_or_default().join("\n")
+}
+
+#[test]
+fn a_new_test_is_red_by_an_assertion_or_by_what_the_spec_declares() {
+    for (test, kind) in [
+        (fails("s::new more", "left: 1"), Kind::Assertion),
+        (throws("s::new more", "ValueError: 5"), Kind::Runtime),
+        (throws("s::new more", "AttributeError: 'A' object has no attribute 'read'"), Kind::Missing),
+        (Test::passed("s::new guards"), Kind::Guard),
+        (misses("tests/test_new.py::test_a", "NameError: name 'read' is not defined"), Kind::Missing),
+        (misses("tests/test_new.py", "ImportError: cannot import name 'read' from 'pkg'"), Kind::Compile),
+        (misses("tests/test_new.py", "ModuleNotFoundError: No module named 'pkg.config'"), Kind::Compile),
+        (misses("test/new.test.js > a", "TypeError: lib.read is not a function"), Kind::Missing),
+        (
+            misses("test/new.test.js", "Cannot find module '/tree/src/config.js' imported from x"),
+            Kind::Compile,
+        ),
+        (unbuilt("s::other", &[("tests/new.rs", &["read"]), ("tests/new.rs", &["config"])]), Kind::Compile),
+    ] {
+        let run = || found([Test::passed("s old"), fails("s::new new", "left: 1"), test.clone()]);
+        let red = red(&found([Test::passed("s old")]), [&run(), &run()], &said()).unwrap();
+        assert_eq!(red.tests.get(&test.id), Some(&kind), "{test:?}");
+    }
+}
+
+#[test]
+fn whatever_else_a_new_test_does_goes_back() {
+    for (test, why) in [
+        (Test::passed("s::new more"), "passes without the code"),
+        (Test::skipped("s::new more", ""), "is skipped"),
+        (misses("s::new more", "NameError: name 'reed' is not defined"), "misses `reed`"),
+        (misses("s::new more", "something"), "cannot be told"),
+        (throws("s::new more", "AttributeError: 'A' object has no attribute 'reed'"), "misses `reed`"),
+        (Test::skipped("s old", ""), "is skipped now"),
+        (Test::failed("s::new more", Failure::Timeout, ""), "fails by timeout"),
+        (Test::failed("tests/test_new.py", Failure::Build, "SyntaxError"), "fails by build"),
+        (unbuilt("s::x", &[("tests/new.rs", &["read", "reed"])]), "misses `reed`"),
+        (unbuilt("s::x", &[("tests/new.rs", &["read"]), ("tests/new.rs", &[])]), "no missing name"),
+        (unbuilt("s::x", &[("src/lib.rs", &["read"])]), "no file of the new tests"),
+        (unbuilt("s::x", &[("", &["read"])]), "no file of the new tests"),
+    ] {
+        assert!(wrong(&test).contains(why), "{test:?}: {}", wrong(&test));
+    }
+    let (old, new) = (Test::passed("s old"), fails("s::new new", "left: 1"));
+    let base = found([old.clone(), Test::passed("s::new was"), fails("s broken", "x")]);
+    let was = Test::passed("s::new was");
+    let judged = |first: &[&Test], second: &[&Test]| {
+        let runs = [first, second].map(|tests| found(tests.iter().map(|test| (*test).clone())));
+        red(&base, [&runs[0], &runs[1]], &said())
+    };
+    assert!(judged(&[&new, &was], &[&new, &was]).is_ok(), "the others need not be run");
+    assert!(judged(&[&new], &[&new]).unwrap_err()[0].contains("`s::new was` is gone"));
+    assert!(
+        judged(&[&old, &was], &[&old, &was])
+            .unwrap_err()
+            .join("\n")
+            .contains("no test `new` of `tests/new.rs`")
+    );
+    let flaky = fails("s::new new", "left: 1");
+    assert!(judged(&[&flaky, &was], &[&Test::passed("s::new new"), &was]).unwrap_err()[0].contains("alike"));
+    let breaks = fails("s old", "order");
+    assert!(judged(&[&new, &was, &breaks], &[&new, &was, &breaks]).unwrap_err()[0].contains("passed before"));
+    let red = judged(&[&new, &was, &breaks], &[&new, &was, &old]).unwrap();
+    assert_eq!(red.broken, ["s broken", "s old"], "a flake of theirs is listed");
+    let changed = fails("s::new was", "it is 4 now");
+    let red = judged(&[&new, &changed], &[&new, &changed]).unwrap();
+    assert_eq!(red.tests.len(), 2, "a test that is changed is red as well");
+    let none = red_of_nothing();
+    assert_eq!(none, ["there is no new test that fails without the code"]);
+}
+
+fn red_of_nothing() -> Vec<String> {
+    let told = Told { rows: Vec::new(), ..said() };
+    red(&Found::default(), [&Found::default(), &Found::default()], &told).unwrap_err()
+}
+
+#[test]
+fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
+    let base = || found([Test::passed("s old"), Test::passed("s::new was"), fails("s broken", "x")]);
+    let with = || {
+        found([
+            fails("s::new new", "left: 1"),
+            Test::passed("s::new was"),
+            unbuilt("s::other", &[("tests/new.rs", &["read"])]),
+        ])
+    };
+    let red = red(&base(), [&with(), &with()], &said()).unwrap();
+    let other = Test::passed("s::other b");
+    let good = [
+        Test::passed("s old"),
+        Test::passed("s::new was"),
+        Test::passed("s::new new"),
+        other,
+        fails("s broken", "y"),
+    ];
+    let of = |runs: &[&Found]| green(&base(), &red, runs);
+    let good = |changed: &[(usize, Option<Test>)]| {
+        let mut tests: Vec<Option<Test>> = good.iter().cloned().map(Some).collect();
+        changed.iter().for_each(|(at, test)| tests[*at] = test.clone());
+        found(tests.into_iter().flatten())
+    };
+    let judged = of(&[&good(&[]), &good(&[]), &good(&[])]).unwrap();
+    assert_eq!(judged.locked, ["s::new new", "s::other b"]);
+    assert_eq!((judged.kept, judged.broken, judged.gone.len()), (2, vec!["s broken".to_owned()], 0));
+    assert_eq!(red.rows[0].kind, Some(Kind::Assertion));
+    for (at, test, why) in [
+        (2, Some(fails("s::new new", "left: 2")), "left: 2"),
+        (2, Some(Test::skipped("s::new new", "")), "it is skipped"),
+        (2, None, "it was not run"),
+        (3, None, "it was not run"),
+        (3, Some(Test::skipped("s::other b", "")), "it was not run"),
+        (0, Some(fails("s old", "left: 3")), "left: 3"),
+        (0, Some(Test::skipped("s old", "")), "it is skipped"),
+        (0, None, "it passed before, and was not run now"),
+        (1, None, GONE),
+        (4, Some(fails("s::other c", "new and bad")), "new and bad"),
+    ] {
+        let failing = of(&[&good(&[]), &good(&[(at, test.clone())])]).unwrap_err();
+        assert!(failing.iter().any(|group| group.message == why), "{why}: {failing:?}");
+    }
+    let mut trouble = good(&[]);
+    trouble.trouble("the process died");
+    assert_eq!(of(&[&trouble]).unwrap_err()[0].message, "the process died");
+    assert!(of(&[]).is_err(), "nothing was run");
+}
+
+/// A test of the same name elsewhere proves nothing, and what cannot be built has the tests of its own file alone.
+#[test]
+fn what_the_spec_asks_for_is_seen_in_its_own_file() {
+    let base = || found([Test::passed("s old"), Test::passed("s::new b"), Test::passed("s::other new")]);
+    let whole = unbuilt("s::x", &[("tests/x.rs", &["read"])]);
+    let judged = |rows: &[Row], guards: &[&str], more: &[Test]| {
+        let files = ["tests/new.rs", "tests/x.rs", "tests/test_new.py"].map(str::to_owned).into();
+        let guards = guards.iter().map(|name| (*name).to_owned()).collect();
+        let told = Told { files, rows: rows.into(), guards, ..said() };
+        let all = [fails("s::new a", "1"), Test::passed("s::new b"), Test::passed("s::other new")];
+        let run = || found(all.iter().chain(more).cloned());
+        red(&base(), [&run(), &run()], &told).map(|red| red.rows[0].kind)
+    };
+    let whole = std::slice::from_ref(&whole);
+    let cases = [test_of("a"), test_of("b")];
+    for (row, guards, more, seen) in [
+        (row("tests/new.rs", "a"), &[][..], &[][..], Ok(Kind::Assertion)),
+        (row("tests/x.rs", "new"), &[], whole, Ok(Kind::Compile)),
+        (row("tests/new.rs", "b"), &["b"], &[], Ok(Kind::Guard)),
+        (row("tests/test_new.py", "test_c"), &[], &cases, Ok(Kind::Assertion)),
+        (row("", "a"), &[], &[], Ok(Kind::Assertion)),
+        (
+            row("tests/new.rs", "b"),
+            &[],
+            &[],
+            Err("`b` of `tests/new.rs`, which the spec asks for, is not seen to fail"),
+        ),
+        (row("tests/new.rs", "new"), &[], &[], Err("no test `new` of `tests/new.rs` was run")),
+        (row("tests/new.rs", "new"), &[], whole, Err("no test `new` of `tests/new.rs` was run")),
+        (row("tests/new.rs", "c"), &[], whole, Err("no test `c` of `tests/new.rs` was run")),
+    ] {
+        match (judged(std::slice::from_ref(&row), guards, more), seen) {
+            (Ok(kind), Ok(seen)) => assert_eq!(kind, Some(seen), "{row:?}"),
+            (Err(wrong), Err(why)) => assert!(wrong.join("\n").contains(why), "{row:?}: {wrong:?}"),
+            (came, _) => panic!("{row:?}: {came:?}"),
+        }
+    }
+    let red = Red { rows: vec![row("tests/new.rs", "new")], ..Red::default() };
+    let now = found([Test::passed("s::other new"), Test::passed("s::new a")]);
+    let failing = green(&Found::default(), &red, &[&now]).unwrap_err();
+    assert_eq!(failing[0].message, "no test of this name passed");
+}
+
+fn test_of(case: &str) -> Test {
+    fails(&format!("tests/test_new.py::test_c[{case}]"), "assert 1 == 2")
+}
+
+#[test]
+fn trouble_of_either_run_is_told() {
+    let run = || found([fails("s::new new", "left: 1")]);
+    let mut second = run();
+    second.trouble("the process died");
+    let wrong = red(&Found::default(), [&run(), &second], &said()).unwrap_err();
+    assert_eq!(wrong, ["the run itself failed: the process died"]);
+}
+
+#[test]
+fn a_test_file_that_is_deleted_takes_its_tests_along() {
+    let base = found([Test::passed("s::old a"), Test::passed("s keeps")]);
+    let told = Told { removed: vec!["tests/old.rs".to_owned()], ..said() };
+    let with = || found([fails("s::new new", "left: 1"), Test::passed("s keeps")]);
+    let red = red(&base, [&with(), &with()], &told).unwrap();
+    let now = found([Test::passed("s::new new"), Test::passed("s keeps")]);
+    assert_eq!(green(&base, &red, &[&now]).unwrap().gone, ["s::old a"]);
+}
+
+#[test]
+fn a_part_that_is_undone_is_noticed_by_a_test_the_compiler_or_nobody() {
+    let green = Green { broken: vec!["s broken".to_owned()], ..Green::default() };
+    let broken = fails("s broken", "x");
+    let unbuilt = unbuilt("s::new", &[("src/lib.rs", &["read"])]);
+    let mut trouble = found([]);
+    trouble.trouble("cargo: it ended with exit code 101");
+    let parts = [
+        found([broken.clone(), fails("s::new new", "left: 1"), unbuilt.clone()]),
+        found([broken.clone(), unbuilt]),
+        found([broken]),
+        trouble,
+    ];
+    let parts = parts.map(|run| noticed(&green, &run));
+    assert_eq!(parts, [Noticed::Test, Noticed::Compiler, Noticed::Nobody, Noticed::Compiler]);
+    assert_eq!(score(parts), (1, 2));
+}
+
+#[test]
+fn a_test_that_its_runner_would_never_see_is_told() {
+    let theirs = found([Test::passed("checks/check_a.py::test_a")]);
+    for (runner, file, added, before, seen) in [
+        ("cargo", "tests/new.rs", true, &found([]), true),
+        ("cargo", "crates/s/tests/new.rs", true, &found([]), true),
+        ("cargo", "src/config/tests.rs", false, &found([]), true),
+        ("cargo", "src/config/tests.rs", true, &found([]), false),
+        ("cargo", "src/lib.rs", false, &found([]), false),
+        ("cargo", "tests/new.py", true, &found([]), false),
+        ("go", "sub/a_test.go", true, &found([]), true),
+        ("go", "sub/a.go", false, &found([]), false),
+        ("pytest", "tests/test_new.py", true, &theirs, true),
+        ("pytest", "checks/check_b.py", true, &theirs, true),
+        ("pytest", "checks/check_b.py", true, &found([Test::passed("tests/test_a.py::test_a")]), false),
+        ("node", "anything.js", true, &found([]), true),
+    ] {
+        assert_eq!(unaddressed(runner, file, added, before).is_none(), seen, "{runner} {file}");
+    }
+}
+
+#[test]
+fn failures_are_told_by_their_message_and_in_bounds() {
+    let tests =
+        |from: usize, to: usize, text: String| (from..to).map(move |n| fails(&format!("s t{n}"), &text));
+    let many =
+        (10..100).flat_map(|n| tests(n * 10, n * 10 + 10, format!("{n} {}\n", "x".repeat(50)).repeat(50)));
+    let failing =
+        green(&Found::default(), &Red::default(), &[&found(tests(0, 9, "same".into()).chain(many))])
+            .unwrap_err();
+    let lines = told(&failing);
+    assert_eq!((failing.len(), lines.len()), (91, 9));
+    assert!(lines.iter().map(String::len).sum::<usize>() <= 12_000);
+    assert!(lines[0].contains(" and 5 more: "), "{}", lines[0]);
+    assert_eq!(lines[8], "829 more tests fail for other reasons");
+}
+
+#[test]
+fn what_a_spec_declares() {
+    let text = "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
+        | `src/config/mod.rs` | Add | x |\n\n## 4. Data Structures\n\n### Count\n\n```rust\npub struct Count {\n    pub left: u8,\n}\n\
+        enum Side { Left, Right(u8) }\n```\n\n## 5. Function Specifications\n\n### Count::read\n\n```rust\npub fn read(path: &Path) -> \
+        HashMap<u8, u8>\n```\n\nInput: `1`\n";
+    let names = declared(&spec::parse(text));
+    for name in ["config", "Count", "left", "Side", "Left", "Right", "read"] {
+        assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+    }
+    assert!(!names.iter().any(|name| ["HashMap", "path", "Path"].contains(&name.as_str())), "{names:?}");
+}
+
+#[test]
+fn a_test_is_of_a_file_as_its_runner_names_it() {
+    for (id, file, is) in [
+        ("s::read reads", "tests/read.rs", true),
+        ("s::read reads", "crates/s/tests/read/main.rs", true),
+        ("s::reads a", "tests/read.rs", false),
+        ("s config::tests::a", "src/config/tests.rs", true),
+        ("s config::testsing::a", "src/config/tests.rs", false),
+        ("tests/test_a.py::T::test_b", "api/tests/test_a.py", true),
+        ("test/a.test.js > a > b", "test/a.test.js", true),
+        ("test/aa.test.js > a", "test/a.test.js", false),
+        ("example.com/s/sub.TestA/x", "sub/a_test.go", true),
+        ("example.com/s/other.TestA", "sub/a_test.go", false),
+        ("example.com/s/sub.TestA/a.b", "sub/a_test.go", true),
+        ("example.com/s/sub", "sub/a_test.go", true),
+    ] {
+        assert_eq!(is_in(id, file), is, "{id} {file}");
+    }
+    assert!(is_named("a.py::test_b[1-2]", "test_b") && is_named("s::x m::reads", "reads"));
+    assert!(!is_named("s::x m::rereads", "reads") && !is_named("x", ""));
+}
+
+#[test]
+fn a_test_against_the_code_counts_only_where_it_ran_and_ended_alike() {
+    let id = "sums::full nothing_more";
+    let row = |name: &str| Row { file: "tests/full.rs".into(), name: name.into(), kind: None };
+    let failed = |failure| Test::failed(id, failure, "left: 0\nright: 255");
+    let with = |first: Vec<Test>, second: Vec<Test>, known: &[String]| {
+        let all = [row("nothing_more"), row("another")];
+        attacked([&found(first), &found(second)], &all[0], &all, known)
+    };
+    let twice = |tests: Vec<Test>| with(tests.clone(), tests, &[]);
+    let nothing = |came: Attacked, why: &str| match came {
+        Attacked::Nothing(said) => assert!(said.contains(why), "{said}"),
+        came => panic!("{came:?}"),
+    };
+    assert_eq!(twice(vec![Test::passed(id)]), Attacked::Passes);
+    for failure in [Failure::Assertion, Failure::Error, Failure::Crash] {
+        assert!(matches!(twice(vec![failed(failure)]), Attacked::Fails(said) if said.contains("right: 255")));
+    }
+    nothing(with(vec![failed(Failure::Assertion)], vec![Test::passed(id)], &[]), "alike");
+    nothing(with(vec![failed(Failure::Assertion)], vec![failed(Failure::Crash)], &[]), "alike");
+    nothing(with(vec![Test::passed(id)], vec![], &[]), "alike");
+    nothing(twice(vec![]), "not found");
+    nothing(twice(vec![Test::skipped(id, "")]), "skipped");
+    assert!(matches!(twice(vec![failed(Failure::Missing)]), Attacked::Fails(_)), "the code may miss it");
+    let fault = |file: &str| Fault::new(file, "cannot find", ["more"]);
+    nothing(twice(vec![failed(Failure::Missing).with(vec![fault("tests/full.rs")])]), "cannot be built");
+    nothing(twice(vec![Test::failed("sums::full", Failure::Missing, "")]), "cannot be built");
+    nothing(twice(vec![Test::failed("sums::full", Failure::Build, "error[E0425]")]), "cannot be built");
+    assert!(
+        matches!(twice(vec![failed(Failure::Timeout)]), Attacked::Fails(said) if said.contains("in time"))
+    );
+    nothing(twice(vec![failed(Failure::NeedsLoopback)]), "network");
+    for (file, name, id) in [
+        ("tests/full.test.js", "nothing more", "tests/full.test.js > sums > nothing more"),
+        ("tests/test_full.py", "test_full", "tests/test_full.py::test_full[255-1]"),
+        ("sums/full_test.go", "TestFull", "example.com/a/sums.TestFull"),
+        ("", "full", "Sums::full"),
+    ] {
+        let row = Row { file: file.into(), name: name.into(), kind: None };
+        let run = found([Test::failed(id, Failure::Assertion, "1 != 2")]);
+        let came = attacked([&run, &run], &row, std::slice::from_ref(&row), &[]);
+        assert_eq!(came, Attacked::Fails("1 != 2".to_owned()), "{id}");
+    }
+    let beside = |name: &str| vec![Test::passed(id), Test::passed(format!("sums::full {name}"))];
+    nothing(twice(beside("stray")), "other tests");
+    assert_eq!(twice(beside("another")), Attacked::Passes);
+    assert_eq!(with(beside("stray"), beside("stray"), &["sums::full stray".to_owned()]), Attacked::Passes);
+}
+
+#[test]
+fn with_stubs_what_was_not_built_runs_and_has_to_fail() {
+    let row = |name: &str| Row { file: "tests/new.rs".into(), name: name.into(), kind: Some(Kind::Compile) };
+    let red = Red {
+        tests: [("sums::new".to_owned(), Kind::Compile)].into(),
+        rows: vec![row("weak"), row("strong"), row("other")],
+        ..Red::default()
+    };
+    let told = Told { guards: vec!["guard".into()], ..Told::default() };
+    let stub = |id| Test::failed(id, Failure::Error, "not yet implemented: stub of the specification");
+    let ran = vec![
+        stub("sums::new weak"),
+        Test::failed("sums::new strong", Failure::Assertion, "left: 1"),
+        Test::passed("sums::new guard"),
+        Test::passed("sums::old as_before"),
+        Test::passed("sums::new as_before"),
+        Test::passed("sums::new panics"),
+    ];
+    let before = found([Test::passed("sums::new as_before")]);
+    let judged = with_stubs(red.clone(), &before, &found(ran), &told);
+    let kinds: Vec<_> = judged.rows.iter().map(|row| row.kind.unwrap()).collect();
+    assert_eq!(kinds, [Kind::Weak, Kind::Assertion, Kind::Compile]);
+    assert_eq!((judged.stubbed.len(), judged.tests == red.tests), (4, true));
+    assert_eq!(judged.stubbed["sums::new panics"], Kind::Compile);
+    let unbuilt = vec![Test::failed("sums::new", Failure::Build, "error")];
+    assert_eq!(with_stubs(red, &before, &found(unbuilt), &told).stubbed.len(), 0);
+}

@@ -1,0 +1,17 @@
+# pytest with a look at which lines it runs, where coverage.py is installed; without it, pytest alone. Settings of the
+# repository's own are not for this report.
+import sys
+
+import pytest
+
+report, arguments = sys.argv[1], sys.argv[2:]
+try:
+    from coverage import Coverage
+except ImportError:
+    sys.exit(pytest.main(arguments))
+coverage = Coverage(data_file=None, config_file=False, source=["."])
+coverage.start()
+code = pytest.main(arguments)
+coverage.stop()
+coverage.lcov_report(outfile=report)
+sys.exit(code)

@@ -1,0 +1,535 @@
+//! After its pull request: what was pushed is watched until people merge or close it.
+//!
+//! Webhooks are hints here as everywhere: each look reads the pull request and what CI says of the very commit that was
+//! pushed. CI that fails, a person's words and their remarks at lines lead back to the drafter, and whatever comes of that
+//! goes through every proof again. That somebody merged or closed it ends the run by the way of every stop; the visit that
+//! tells of the end finds out which it was.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Exit, Known, Stage, Target, Visit, gates, show, still_wanted};
+use crate::{
+    documents::{
+        findings::Remarked,
+        visible::{gathered, visible},
+    },
+    engine::{
+        ApprovalRow, Approvers, ArtifactRow, GateSpec, Halt, Kind, Outcome, REVISE, Record, Remark, StepError,
+    },
+    github::{LineComment, Pull, decorated},
+    messages::{self, Answered, CiView, GaveUp, InTheWay, Lesson, State as Shown, Waiting},
+    publication::{self, WATCH},
+    rounds::{self, CiStands, Cx, Urgency, announce, fault, need, text_of},
+    types::{Hash, Oid, Role, Timestamp},
+};
+
+/// It looks so often although nobody told it anything: webhooks get lost.
+const LOOK: Duration = Duration::from_secs(3600);
+
+/// GitHub finds out whether there are conflicts only once it is asked.
+const UNSURE_LOOK: Duration = Duration::from_secs(60);
+
+/// Fixes of what CI said in a row: then a person has to say something, or CI to pass.
+const FIXES_IN_A_ROW: u32 = 3;
+
+/// Of one pull request, whatever came between.
+const FIXES: u32 = 6;
+
+/// So often the same checks may fail again after a fix for them.
+const STRIKES: u32 = 2;
+
+/// Files of others that are kept count of.
+const MOST_THEIRS: usize = 20;
+
+/// Characters of a remark at a line, and of the path of its file.
+const REMARK_CHARS: usize = 4_000;
+const PLACE_CHARS: usize = 300;
+
+/// What the drafter is told of CI.
+const CI: &str = "ci";
+
+/// What came of what was pushed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct After {
+    /// What opened its way.
+    accepted: Option<ApprovalRow>,
+    /// The visit that waits, since when, and how many looks it took: each has keys of its own in the journal.
+    visit: u64,
+    since: Option<Timestamp>,
+    looks: u64,
+    /// When it looks again by itself.
+    next: Option<Timestamp>,
+    /// Fixes of all, those in a row, and how often in a row the same checks failed after one.
+    fixes: u32,
+    in_a_row: u32,
+    strikes: u32,
+    /// The checks that failed last.
+    failed: Vec<String>,
+    /// The drafter is at work for them; or was, and left the code as it is.
+    mending: bool,
+    held_right: bool,
+    /// What failed while other checks went on, those, and since when that is so.
+    halfway: Option<([Vec<String>; 2], Timestamp)>,
+    ci: Option<CiView>,
+    /// Nothing more is tried on this commit, and people know.
+    gave_up: bool,
+    conflicts: bool,
+    /// GitHub had not found out yet whether there are.
+    unsure: bool,
+    /// Others committed on top of what was pushed.
+    on_top: bool,
+    /// What stood on the pull request when it was looked at last, and files that others changed there.
+    head: Option<Oid>,
+    theirs: Vec<String>,
+    /// What people insist on, and reviews, that are yet to be taken up.
+    insisted: Vec<String>,
+    reviews: Vec<Review>,
+    /// Remarks at lines that are yet to be answered.
+    threads: Vec<Thread>,
+    /// Where it ended, once it was merged.
+    pub(super) merged: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Thread {
+    comment: u64,
+    /// What it became on the ledger.
+    finding: String,
+    /// What it was about.
+    commit: Oid,
+}
+
+/// A review of what was pushed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Review {
+    number: u64,
+    by: String,
+    /// What it says, as a stored text.
+    text: Hash,
+}
+
+impl After {
+    /// Keeps a review until the run waits for the merge again. Before anything was pushed, it is about something else.
+    pub(super) async fn reviewed(&mut self, cx: &Cx, review: Remark) -> Result<(), StepError> {
+        if let Some(number) = review.finding.parse().ok().filter(|_| self.visit > 0) {
+            let text = cx.put(review.text.as_bytes()).await?;
+            self.reviews.push(Review { number, by: review.by.login, text });
+        }
+        Ok(())
+    }
+
+    /// A further commit: nothing that was said of the one before holds.
+    pub(super) fn pushed(&mut self, accepted: Option<ApprovalRow>) {
+        if std::mem::take(&mut self.mending) {
+            (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
+        }
+        self.held_right = false;
+        (self.accepted, self.ci, self.halfway) = (accepted, None, None);
+        (self.gave_up, self.conflicts, self.on_top) = (false, false, false);
+    }
+
+    /// How CI stands. What failed is waited with until the rest has spoken, but not for ever.
+    fn stands(&mut self, ci: &rounds::Ci, now: Timestamp) -> CiStands {
+        let halfway = [ci.failing.clone(), ci.pending.clone()];
+        if ci.stands != CiStands::Pending || ci.failing.is_empty() {
+            self.halfway = None;
+        } else if self.halfway.as_ref().is_none_or(|(before, _)| *before != halfway) {
+            self.halfway = Some((halfway, now));
+        }
+        match self.halfway {
+            Some((_, since)) if now.since(since) >= LOOK => CiStands::Failed,
+            _ => ci.stands,
+        }
+    }
+
+    /// Did what was accepted last open the way to this very document?
+    fn is_of(&self, document: Option<Hash>) -> bool {
+        self.accepted.as_ref().map(|row| row.document) == document
+    }
+
+    /// Somebody spoke, or CI passed: what failed before counts no more.
+    fn afresh(&mut self) {
+        (self.in_a_row, self.strikes, self.gave_up) = (0, 0, false);
+        (self.mending, self.held_right) = (false, false);
+        self.failed.clear();
+    }
+}
+
+/// What one look found.
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    head: Oid,
+    /// None: GitHub does not know yet.
+    mergeable: Option<bool>,
+    ci: rounds::Ci,
+    at: Timestamp,
+}
+
+/// Did the drafter leave what is on the pull request as it is? What was only proposed there, nobody has accepted as it is.
+pub(super) fn is_as_pushed(s: &mut Stage, v: &Visit<'_>) -> bool {
+    let code = v.doc.about().target == Target::Code;
+    let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
+    let same = code && pushed.is_some() && pushed == s.round.document && s.after.is_of(pushed);
+    if same {
+        s.approval = s.after.accepted.clone();
+        s.after.held_right = std::mem::take(&mut s.after.mending);
+    }
+    same
+}
+
+/// Waits until what was pushed is merged or closed, and takes up what is said of it.
+pub async fn watch(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let (cx, heard) = (v.cx, s.round.heard());
+    let insisted = gates::findings(s, cx).await?;
+    let arrives = s.after.visit != cx.visit();
+    // Woken by a remark it reads that one only at the next attempt, once this one is saved; there is one look for both. What
+    // is said here by the clock, a later attempt may say otherwise, and looks then.
+    let early = s.after.next.filter(|next| cx.clock().now() < *next);
+    if let Some(next) = early.filter(|_| !arrives && cx.answer().is_none() && s.round.heard() == heard) {
+        return waits_until(s, cx, next);
+    }
+    let pull = still_wanted(s, cx).await?;
+    if arrives {
+        (s.after.visit, s.after.looks, s.after.since) = (cx.visit(), 0, Some(cx.now("arrived").await?));
+        answer_threads(s, v).await?;
+        show::turn(s, v, Shown::Done, messages::DONE).await?;
+    }
+    let spoken = cx.answer().is_some() || !insisted.is_empty() || !s.after.reviews.is_empty();
+    s.after.insisted.extend(insisted);
+    let wanted = spoken || !s.after.insisted.is_empty();
+    if wanted && !in_the_way(s, v, spoken).await? {
+        let words = said(s, v).await?;
+        s.after.afresh();
+        s.beside.retain(|known| known.kind != CI);
+        return back(s, v, &words).await;
+    }
+    // Whoever wrote them was told that nothing is taken up; what people insist on waits until it can be.
+    s.after.reviews.clear();
+    if let Some(exit) = look(s, v, need(&pull)?, wanted).await? {
+        return Ok(exit);
+    }
+    s.after.looks += 1;
+    let next = cx.clock().now().plus(if s.after.unsure { UNSURE_LOOK } else { LOOK });
+    s.after.next = Some(next);
+    waits_until(s, cx, next)
+}
+
+fn waits_until(s: &Stage, cx: &Cx, next: Timestamp) -> Result<Exit, StepError> {
+    let (run, visit) = (cx.run().id.to_string(), cx.visit().to_string());
+    Ok(Exit::Ask(GateSpec {
+        stage: WATCH.to_owned(),
+        subject: Hash::of_parts([WATCH, &run, &visit].map(str::as_bytes)),
+        verbs: vec![(REVISE.to_owned(), Role::Write.into())],
+        shown_at: *need(&s.after.since)?,
+        approvers: Approvers::default(),
+        expires: Some(next),
+        ways: Vec::new(),
+    }))
+}
+
+/// Takes up what people want changed: their words.
+async fn said(s: &mut Stage, v: &Visit<'_>) -> Result<String, StepError> {
+    let mut words = Vec::new();
+    if let Some(answer) = v.cx.answer() {
+        words.push(answer.text.clone());
+        if let Some(review) = answer.review {
+            take_remarks(s, v, review, &answer.by.login).await?;
+        }
+    }
+    let insisted = std::mem::take(&mut s.after.insisted);
+    if !insisted.is_empty() {
+        words.push(format!("{} must be fixed.", insisted.join(", ")));
+    }
+    for review in std::mem::take(&mut s.after.reviews) {
+        take_remarks(s, v, review.number, &review.by).await?;
+        words.push(text_of(v.cx, &review.text).await?);
+    }
+    Ok(words.join("\n\n"))
+}
+
+/// Back to the drafter, with nothing of before that could take the place of what comes.
+async fn back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
+    s.round.outgrow();
+    gates::send_back(s, v, words).await
+}
+
+/// Is there anything in the way of a further commit of ours on the branch? Who has just asked for one is told.
+async fn in_the_way(s: &Stage, v: &Visit<'_>, tell: bool) -> Result<bool, StepError> {
+    let (cx, n) = (v.cx, s.after.looks);
+    let files = v.doc.files_to_change();
+    let looked = publication::in_the_way(cx, &format!("others-{n}"), (need(&s.base)?, &files)).await?;
+    let why = match looked {
+        Err(why) => why,
+        Ok(others) => {
+            let report = show::path(s)?;
+            let ours = |path: &str| path == report || files.iter().any(|file| file == path);
+            match gates::among(cx, others, ours).await? {
+                Some(path) => InTheWay::Changed(path),
+                None => return Ok(false),
+            }
+        }
+    };
+    if tell {
+        announce(cx, &format!("in-the-way-{n}"), &messages::not_taken_up(&why)).await?;
+    }
+    Ok(true)
+}
+
+/// What a review says at lines goes on the ledger: so the drafter answers each, and the reviewer judges that.
+pub(super) async fn take_remarks(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    review: u64,
+    by: &str,
+) -> Result<(), StepError> {
+    // Before anything was pushed there is no code on the pull request that it could be about.
+    let Some(proposal) = s.proposal.clone() else { return Ok(()) };
+    let repo = v.cx.tools().repo(v.cx).await?;
+    let comments: Hash =
+        v.cx.once(&format!("remarks-{review}"), |_| async {
+            let said = decorated(repo.review_comments(proposal.pull, review).await).map_err(fault)?;
+            let mut said = said.unwrap_or_default();
+            said.truncate(rounds::REMARKS);
+            // However long it is, it is no more than the journal and the ledger have room for.
+            for comment in &mut said {
+                comment.body = comment.body.chars().take(REMARK_CHARS).collect();
+                comment.path = comment.path.chars().filter(|c| !c.is_control()).take(PLACE_CHARS).collect();
+            }
+            v.cx.put(&serde_json::to_vec(&said).map_err(anyhow::Error::new)?).await
+        })
+        .await?;
+    let comments: Vec<LineComment> =
+        serde_json::from_slice(&v.cx.get(&comments).await?).map_err(anyhow::Error::new)?;
+    for comment in comments {
+        let said = visible(&comment.body);
+        s.hidden = gathered(s.hidden.iter().chain(&said.hidden));
+        let line = comment.line.map_or(String::new(), |line| format!(":{line}"));
+        let place = format!("{}{line}", comment.path);
+        let remarked = Remarked { place, text: said.text, by: by.to_owned() };
+        let finding = s.round.findings.remarked(remarked);
+        let commit = proposal.commit.clone();
+        s.after.threads.push(Thread { comment: comment.thread, finding, commit });
+    }
+    rounds::book_findings(v.cx, &s.round).await
+}
+
+/// An answer of ours to each remark, in its thread, which only people resolve.
+async fn answer_threads(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    let (cx, proposal) = (v.cx, need(&s.proposal)?.clone());
+    let repo = cx.tools().repo(cx).await?;
+    let rehearsal = show::rehearsal(s, cx);
+    for thread in std::mem::take(&mut s.after.threads) {
+        let Some(finding) = s.round.findings.answered(&thread.finding) else { continue };
+        let changed = (thread.commit != proposal.commit).then_some(&proposal.commit);
+        let body = messages::thread(&Answered { finding, changed, rehearsal });
+        let key = format!("thread-{}-{}", thread.comment, thread.finding);
+        let marker = format!("{key}-{}-{}", cx.run().id, cx.visit());
+        let (repo, marker) = (&repo, &marker);
+        cx.once(&key, |entry| async move {
+            let to = (proposal.pull, thread.comment);
+            let replied = repo.ensure_reply(to, marker, &body, entry.interrupted).await;
+            decorated(replied).map(drop).map_err(fault)
+        })
+        .await?;
+    }
+    rounds::book_findings(cx, &s.round).await
+}
+
+/// Looks at the pull request and at CI; somewhere else to go, where that leads there. It may be known, and told, that
+/// something is in the way.
+async fn look(s: &mut Stage, v: &Visit<'_>, pull: &Pull, blocked: bool) -> Result<Option<Exit>, StepError> {
+    let (cx, n) = (v.cx, s.after.looks);
+    let (proposal, base) = (need(&s.proposal)?.clone(), need(&s.base)?.clone());
+    let repo = cx.tools().repo(cx).await?;
+    let Seen { head, mergeable, ci, at } = cx
+        .once(&format!("look-{n}"), |_| async {
+            let ci = rounds::ci(&repo, &proposal.commit, &base.commit).await?;
+            Ok(Seen { head: pull.head_oid.clone(), mergeable: pull.mergeable, ci, at: cx.clock().now() })
+        })
+        .await?;
+    // Of a commit that others put on top, what fails is theirs to mend.
+    let newest = head == proposal.commit;
+    if !newest && s.after.head.as_ref() != Some(&head) {
+        let list = publication::foreign(cx, &format!("theirs-{n}"), None).await?;
+        let files = publication::foreign_files(cx, list).await?;
+        s.after.theirs = files.into_iter().take(MOST_THEIRS).map(|file| file.path).collect();
+    }
+    s.after.head = Some(head);
+    let before = (s.after.ci.clone(), s.after.conflicts, s.after.on_top);
+    s.after.on_top = !newest;
+    let conflicts = mergeable.map_or(s.after.conflicts, |mergeable| !mergeable);
+    s.after.unsure = mergeable.is_none();
+    if conflicts && !s.after.conflicts {
+        let body = messages::conflicts(&proposal.branch, &base.branch);
+        announce(cx, &format!("conflicts-{n}"), &body).await?;
+    }
+    s.after.conflicts = conflicts;
+    let stands = s.after.stands(&ci, at);
+    s.after.ci = match stands {
+        CiStands::Nothing => None,
+        CiStands::Pending => Some(CiView::Pending(ci.pending.clone())),
+        CiStands::Passed => Some(CiView::Passed(proposal.commit.clone())),
+        CiStands::Failed => Some(CiView::Failed(ci.failing.clone())),
+    };
+    if stands == CiStands::Passed {
+        s.after.afresh();
+    }
+    if stands == CiStands::Failed
+        && newest
+        && !s.after.gave_up
+        && let Some(exit) = failed(s, v, ci, blocked).await?
+    {
+        return Ok(Some(exit));
+    }
+    if before != (s.after.ci.clone(), s.after.conflicts, s.after.on_top) {
+        let shown = show::status(s, v, Shown::Done).await?;
+        s.status.show(cx, &format!("status-{n}"), &shown, Urgency::Turning).await?;
+    }
+    Ok(None)
+}
+
+/// CI failed on what was pushed last: back to the drafter with what it said, or to people where that leads nowhere.
+async fn failed(
+    s: &mut Stage,
+    v: &Visit<'_>,
+    ci: rounds::Ci,
+    blocked: bool,
+) -> Result<Option<Exit>, StepError> {
+    let (cx, n) = (v.cx, s.after.looks);
+    let commit = need(&s.proposal)?.commit.clone();
+    let ours: Vec<String> = ci.failing.iter().filter(|name| !ci.before.contains(name)).cloned().collect();
+    let held_right = s.after.held_right && ours.iter().all(|name| s.after.failed.contains(name));
+    s.after.strikes = if !ours.is_empty() && ours == s.after.failed { s.after.strikes + 1 } else { 0 };
+    let why = match () {
+        () if ours.is_empty() => Some(GaveUp::Before),
+        () if held_right => Some(GaveUp::HeldRight),
+        () if s.after.fixes >= FIXES => Some(GaveUp::Fixes(s.after.fixes)),
+        () if s.after.in_a_row >= FIXES_IN_A_ROW => Some(GaveUp::InARow(s.after.in_a_row)),
+        () if s.after.strikes >= STRIKES => Some(GaveUp::Same(s.after.strikes)),
+        () => None,
+    };
+    if let Some(why) = why {
+        s.after.gave_up = true;
+        announce(cx, &format!("gave-up-{n}"), &messages::ci_fails(why, &ci.failing, &commit)).await?;
+        return Ok(None);
+    }
+    if blocked || in_the_way(s, v, true).await? {
+        s.after.gave_up = true;
+        return Ok(None);
+    }
+    let repo = cx.tools().repo(cx).await?;
+    let said: Hash = cx
+        .once(&format!("said-{n}"), |_| async {
+            cx.put(rounds::ci_said(&repo, &commit, &ours).await?.as_bytes()).await
+        })
+        .await?;
+    let heading = "What CI said of the pushed code, in the words of whatever ran there".to_owned();
+    s.know(Known { kind: CI.to_owned(), heading, text: said, left: false });
+    s.after.mending = true;
+    s.after.failed = ours;
+    back(s, v, &messages::mend()).await.map(Some)
+}
+
+/// Where the end of a run comes of its pull request being merged: by which commit, as far as GitHub tells.
+pub(super) async fn merged(s: &Stage, v: &Visit<'_>, halt: &Halt) -> Result<Option<String>, StepError> {
+    let (cx, pushed) = (v.cx, s.after.accepted.is_some());
+    let Some(proposal) = s.proposal.as_ref().filter(|_| pushed) else { return Ok(None) };
+    let told = matches!(halt, Halt::Stopped { why, .. } if why == rounds::MERGED);
+    let repo = cx.tools().repo(cx).await?;
+    cx.once("merged", |_| async {
+        let pull = decorated(repo.pull(proposal.pull).await).map_err(fault)?;
+        let commit = pull.filter(|pull| pull.merged).map(|pull| pull.merge_commit);
+        Ok(match commit {
+            Some(Some(commit)) => Some(commit.to_string()),
+            Some(None) => Some(String::new()),
+            None => told.then(String::new),
+        })
+    })
+    .await
+}
+
+/// It was merged, which is what the run was for.
+pub(super) async fn done(s: &mut Stage, v: &Visit<'_>, commit: String) -> Result<Outcome, StepError> {
+    let proposal = need(&s.proposal)?.clone();
+    if s.round.document != Some(proposal.document) {
+        s.say(messages::merged_meanwhile());
+    }
+    s.after.merged = Some(commit.clone());
+    learn(s, v, true).await?;
+    show::turn(s, v, Shown::Done, messages::DONE).await?;
+    Ok(Outcome { summary: messages::merged_as(&commit), url: Some(proposal.pull_url) })
+}
+
+/// Leaves what came of it for the drafters of later changes.
+pub(super) async fn learn(s: &Stage, v: &Visit<'_>, merged: bool) -> Result<(), StepError> {
+    if s.after.accepted.is_none() {
+        return Ok(());
+    }
+    let issue = need(&s.issue)?;
+    let text = messages::lesson(&Lesson {
+        issue: issue.number,
+        title: &issue.title,
+        merged,
+        rounds: s.round.number,
+        fixes: s.after.fixes,
+        findings: s.round.findings.all(),
+        theirs: &s.after.theirs,
+    });
+    let hash = v.cx.put(text.as_bytes()).await?;
+    let row = ArtifactRow { issue: issue.number, kind: ArtifactRow::LESSON.to_owned(), hash };
+    v.cx.record(ArtifactRow::LESSON, Record::Artifact(row)).await
+}
+
+/// What it waits for, for the status comment.
+pub(super) fn waiting(s: &Stage) -> Waiting {
+    let After { ci, conflicts, on_top, .. } = s.after.clone();
+    Waiting::Merge { ci, conflicts, on_top }
+}
+
+/// Does the run stand where it only waits for the merge?
+pub(super) fn waits(s: &Stage, v: &Visit<'_>) -> bool {
+    v.at.kind == Kind::Watch && s.after.merged.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ApprovalKind;
+
+    #[test]
+    fn what_was_proposed_and_not_accepted_is_not_as_it_was_pushed() {
+        let [first, second] = [&b"first"[..], b"second"].map(Hash::of);
+        let (subject, kind) = (Hash::of(b"subject"), ApprovalKind::Approve);
+        let row = ApprovalRow { document: first, subject, answer: None, kind, with: Vec::new() };
+        let after = After { accepted: Some(row), ..After::default() };
+        assert!(after.is_of(Some(first)) && !after.is_of(Some(second)));
+    }
+
+    #[test]
+    fn only_a_fix_that_was_pushed_counts() {
+        let mut after = After { mending: true, ..After::default() };
+        after.pushed(None);
+        after.pushed(None);
+        assert_eq!((after.fixes, after.in_a_row, after.mending), (1, 1, false));
+    }
+
+    #[test]
+    fn what_failed_does_not_wait_for_ever_for_what_says_nothing() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let ci = |failing: &[&str]| rounds::Ci {
+            stands: CiStands::Pending,
+            pending: names(&["slow"]),
+            failing: names(failing),
+            before: Vec::new(),
+        };
+        let (begun, mut after) = (Timestamp(0), After::default());
+        let at = |hours: u32| begun.plus(LOOK * hours);
+        let told = [(&[][..], 0), (&[], 9), (&["a"], 9), (&["a", "b"], 10), (&["a", "b"], 11)];
+        let stands = told.map(|(failing, hours)| after.stands(&ci(failing), at(hours)));
+        assert_eq!(stands[..4], [CiStands::Pending; 4]);
+        assert_eq!(stands[4], CiStands::Failed);
+    }
+}

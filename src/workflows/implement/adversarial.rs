@@ -1,0 +1,397 @@
+//! Tests that the reviewer's model writes against the code, and what comes of them when they are run.
+//!
+//! One that fails and shows what the spec demands is a finding: the drafter answers it by other code, or by its reason, on
+//! which the review rules. One that passes joins the tests, and stays as it is from then on.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    State, keep,
+    text::{LOCKED, LOCKED_HEADING, Text},
+    thrice,
+    trial::{self, Overlay, Trial, goes_on},
+};
+use crate::{
+    codebase::TreeIndex,
+    documents::{
+        Mistake,
+        change::{
+            self, Allowed, Body, Part,
+            adversarial::{Adversarial, prompt_rules, with_adversarial},
+        },
+        spec,
+        verdict::{RawFinding, Severity},
+    },
+    engine::{Record, StepError, TextKind, TextRow},
+    rounds::{Attack, need, text_of},
+    runners::{
+        Found,
+        judge::{self, Attacked, Green, Red},
+        one_line,
+    },
+    stage::{self, Document as _, Exit, Known, Visit},
+    types::Hash,
+};
+
+/// What the models are told of those that fail.
+const FAILING: &str = "adversarial-tests";
+
+/// What came of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Adversary {
+    /// The model, by its own word.
+    by: String,
+    /// Why there are none: a sentence of ours.
+    not_tried: Option<String>,
+    /// The text that they were tried against last.
+    #[serde(default)]
+    of: Option<Hash>,
+    /// Those that were not run yet.
+    new: Vec<Adversarial>,
+    /// Those that are tests of the change, by path and requirement.
+    joined: Vec<(String, String)>,
+    /// Those that failed when they were run last, each with its finding.
+    failing: Vec<(String, Adversarial)>,
+    /// Those of them that could not be run when they were tried last, by path and why: the finding stays as it is.
+    #[serde(default)]
+    unclear: Vec<(String, String)>,
+    /// The others, by path and why; and how many more there were.
+    left_out: Vec<(String, String)>,
+    beyond: usize,
+}
+
+impl Adversary {
+    /// Was nothing tried?
+    pub(super) fn is_none(&self) -> bool {
+        self.not_tried.is_some()
+    }
+
+    /// The files of which the reviewer's model is the author.
+    pub(super) fn joined(&self) -> impl Iterator<Item = &str> {
+        self.joined.iter().map(|(path, _)| path.as_str())
+    }
+
+    /// In sentences, for the gate and the report of this text.
+    pub(super) fn facts(&self, document: Option<Hash>) -> Vec<String> {
+        if let Some(why) = &self.not_tried {
+            return vec![format!("No tests of the reviewer's model were tried: {why}")];
+        }
+        let shown = |path: &str| one_line(path).replace('`', "'");
+        let named = |all: &mut dyn Iterator<Item = (&String, &String)>| {
+            let all: Vec<_> = all.map(|(path, of)| format!("`{}` ({})", shown(path), shown(of))).collect();
+            if all.is_empty() { String::new() } else { format!(": {}", all.join(", ")) }
+        };
+        let count = self.joined.len() + self.failing.len() + self.left_out.len() + self.beyond;
+        let mut facts = vec![format!(
+            "The reviewer's model, `{}`, wrote {count} tests against {}. {} pass with it and are tests of the change now{}; \
+             {} fail{}; {} were left out.",
+            shown(&self.by),
+            if self.of == document { "the code" } else { "an earlier version of the code" },
+            self.joined.len(),
+            named(&mut self.joined.iter().map(|(path, requirement)| (path, requirement))),
+            self.failing.len(),
+            named(&mut self.failing.iter().map(|(finding, test)| (&test.path, finding))),
+            self.left_out.len() + self.beyond
+        )];
+        if !self.joined.is_empty() {
+            let paths: Vec<String> = self.joined().map(|path| format!("`{}`", shown(path))).collect();
+            facts.push(format!("No model of another family has reviewed these files: {}.", paths.join(", ")));
+        }
+        let unclear = "failed with an earlier version, and shows nothing with this one: it";
+        facts.extend(self.unclear.iter().map(|(path, why)| format!("`{}` {unclear} {why}.", shown(path))));
+        facts.extend(self.left_out.iter().map(|(path, why)| format!("Left out: `{}` {why}.", shown(path))));
+        facts
+    }
+}
+
+/// Has them written, once in a run.
+pub(super) async fn write(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+    if text.adversary.is_some() {
+        return Ok(Exit::Pass);
+    }
+    let cx = v.cx;
+    let tests = text.rows().into_iter().map(|row| row.file).collect();
+    let written = match stage::attack(&mut s.stage, v, &prompt_rules(&tests)).await? {
+        Ok(written) => written,
+        Err(exit) => return Ok(exit),
+    };
+    let mut adversary = Adversary { of: s.stage.document(), ..Adversary::default() };
+    match written {
+        Err(why) => adversary.not_tried = Some(why),
+        Ok(Attack { by, tests, beyond }) => {
+            (adversary.by, adversary.beyond) = (by, beyond);
+            let tree = cx.tools().tree(cx, s.stage.base()?).await?;
+            let mut document = text_of(cx, need(&s.stage.document())?).await?;
+            for test in tests {
+                let with = with_adversarial(&document, [&test]);
+                let taken = text.is_taken(&test.name, &adversary.new);
+                let taken = taken
+                    .then(|| "has the name of another test, and runs tell tests by that alone".to_owned());
+                match taken.or_else(|| refused(&test, &document, &with, text, v, &tree)) {
+                    Some(why) => adversary.left_out.push((test.path, why)),
+                    None => {
+                        document = with;
+                        adversary.new.push(test);
+                    }
+                }
+            }
+        }
+    }
+    s.adversary = Some(keep(cx, &adversary).await?);
+    Ok(Exit::Pass)
+}
+
+/// Why a test cannot be one of the change, as the end of a sentence. It is held against what every test is.
+fn refused(
+    test: &Adversarial,
+    before: &str,
+    with: &str,
+    text: &Text,
+    v: &Visit<'_>,
+    tree: &TreeIndex,
+) -> Option<String> {
+    let allowed = Allowed::of(&spec::parse(text.spec()), Part::Code).with(&change::parse(before));
+    if let Some(why) = test.refused(&allowed) {
+        return Some(why.to_owned());
+    }
+    let found = text.before.as_ref().and_then(|ran| {
+        judge::unaddressed(&ran.runner, ran.within(&test.path).unwrap_or(&test.path), true, &ran.found)
+    });
+    if let Some(why) = found {
+        return Some(why.to_owned());
+    }
+    let change = change::parse(with);
+    let stands = change.files.iter().find(|file| file.path == test.path);
+    if stands.is_none_or(|file| file.body != Body::Whole(test.text.clone())) {
+        return Some("is no file that a change can hold".to_owned());
+    }
+    let allowed = allowed.with(&change);
+    let issue = v.cx.run().trigger.issue;
+    let mistakes = change::check(with, issue, &allowed, &text.files, tree);
+    let hollow = || text.hollow_of(&test.path, &test.text, &test.name);
+    let wrong = mistakes.into_iter().find(Mistake::is_error).map(|mistake| mistake.message);
+    wrong.or_else(hollow).map(|why| format!("is refused: {}", one_line(&why)))
+}
+
+/// Runs those that were not run yet, and those that failed, with the code as it is.
+pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    stage::at_work(&mut s.stage, v).await?;
+    let mut adversary = need(&text.adversary)?.clone();
+    let failed = adversary.failing.iter().map(|(_, test)| test);
+    let tests: Vec<Adversarial> = adversary.new.iter().chain(failed).cloned().collect();
+    let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
+    if tests.is_empty() || s.attacked == Some(document) {
+        return Ok(Exit::Pass);
+    }
+    let document = text_of(cx, &document).await?;
+    let overlay = match text.overlay(&with_adversarial(&document, &tests)) {
+        Ok(overlay) => overlay,
+        Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
+    };
+    let rows: Vec<judge::Row> = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
+    let known = text.known_tests();
+    let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
+    let (ran, red) = (need(&text.before)?.found.clone(), need(&text.red)?.clone());
+    let look = |trial: Trial| async move {
+        let mut came = apart(&trial, &tried, &overlay, &known).await?;
+        let green = beside(&trial, &tried, &overlay, &mut came, (&ran, &red)).await?;
+        Ok((came, green))
+    };
+    let Some((came, green)) = trial::job(cx, &base, text.files_to_change(), look).await? else {
+        return Ok(goes_on(cx));
+    };
+    let before = std::mem::take(&mut adversary.failing);
+    adversary.new.clear();
+    adversary.unclear.clear();
+    let (mut joined, mut met, mut failing, mut objections) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (test, came) in tests.into_iter().zip(came) {
+        let known = before.iter().find(|(_, known)| known.path == test.path).map(|(finding, _)| finding);
+        match (came, known) {
+            (Attacked::Passes, known) => {
+                met.extend(known.cloned());
+                joined.push(test);
+            }
+            (Attacked::Fails(_), Some(finding)) => adversary.failing.push((finding.clone(), test)),
+            (Attacked::Fails(said), None) => {
+                objections.push(objection(&test, &said));
+                failing.push(test);
+            }
+            (Attacked::Nothing(why), None) => adversary.left_out.push((test.path, why)),
+            (Attacked::Nothing(why), Some(finding)) => {
+                adversary.unclear.push((test.path.clone(), why));
+                adversary.failing.push((finding.clone(), test));
+            }
+        }
+    }
+    let (ids, exit) = stage::object(&mut s.stage, cx, &objections, &met).await?;
+    adversary.failing.extend(ids.into_iter().zip(failing));
+    if !joined.is_empty() {
+        join(s, v, text, &document, &joined).await?;
+        if let (Some(green), Some(document)) = (green, s.stage.document()) {
+            s.joined = Some((document, keep(cx, &green).await?));
+        }
+        let names = joined.into_iter().map(|test| (test.path, test.requirement));
+        adversary.joined.extend(names);
+    }
+    s.attacked = s.stage.document();
+    adversary.of = s.attacked;
+    let shown: String =
+        adversary.failing.iter().map(|(finding, test)| format!("{finding}:\n{}\n", test.text)).collect();
+    let heading = "Tests of the reviewer's model that fail with the code, each with its finding";
+    let (kind, heading, text) = (FAILING.to_owned(), heading.to_owned(), cx.put(shown.as_bytes()).await?);
+    s.stage.know(Known { kind, heading, text, left: false });
+    s.adversary = Some(keep(cx, &adversary).await?);
+    Ok(exit)
+}
+
+/// A test's file with what the runs know it by.
+type Tried = (String, judge::Row);
+
+/// With these tests alone of those that are tried.
+fn only(overlay: &Overlay, tried: &[Tried], kept: &[&Tried]) -> Overlay {
+    let left = |path: &str| tried.iter().any(|(of, _)| of == path) && !kept.iter().any(|(of, _)| of == path);
+    overlay.iter().filter(|(path, _)| !left(path)).cloned().collect()
+}
+
+/// What two runs say of each. They run together; where one shows nothing it may have taken others along, and each runs alone.
+async fn apart(
+    trial: &Trial,
+    tried: &[Tried],
+    overlay: &Overlay,
+    known: &[String],
+) -> Result<Vec<Attacked>, StepError> {
+    let mut bench = trial::bench()?;
+    let all: Vec<judge::Row> = tried.iter().map(|(_, row)| row.clone()).collect();
+    let (mut came, mut trouble) = (Vec::new(), false);
+    for together in [true, false] {
+        if !together && (tried.len() == 1 || !trouble) {
+            break;
+        }
+        came.clear();
+        for some in tried.chunks(if together { tried.len() } else { 1 }) {
+            let overlay = only(overlay, tried, &some.iter().collect::<Vec<_>>());
+            let targets: Vec<String> = some.iter().map(|(path, _)| path.clone()).collect();
+            let first = trial.run_on(&mut bench, &targets, overlay.clone()).await?.found;
+            let second = trial.run_on(&mut bench, &targets, overlay).await?.found;
+            let runs = [&first, &second];
+            came.extend(some.iter().map(|(_, row)| judge::attacked(runs, row, &all, known)));
+            trouble |= runs.iter().any(|run| !run.trouble.is_empty() || run.timed_out());
+        }
+        trouble |= came.iter().any(|came| matches!(came, Attacked::Nothing(_)));
+    }
+    Ok(came)
+}
+
+/// Those that pass have to pass like every test of a change, beside all others; what does not joins them not. The proof of
+/// those that do.
+async fn beside(
+    trial: &Trial,
+    tried: &[Tried],
+    overlay: &Overlay,
+    came: &mut [Attacked],
+    (before, red): (&Found, &Red),
+) -> Result<Option<Green>, StepError> {
+    loop {
+        let passing: Vec<usize> = (0..tried.len()).filter(|at| came[*at] == Attacked::Passes).collect();
+        if passing.is_empty() {
+            return Ok(None);
+        }
+        let kept: Vec<&Tried> = passing.iter().map(|at| &tried[*at]).collect();
+        let red = red_with(red.clone(), kept.iter().map(|(_, row)| row.clone()).collect());
+        let failing = match thrice(trial, &only(overlay, tried, &kept), before, &red).await? {
+            Ok(green) => return Ok(Some(green)),
+            Err(failing) => failing,
+        };
+        let fails = |row: &judge::Row| {
+            failing.iter().flat_map(|group| &group.tests).any(|id| row.is(id) || *id == row.name)
+        };
+        // Whose fault it is may not be told.
+        let any = kept.iter().any(|(_, row)| fails(row));
+        for at in passing.into_iter().filter(|at| !any || fails(&tried[*at].1)) {
+            came[at] = Attacked::Nothing("does not pass each time beside all other tests".to_owned());
+        }
+    }
+}
+
+fn red_with(mut red: Red, rows: Vec<judge::Row>) -> Red {
+    red.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
+    red.rows.extend(rows);
+    red
+}
+
+fn objection(test: &Adversarial, said: &str) -> RawFinding {
+    let Adversarial { path, name, requirement, why, .. } = test;
+    let detail = format!("{why} The test `{name}` of `{path}` fails, twice alike: {said}");
+    RawFinding {
+        severity: Severity::Blocking,
+        category: "tests".to_owned(),
+        place: requirement.clone(),
+        title: format!("A test of {requirement} fails with this code: {name}"),
+        detail,
+        repeats: None,
+    }
+}
+
+/// They are tests of the change from now on, and locked like the others.
+async fn join(
+    s: &mut State,
+    v: &Visit<'_>,
+    text: &Text,
+    document: &str,
+    tests: &[Adversarial],
+) -> Result<(), StepError> {
+    let cx = v.cx;
+    let locked = text_of(cx, need(&s.locked)?).await?;
+    let locked = cx.put(with_adversarial(&locked, tests).as_bytes()).await?;
+    let document = cx.put(with_adversarial(document, tests).as_bytes()).await?;
+    cx.book("tests", Record::Text(TextRow::of(TextKind::Tests, document))).await?;
+    let rows = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
+    let red = red_with(need(&text.red)?.clone(), rows);
+    s.reds.push((locked, keep(cx, &red).await?));
+    s.locked = Some(locked);
+    s.stage.amend(document);
+    let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
+    s.stage.know(Known { kind, heading, text: locked, left: false });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{text::Text, trial::Ran},
+        *,
+    };
+
+    fn test(name: &str) -> Adversarial {
+        let [path, requirement, why, text] = ["tests/a.rs", "REQ-1", "It may.", "x\n"].map(str::to_owned);
+        Adversarial { path, name: name.to_owned(), requirement, why, text }
+    }
+
+    #[test]
+    fn of_what_was_tried_it_is_said_with_which_version_and_who_has_read_it() {
+        let (now, before) = (Some(Hash::of(b"now")), Some(Hash::of(b"before")));
+        let mut adversary = Adversary { of: before, ..Adversary::default() };
+        assert!(adversary.facts(before)[0].contains("wrote 0 tests against the code."));
+        assert!(adversary.facts(now)[0].contains("wrote 0 tests against an earlier version of the code."));
+        adversary.joined.push(("tests/a.rs".to_owned(), "REQ-1".to_owned()));
+        let facts = adversary.facts(now);
+        assert_eq!(facts[1], "No model of another family has reviewed these files: `tests/a.rs`.");
+    }
+
+    #[test]
+    fn a_name_is_taken_where_runs_tell_tests_by_names_alone() {
+        for (runner, name, taken) in [
+            ("command", "full", true),
+            ("command", "Other::Sums::full", true),
+            ("command", "all_full", false),
+            ("cargo", "full", false),
+        ] {
+            let (runner, folder, level) = (runner.to_owned(), String::new(), String::new());
+            let (found, notes, seconds) = (Found::default(), Vec::new(), 0.0);
+            let mut text = Text::default();
+            text.before.get_or_insert(Ran { runner, folder, found, notes, seconds, level });
+            assert_eq!(text.is_taken(name, &[test("Sums::full")]), taken, "{name}");
+        }
+    }
+}

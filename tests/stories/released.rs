@@ -1,0 +1,162 @@
+//! The whole way on code of others: a change that was released is an issue again, on the release before it. Tests are ours,
+//! the code is the release's, and so are the tests that judge in the end, by their ecosystem's own runner.
+//!
+//! `.ci/run` fetches the releases and says by `COUNTERSIGN_TEST_RELEASES` where they lie.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use countersign::engine::Status;
+use similar::TextDiff;
+use toml::Value;
+
+use crate::{
+    implement::{can_run, plain, specified_in},
+    world::Setting,
+};
+
+/// What a table of `fixtures/released` says.
+struct Released {
+    table: Value,
+    home: PathBuf,
+}
+
+impl Released {
+    /// None, with a line of why, where it was not fetched or nothing can be run.
+    async fn of(table: &str) -> Option<Self> {
+        let table: Value = toml::from_str(table).unwrap();
+        let name = table["base"].as_str().unwrap();
+        let Some(home) = std::env::var_os("COUNTERSIGN_TEST_RELEASES").map(PathBuf::from) else {
+            eprintln!("skipped: {name}, because COUNTERSIGN_TEST_RELEASES does not say where it is");
+            return None;
+        };
+        if !home.join(name).is_dir() {
+            eprintln!("skipped: {name}, because it is not in {}", home.display());
+            return None;
+        }
+        can_run().await.then_some(Self { table, home })
+    }
+
+    fn text(&self, key: &str) -> String {
+        self.table[key].as_str().unwrap().trim_start().to_owned()
+    }
+
+    fn words(&self, key: &str) -> Vec<&str> {
+        self.table[key].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect()
+    }
+
+    fn file(&self, release: &str, path: &str) -> String {
+        fs::read_to_string(self.home.join(self.text(release)).join(path)).unwrap()
+    }
+
+    /// The release's code, as its drafter answers.
+    fn code(&self) -> String {
+        let path = self.text("code");
+        let edits = edits(&self.file("base", &path), &self.file("released", &path));
+        format!(
+            "# {{{{issue}}}} - Change: {{{{title}}}}\n\nAs specified.\n\n## Code\n\n### `{path}` (Modify)\n\n````text\n{edits}````\n"
+        )
+    }
+
+    /// A runner of the ecosystem, outside of the sandbox: did all pass, and what it says.
+    fn judge(&self, place: &Path, of: &[&str]) -> (bool, String) {
+        let words = self.words("judge");
+        let out = Command::new(words[0]).args(&words[1..]).args(of).current_dir(place).output().unwrap();
+        (out.status.success(), String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+}
+
+/// What replaces one text by another, with as many lines around as it takes for each search to stand there once.
+fn edits(old: &str, new: &str) -> String {
+    let [before, after] = [old, new].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
+    let diff = TextDiff::from_slices(&before, &after);
+    let blocks = |around| {
+        let groups = diff.grouped_ops(around).into_iter();
+        let whole = groups.map(|ops| {
+            let (first, last) = (ops.first().unwrap(), ops.last().unwrap());
+            let search = before[first.old_range().start..last.old_range().end].concat();
+            (search, after[first.new_range().start..last.new_range().end].concat())
+        });
+        whole.collect::<Vec<_>>()
+    };
+    let once = |(search, _): &(String, String)| !search.is_empty() && old.matches(search).count() == 1;
+    let blocks = (0..).map(blocks).find(|blocks| blocks.iter().all(once)).unwrap();
+    let text = |(search, replace)| format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n");
+    blocks.into_iter().map(text).collect()
+}
+
+/// Every file of a release that is its repository's.
+fn files(root: &Path, below: &str, into: &mut Vec<(String, Vec<u8>)>) {
+    for entry in fs::read_dir(root.join(below)).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+        match entry.file_type().unwrap().is_dir() {
+            true if !name.ends_with(".egg-info") && !name.starts_with('.') => files(root, &path, into),
+            false if name != "PKG-INFO" => into.push((path, fs::read(entry.path()).unwrap())),
+            _ => {}
+        }
+    }
+}
+
+async fn is_built_again(table: &str) {
+    let Some(released) = Released::of(table).await else { return };
+    let texts = ["design", "spec", "tests"].map(|key| released.text(key));
+    let [design, spec, tests] = texts;
+    let mut there = Vec::new();
+    files(&released.home.join(released.text("base")), "", &mut there);
+    let issue = Some((released.text("title"), released.text("issue")));
+    // What is wrong with a draft is told at once.
+    let toml = "[implement]\nmax_rounds = 1\n[spec]\nmax_rounds = 1\n".to_owned();
+    let setting = Setting { issue, files: there, bare: true, toml, ..Setting::default() };
+    let mut w = specified_in([design, spec, tests, released.code()], setting, plain).await;
+    w.implement().await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate();
+    assert!(gate.contains("APPROVED: the change waits for a person"), "{gate}");
+    assert!(gate.contains(&released.text("covered")), "{gate}");
+    w.nothing_is_pushed();
+    w.approved_by("sam").await;
+    assert!(w.pull().body.contains("\nCloses #1.\n"));
+    w.commits();
+    let place = w.checked_out();
+    let (code, new) = (released.text("code"), released.text("new"));
+    assert_eq!(fs::read_to_string(place.path().join(&code)).unwrap(), released.file("released", &code));
+    let (passed, said) = released.judge(place.path(), &[]);
+    assert!(passed, "all tests on the branch: {said}");
+    // The release's own tests are the judge of what was built.
+    let mut theirs = Vec::new();
+    files(&released.home.join(released.text("released")), "", &mut theirs);
+    for (path, bytes) in theirs.iter().filter(|(path, _)| path.contains("test")) {
+        fs::write(place.path().join(path), bytes).unwrap();
+    }
+    let (passed, said) = released.judge(place.path(), &[]);
+    assert!(passed, "the tests of the release: {said}");
+    fs::write(place.path().join(&code), released.file("base", &code)).unwrap();
+    let (passed, said) = released.judge(place.path(), &[&new]);
+    let guard = released.table.get("guard").is_none_or(|line| said.contains(line.as_str().unwrap()));
+    assert!(!passed && guard, "{said}");
+    let red = released.words("red");
+    assert!(red.iter().all(|line| said.contains(line)), "without the code: {said}");
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_release_of_a_python_package_is_built_again_from_its_issue() {
+    is_built_again(include_str!("../../fixtures/released/parse.toml")).await;
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_release_of_a_javascript_package_is_built_again_from_its_issue() {
+    is_built_again(include_str!("../../fixtures/released/fastify-error.toml")).await;
+}
+
+/// Nothing fetches this one: a checkout of both releases is wanted, and Go.
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_release_of_a_go_module_is_built_again_from_its_issue() {
+    is_built_again(include_str!("../../fixtures/released/uuid.toml")).await;
+}
