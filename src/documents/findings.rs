@@ -87,6 +87,9 @@ pub struct Remarked {
     pub by: String,
 }
 
+/// The category of what checks of others say.
+const CI: &str = "ci";
+
 /// The category of what a person says at a line.
 const REMARK: &str = "remark";
 
@@ -287,6 +290,19 @@ impl Ledger {
             repeats: None,
         };
         self.add(self.last_round, &raw, &format!("{by} said it at that line"))
+    }
+
+    /// Books that checks of others fail, so that the author can answer that: by a change, or by why there is none. Gives its id.
+    pub fn failing(&mut self, title: String) -> String {
+        let raw = RawFinding {
+            severity: Severity::High,
+            category: CI.to_owned(),
+            place: "CI".to_owned(),
+            title,
+            detail: String::new(),
+            repeats: None,
+        };
+        self.add(self.last_round, &raw, "CI failed on what was pushed")
     }
 
     /// A remark and how it ended, once its round is over: what no review ruled on ends as the author says.

@@ -6,7 +6,7 @@ use super::{block, rehearsal};
 use crate::{
     documents::findings::{Finding, Status},
     github::outbound::{Body, clean, code, line, plain},
-    types::{IssueNo, Oid},
+    types::{IssueNo, Oid, count},
 };
 
 /// Checks that are named.
@@ -69,8 +69,13 @@ pub(super) fn waits(ci: Option<&CiView>, conflicts: bool, on_top: bool) -> Strin
 /// What the drafter is asked for; not for people.
 pub fn mend() -> String {
     "CI failed on the pushed change. Which checks, and what they said, is among the material below. Mend the code so that they \
-     pass."
+     pass; where it is right and they fail for another reason, change nothing and answer the finding that they are by why."
         .to_owned()
+}
+
+/// A finding's title. Which checks they are stands among what CI said: their names are anybody's words.
+pub fn failing(checks: usize) -> String {
+    format!("CI fails on what was pushed, in {}", count(checks, "check", "checks"))
 }
 
 pub fn ci_fails(why: GaveUp, checks: &[String], commit: &Oid) -> Body {

@@ -26,7 +26,7 @@ mod search;
 mod status;
 
 pub use after::{
-    Answered, CiView, GaveUp, InTheWay, Lesson, ci_fails, conflicts, lesson, mend, merged_as,
+    Answered, CiView, GaveUp, InTheWay, Lesson, ci_fails, conflicts, failing, lesson, mend, merged_as,
     merged_meanwhile, not_taken_up, thread, waits_for_merge,
 };
 pub use approvals::{Approvals, OwnedFiles, names};

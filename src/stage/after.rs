@@ -71,6 +71,8 @@ pub(super) struct After {
     /// The drafter is at work for them; or was, and left the code as it is.
     mending: bool,
     held_right: bool,
+    /// What that is on the ledger.
+    finding: Option<String>,
     /// What failed while other checks went on, those, and since when that is so.
     halfway: Option<([Vec<String>; 2], Timestamp)>,
     ci: Option<CiView>,
@@ -321,6 +323,9 @@ async fn answer_threads(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     let (cx, proposal) = (v.cx, need(&s.proposal)?.clone());
     let repo = cx.tools().repo(cx).await?;
     let rehearsal = show::rehearsal(s, cx);
+    if let Some(finding) = s.after.finding.take() {
+        s.round.findings.answered(&finding);
+    }
     for thread in std::mem::take(&mut s.after.threads) {
         let Some(finding) = s.round.findings.answered(&thread.finding) else { continue };
         let changed = (thread.commit != proposal.commit).then_some(&proposal.commit);
@@ -428,6 +433,8 @@ async fn failed(
         .await?;
     let heading = "What CI said of the pushed code, in the words of whatever ran there".to_owned();
     s.know(Known { kind: CI.to_owned(), heading, text: said, left: false });
+    s.after.finding = Some(s.round.findings.failing(messages::failing(ours.len())));
+    rounds::book_findings(cx, &s.round).await?;
     s.after.mending = true;
     s.after.failed = ours;
     back(s, v, &messages::mend()).await.map(Some)

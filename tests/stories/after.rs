@@ -319,6 +319,34 @@ async fn the_same_failure_after_each_fix_ends_trying_and_one_of_before_is_not_tr
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
+async fn what_fails_by_chance_is_answered_and_nothing_is_pushed_for_it() {
+    if !can_run().await {
+        return;
+    }
+    let mut w = pushed(|script| script.rebuts("F1", "it passes here").of("implement")).await;
+    let (commits, calls) = (w.commits(), w.calls().await.len());
+    w.ci(&[("build", "failure")]).await;
+    let said = w.last("### ❌ CI fails on").body;
+    assert!(said.contains("`build`") && said.contains("it holds that to be right"), "{said}");
+    assert!(w.waits_for_merge().await);
+    assert_eq!(
+        (w.commits(), w.calls().await.len()),
+        (commits, calls + 1),
+        "asked once, and nobody for a gate"
+    );
+    w.looked().await;
+    assert_eq!(w.calls().await.len(), calls + 1, "nor is it asked again");
+    // Run once more, it passes.
+    w.ci(&[("build", "success")]).await;
+    assert!(w.status().body.contains("CI passed on"));
+    w.stands_waiting().await;
+    w.labels();
+    w.pull();
+    w.checks();
+}
+
+#[tokio::test]
 async fn what_a_review_says_at_lines_is_answered_in_its_threads() {
     if !can_run().await {
         return;

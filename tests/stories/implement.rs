@@ -323,13 +323,12 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     assert_eq!(w.commits()[0], "Mine");
     assert!(w.on_branch("tests/new.rs").is_none());
     // Begun anew it says the same, before anything is paid for.
-    let calls = w.calls().await.len();
     w.comment("sam", "/restart implement").await;
     w.tried().await;
     w.stands(Status::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
-    assert_eq!(w.calls().await.len(), calls);
+    assert!(w.calls().await.is_empty(), "of this run");
 }
 
 /// Right in what its own tests ask, and nowhere else.
