@@ -518,7 +518,7 @@ async fn a_review_while_a_fix_is_at_work_is_taken_up_after_it() {
         return;
     }
     let mut w = pushed(|script| {
-        let back = [("F1", "fixed", "they are turned back"), ("F2", "deferred", "that is for later")];
+        let back = [("F2", "fixed", "they are turned back"), ("F3", "deferred", "that is for later")];
         let script = fixes(script, 1).edits_and_replies(RIGHT, LEFT, &back).of("implement");
         script.reviews(&approved()).of("implement")
     })
