@@ -68,6 +68,7 @@ fn call() -> Call {
         system: "Answer briefly.".into(),
         prompt: "x".repeat(PROMPT_BYTES),
         schema: None,
+        tools: None,
         model: MODEL.into(),
         deadline: Duration::from_secs(60),
         budget: None,

@@ -14,6 +14,7 @@ mod measure;
 mod paced;
 mod recall;
 mod repositories;
+mod routes;
 mod runs;
 mod sandbox;
 mod seen;
@@ -28,6 +29,7 @@ const PARTS: &[Part] = &[
     ("checkpoints", checkpoints::main),
     ("waiting", waiting::main),
     ("runs", runs::main),
+    ("routes", routes::main),
     ("paced", paced::main),
     ("calls", calls::main),
     ("sandbox", sandbox::main),

@@ -1,6 +1,10 @@
-//! What it costs to start a command in the sandbox: beside the bare command, and beside bubblewrap without any of ours.
+//! What it costs to start a command in the sandbox: beside the bare command, and beside bubblewrap without any of ours. And what
+//! the tests of a small crate take there, built from nothing.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
 
 use countersign::sandbox::{Run, Sandbox};
 use futures_util::future::join_all;
@@ -14,6 +18,9 @@ use crate::{
 /// Starts of each kind, which take turns.
 const TURNS: usize = 100;
 const AT_ONCE: usize = 16;
+
+/// Runs of the crate's tests of each kind, which take turns as well.
+const TEST_RUNS: usize = 9;
 
 pub(crate) fn main() {
     block_on(measured());
@@ -49,6 +56,69 @@ async fn measured() {
         let sorted = samples.sorted();
         row(&[&kind.name(), &Ms(sorted.at(0.5)), &Ms(sorted.at(0.95)), &Ms(together.sorted().at(0.5))]);
     }
+    if let Some(sandbox) =
+        kinds.iter().find_map(|kind| if let Kind::Ours(sandbox) = kind { Some(sandbox) } else { None })
+    {
+        tests(sandbox).await;
+    }
+}
+
+async fn tests(sandbox: &Sandbox) {
+    let asked =
+        tokio::process::Command::new("rustc").args(["--print", "sysroot"]).output().await.expect("rustc");
+    let toolchain = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", toolchain.join("bin").display());
+    let (mut bare, mut ours) = (Samples::default(), Samples::default());
+    for _ in 0..TEST_RUNS {
+        for inside in [false, true] {
+            let place = tempfile::tempdir().expect("a directory");
+            let place = place.path().canonicalize().expect("it is there");
+            a_crate(&place);
+            let arguments = ["test", "--offline", "--quiet"];
+            let home = place.join("home");
+            let started = Instant::now();
+            let done = if inside {
+                let mut run = Run::new(toolchain.join("bin/cargo"), &place);
+                run.args = arguments.map(std::ffi::OsString::from).into();
+                run.read = vec![toolchain.clone()];
+                run.environment =
+                    [("PATH", std::ffi::OsString::from(&path)), ("HOME", home.into_os_string())]
+                        .map(|(name, value)| (name.into(), value))
+                        .into();
+                run.limits.time = Duration::from_secs(300);
+                sandbox.run(run, &CancellationToken::new()).await.expect("it runs").end.success()
+            } else {
+                let mut command = tokio::process::Command::new(toolchain.join("bin/cargo"));
+                command.args(arguments).current_dir(&place).env_clear().env("PATH", &path).env("HOME", home);
+                command.output().await.expect("it starts").status.success()
+            };
+            assert!(done, "the tests failed");
+            let samples = if inside { &mut ours } else { &mut bare };
+            samples.add(ms(started.elapsed()));
+        }
+    }
+    let (bare, ours) = (bare.sorted().at(0.5), ours.sorted().at(0.5));
+    say(format_args!(
+        "\n`cargo test` of 300 tests, built: bare {}, in the sandbox {}, {:+.1} %",
+        Ms(bare),
+        Ms(ours),
+        (ours / bare - 1.0) * 100.0
+    ));
+}
+
+/// A crate with some to compile and tests that take their time.
+fn a_crate(place: &Path) {
+    let write = |path: &str, text: &str| std::fs::write(place.join(path), text).expect("it can be written");
+    std::fs::create_dir_all(place.join("src")).expect("a directory");
+    write("Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n");
+    let tests = (0..300).map(|n| {
+        format!(
+            "#[test]\nfn t{n}() {{\n    let path = std::env::temp_dir().join(\"a{n}\");\n    std::fs::write(&path, \"x\").unwrap();\n    \
+             let all: Vec<u64> = (0..20_000).map(|k| k * {n} % 7).collect();\n    assert!(all.iter().sum::<u64>() < 200_000);\n    \
+             std::fs::remove_file(path).unwrap();\n}}\n"
+        )
+    });
+    write("src/lib.rs", &tests.collect::<String>());
 }
 
 enum Kind {

@@ -99,7 +99,7 @@ impl App {
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
         let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
-        providers.check_pair(&settings.models.drafter, &settings.models.reviewer)?;
+        providers.check_models(&settings.models)?;
         if let Some(routing) = settings.routing() {
             providers.resolve(&routing.model).map_err(AppError::Router)?;
         }

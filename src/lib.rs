@@ -32,6 +32,7 @@ pub mod config;
 pub mod proc;
 // [2]
 pub mod documents;
+pub mod egress;
 pub mod git;
 pub mod store;
 // [3]

@@ -14,7 +14,7 @@ mod tests;
 
 pub use envelope::{Answer, Asked};
 pub use reading::{Desk, Seen};
-pub use roles::{Profile, ROLES, Role, Tool, role};
+pub use roles::{Done, Profile, ROLES, Role, Tool, role};
 
 /// Calls of one answer that are carried out: more is no question but a crawl. The rest is refused, and told of.
 pub const MOST_CALLS: usize = 8;

@@ -3,7 +3,10 @@
 //! Whether a path leads anywhere is for the commit's own list of paths to say. What it could mean to a shell or a file
 //! system is refused before, with the reason, so that a model does not try the next spelling.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -12,10 +15,11 @@ use similar::TextDiff;
 use super::{
     MOST_CALLS, RESULT_CHARS,
     envelope::{Asked, line},
-    roles::{Profile, Role, Tool},
+    roles::{Done, Profile, Role, Tool},
 };
 use crate::{
-    codebase::{Index, as_shown, fenced, off_thread},
+    codebase::{Index, TreeIndex, as_shown, fenced, off_thread},
+    documents::change::Workspace,
     git::{Entry, GitError, Mode, Snapshot},
 };
 
@@ -44,6 +48,9 @@ pub struct Desk {
     ran: Vec<(Tool, String)>,
     /// What a change makes of files of the commit; none where it removes one.
     changed: Vec<(String, Option<String>)>,
+    /// The copy that is written in, which is read as well; with what came of the calls that write, by their place.
+    copy: Option<(Workspace, TreeIndex)>,
+    wrote: HashMap<usize, Found>,
 }
 
 /// What the calls of one answer found.
@@ -59,7 +66,7 @@ pub struct Seen {
 type Found = Result<Quoted, String>;
 
 /// What the repository says, apart from what we say of it: a file may hold whatever we could have written.
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Quoted {
     /// Ours.
     note: String,
@@ -94,6 +101,15 @@ struct SearchArguments {
     path: String,
 }
 
+/// Under another of its names it copies a file, or makes a folder.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteArguments {
+    path: String,
+    text: Option<String>,
+    from: Option<String>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NoArguments {}
@@ -115,7 +131,74 @@ impl Desk {
     /// `commands`: a role has its commands here as well, which whoever asks runs before they are looked up.
     pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
         let profile = Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str()));
-        Self { index, snapshot, profile, commands, ran: Vec::new(), changed: Vec::new() }
+        let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { index, snapshot, profile, commands, ran, changed, copy: None, wrote }
+    }
+
+    /// With a copy of its files to write in.
+    #[must_use]
+    pub fn writing(self, copy: Workspace, tree: TreeIndex) -> Self {
+        Self { copy: Some((copy, tree)), ..self }
+    }
+
+    /// The copy, if there is one.
+    pub fn copy(&self) -> Option<&Workspace> {
+        self.copy.as_ref().map(|(copy, _)| copy)
+    }
+
+    fn may(&self, role: &Role, name: &str) -> Result<Tool, String> {
+        let done = Done { commands: self.commands.then_some(self.profile), writes: self.copy.is_some() };
+        role.may(self.profile, done, name)
+    }
+
+    /// Writes for a role what it asks for, as far as it may; the same in every attempt.
+    ///
+    /// # Errors
+    /// Where git fails.
+    pub async fn write(&mut self, role: &Role, asked: &[Asked]) -> Result<(), GitError> {
+        for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
+            if self.may(role, &call.name) == Ok(Tool::Write) {
+                let found = match taken::<WriteArguments>(&call.arguments) {
+                    Ok(arguments) => self.put(arguments).await?,
+                    Err(why) => Err(why),
+                };
+                self.wrote.insert(at, found);
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, asked: WriteArguments) -> Result<Found, GitError> {
+        let text = match (asked.text, asked.from) {
+            (Some(text), None) => text,
+            (None, Some(from)) => match self.raw(&from).await?.map(|text| text.replace("\r\n", "\n")) {
+                Ok(text) if as_shown(&text) != text => {
+                    return Ok(Err(
+                        "refused: models are shown this file otherwise than it is; write a text".to_owned()
+                    ));
+                }
+                Ok(text) if text.trim_start().starts_with("<<<<<<<") => {
+                    return Ok(Err("refused: it begins like an edit; write a text".to_owned()));
+                }
+                Ok(text) => text,
+                Err(why) => return Ok(Err(why)),
+            },
+            (None, None) => return Ok(Ok(ours("[a folder is there as soon as a file is written in it]"))),
+            (Some(_), Some(_)) => return Ok(Err("refused: say a `text` or a `from`, not both".to_owned())),
+        };
+        if is_long(&asked.path) {
+            return Ok(Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters")));
+        }
+        let Some((copy, tree)) = &mut self.copy else {
+            return Ok(Err("refused: there is no copy".to_owned()));
+        };
+        Ok(match copy.write(&asked.path, &text, tree) {
+            Ok(()) => {
+                let lines = copy.text(&asked.path).flatten().map_or(0, |text| text.lines().count());
+                Ok(ours(format!("written; it has {lines} lines")))
+            }
+            Err(why) => Err(format!("refused: {}", line(&why, 2_000))),
+        })
     }
 
     /// With a change of the commit that is looked at.
@@ -128,7 +211,7 @@ impl Desk {
     pub fn to_run(&self, role: &Role, asked: &[Asked]) -> Vec<(Tool, &'static str)> {
         let mut lines: Vec<(Tool, &'static str)> = Vec::new();
         for call in asked.iter().take(MOST_CALLS) {
-            let Ok(tool) = role.may(self.profile, self.commands, &call.name) else { continue };
+            let Ok(tool) = self.may(role, &call.name) else { continue };
             let line = self.profile.line(tool).filter(|_| taken::<NoArguments>(&call.arguments).is_ok());
             if !lines.iter().any(|(known, _)| *known == tool) {
                 lines.extend(line.map(|line| (tool, line)));
@@ -150,7 +233,10 @@ impl Desk {
     pub async fn act(&self, role: &Role, asked: &[Asked]) -> Result<Seen, GitError> {
         let mut seen = Seen { calls: asked.len(), ..Seen::default() };
         for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
-            let found = match role.may(self.profile, self.commands, &call.name) {
+            let found = match self.may(role, &call.name) {
+                Ok(Tool::Write) => {
+                    self.wrote.get(&at).cloned().unwrap_or(Err("refused: it was not written".to_owned()))
+                }
                 Ok(tool) => self.find(tool, &call.arguments).await?,
                 Err(refusal) => Err(refusal),
             };
@@ -246,15 +332,25 @@ impl Desk {
         let folder = below_the_root(&asked.path)?;
         let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut lines: Vec<String> = Vec::new();
-        for entry in self.snapshot.entries() {
-            let Some(rest) = entry.path.strip_prefix(&start) else { continue };
-            let text = match (rest.split_once('/'), entry.mode) {
+        let entries = self.snapshot.entries().iter();
+        let mut entries: BTreeMap<&str, (Mode, u64)> =
+            entries.map(|entry| (entry.path.as_str(), (entry.mode, entry.size))).collect();
+        let copied = self.copy().map(Workspace::files).unwrap_or_default();
+        for (path, text) in &copied {
+            match text {
+                Some(text) => drop(entries.insert(path, (Mode::File, text.len() as u64))),
+                None => drop(entries.remove(path.as_str())),
+            }
+        }
+        for (path, (mode, size)) in entries {
+            let Some(rest) = path.strip_prefix(&start) else { continue };
+            let text = match (rest.split_once('/'), mode) {
                 (Some((inner, _)), _) => format!("{}/", line(inner, 200)),
                 (None, Mode::Symlink) => {
                     format!("{} (a symbolic link, which is not followed)", line(rest, 200))
                 }
                 (None, Mode::Submodule) => format!("{} (a submodule)", line(rest, 200)),
-                (None, _) => format!("{} ({} bytes)", line(rest, 200), entry.size),
+                (None, _) => format!("{} ({size} bytes)", line(rest, 200)),
             };
             if lines.last() != Some(&text) {
                 lines.push(text);
@@ -285,17 +381,25 @@ impl Desk {
         let meant = |path: &str| {
             (path == folder || path.starts_with(&start)) && name.is_none_or(|name| matches(path, name))
         };
-        let files = self.index.files().iter().filter(|file| meant(&file.path));
+        let mut copied = self.copy().map(Workspace::files).unwrap_or_default();
+        let other = |path: &str| copied.iter().any(|(known, _)| known == path);
+        let files = self.index.files().iter().filter(|file| meant(&file.path) && !other(&file.path));
         let entries: Vec<&Entry> = files.filter_map(|file| self.snapshot.entry(&file.path)).collect();
+        copied.retain(|(path, text)| meant(path) && text.is_some());
         let Some(text) = text else {
-            let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+            let mut paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+            paths.extend(copied.iter().map(|(path, _)| path.as_str()));
+            paths.sort_unstable();
             let all = self.index.files().len();
             return Ok(Ok(match paths.is_empty() {
                 true => ours(format!("[no such file among the {all} files that are searched]")),
                 false => cut(&paths.join("\n")),
             }));
         };
-        let (mut rows, mut full, mut read, mut at) = (String::new(), false, 0, 0);
+        let all = entries.len() + copied.len();
+        let copied: Vec<_> = copied.into_iter().filter_map(|(path, text)| Some((path, text?))).collect();
+        let (mut rows, mut full) = add_rows(String::new(), &copied, text);
+        let (mut read, mut at) = (0, 0);
         while at < entries.len() && !full && read < SEARCH_BYTES {
             let mut batch = 0;
             let from = at;
@@ -310,7 +414,7 @@ impl Desk {
         let left = entries.len() - at;
         let mut note = Vec::new();
         if rows.is_empty() {
-            note.push(format!("[no line has it in the {at} files that are searched]"));
+            note.push(format!("[no line has it in the {} files that are searched]", all - left));
         }
         if full {
             note.push(format!(
@@ -349,14 +453,22 @@ impl Desk {
 
     /// A file as models are shown it.
     async fn text(&self, path: &str) -> Result<Result<String, String>, GitError> {
+        Ok(self.raw(path).await?.map(|text| as_shown(&text)))
+    }
+
+    /// A file of those that models are shown, as it is.
+    async fn raw(&self, path: &str) -> Result<Result<String, String>, GitError> {
         let path = match below_the_root(path) {
             Ok(path) => path,
             Err(why) => return Ok(Err(why)),
         };
         let shown = line(path, 120);
+        if let Some(text) = self.copy().and_then(|copy| copy.text(path)) {
+            return Ok(text.map(str::to_owned).ok_or_else(|| format!("refused: {shown:?} is removed here")));
+        }
         if self.index.file(path).is_some() {
             return Ok(match self.snapshot.read_path(path).await? {
-                Some(bytes) => Ok(as_shown(&String::from_utf8_lossy(&bytes))),
+                Some(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
                 None => Err(format!("refused: {shown:?} is no file")),
             });
         }

@@ -1,5 +1,7 @@
 //! The ten roles, a row each, and the words by which a tool is asked for.
 
+use serde_json::{Map, Value, json};
+
 /// What a role may ask for. The group is what counts: which command it is in a repository, its profile says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -44,8 +46,7 @@ impl Tool {
         matches!(self, Read | List | Search | Count | Diff)
     }
 
-    /// Is it a command of the repository's own kind? What is left changes files or asks the network, and nothing of that is
-    /// done for a role yet.
+    /// Is it a command of the repository's own kind? What is left changes files or asks the network.
     pub fn runs(self) -> bool {
         matches!(self, Typecheck | Lint | Format | Test)
     }
@@ -113,9 +114,9 @@ impl Profile {
             (Self::Rust, Lint) => "cargo clippy --offline --all-targets",
             (Self::Rust, Format) => "cargo fmt --check",
             (Self::Rust, Test) => "cargo test --offline",
-            (Self::Python, Typecheck) => "mypy .",
-            (Self::Python, Lint) => "ruff check .",
-            (Self::Python, Format) => "black --check .",
+            (Self::Python, Typecheck) => "python3 -P -m mypy .",
+            (Self::Python, Lint) => "python3 -P -m ruff check .",
+            (Self::Python, Format) => "python3 -P -m black --check .",
             (Self::Python, Test) => "python3 -m pytest -q",
             _ => return None,
         })
@@ -139,6 +140,15 @@ pub struct Role {
     pub tools: &'static [Tool],
 }
 
+/// What is done at all for whoever has it in its row, beside what reads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Done {
+    /// The kind of the repository whose commands are run.
+    pub commands: Option<Profile>,
+    /// There is a copy to write in.
+    pub writes: bool,
+}
+
 /// Every role there is. Whoever writes does not test, whoever tests does not write, and nobody who reads the repository
 /// has the network.
 pub const ROLES: [Role; 10] = [
@@ -160,15 +170,16 @@ pub fn role(name: &str) -> Option<&'static Role> {
 }
 
 impl Role {
-    /// What is done for it when it asks, out of what it has; commands where they are run at all.
-    pub fn offers(&self, commands: Option<Profile>) -> impl Iterator<Item = Tool> {
-        let runs = move |tool: Tool| commands.is_some_and(|profile| profile.line(tool).is_some());
-        self.tools.iter().copied().filter(move |tool| tool.reads() || runs(*tool))
+    /// What is done for it when it asks, out of what it has.
+    pub fn offers(&self, done: Done) -> impl Iterator<Item = Tool> {
+        let runs = move |tool: Tool| done.commands.is_some_and(|profile| profile.line(tool).is_some());
+        let writes = move |tool: Tool| done.writes && tool == Write;
+        self.tools.iter().copied().filter(move |tool| tool.reads() || runs(*tool) || writes(*tool))
     }
 
     /// The tool that it may have done under this name, or our sentence on why not, for the model.
-    pub(super) fn may(&self, profile: Profile, commands: bool, name: &str) -> Result<Tool, String> {
-        let offers: Vec<_> = self.offers(commands.then_some(profile)).collect();
+    pub(super) fn may(&self, profile: Profile, done: Done, name: &str) -> Result<Tool, String> {
+        let offers: Vec<_> = self.offers(done).collect();
         let has = || match offers.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "it has none".to_owned(),
             names => format!("it has {names}"),
@@ -188,9 +199,25 @@ impl Role {
         }
     }
 
+    /// What is done for it, as services are told that have a form of their own for tools.
+    pub fn schemas(&self, done: Done) -> Value {
+        let schema = |tool: Tool| {
+            let kind = |name: &str| json!({ "type": if name == "from" { "integer" } else { "string" } });
+            let all = arguments(tool).iter();
+            let properties: Map<String, Value> =
+                all.clone().map(|(name, _)| ((*name).to_owned(), kind(name))).collect();
+            let required: Vec<&str> = all.filter(|(_, needed)| *needed).map(|(name, _)| *name).collect();
+            let parameters = json!({
+                "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+            });
+            json!({ "name": tool.name(), "description": usage(tool), "parameters": parameters })
+        };
+        self.offers(done).map(schema).collect()
+    }
+
     /// What the model is told of its tools, and how it asks.
-    pub fn rules(&self, commands: Option<Profile>, turns: u32) -> String {
-        let tools: String = self.offers(commands).map(|tool| format!("- {}\n", usage(tool))).collect();
+    pub fn rules(&self, done: Done, turns: u32) -> String {
+        let tools: String = self.offers(done).map(|tool| format!("- {}\n", usage(tool))).collect();
         format!(
             "Before you answer you may look at the repository yourself, at most {turns} times. To look, answer with one JSON \
              object and nothing else, instead of what is asked for above:\n\n\
@@ -202,6 +229,19 @@ impl Role {
             super::MOST_CALLS,
             super::RESULT_CHARS,
         )
+    }
+}
+
+/// The arguments of a tool: each with whether it must be there.
+fn arguments(tool: Tool) -> &'static [(&'static str, bool)] {
+    match tool {
+        Read => &[("path", true), ("from", false)],
+        List => &[("path", false)],
+        Search => &[("text", false), ("name", false), ("path", false)],
+        Count => &[("path", true)],
+        Diff => &[("path", true), ("other", false)],
+        Write => &[("path", true), ("text", true)],
+        Typecheck | Lint | Format | Test | Fetch => &[],
     }
 }
 
@@ -224,6 +264,14 @@ fn usage(tool: Tool) -> &'static str {
         Lint => "`lint` {}: the same with the linter",
         Format => "`format` {}: the same with the formatter, which changes nothing",
         Test => "`test` {}: the same with the tests",
-        Write | Fetch => "",
+        Write => {
+            "`write` {\"path\": …, \"text\": …}: writes into a copy what the code block of this file would hold in your answer: the \
+             whole of it, or blocks of search and replace, made in the file as you see it by then. Of one answer, what it writes \
+             comes first; the other tools see the copy. In your answer the heading of such a file needs no block, for what you \
+             wrote is put there; if it has one, that counts. In a revision it stands in the \
+             document before your edits are made: edit nothing of it again, and answer each finding in `replies` even where no \
+             edit is left to make"
+        }
+        Fetch => "",
     }
 }

@@ -4,7 +4,15 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{codebase::Index, git, proc::Command};
+use crate::{
+    codebase::{Index, TreeIndex},
+    documents::{
+        change::{Allowed, Part, Workspace},
+        spec,
+    },
+    git,
+    proc::Command,
+};
 
 /// Each role's commands as the project that had the idea lists them.
 const COMMANDS: [(&str, &str); 10] = [
@@ -31,7 +39,7 @@ const GROUPS: [(&str, &str, Option<&str>); 11] = [
     ("search", "find grep", Some(r#"{"name": "src/*.ts", "text": "one"}"#)),
     ("count", "wc", Some(r#"{"path": "src/a.ts"}"#)),
     ("diff", "diff", Some(r#"{"path": "src/a.ts", "other": "src/b.ts"}"#)),
-    ("write", "mkdir cp", None),
+    ("write", "mkdir cp", Some(r#"{"path": "src/a.ts", "from": "src/b.ts"}"#)),
     ("fetch", "curl", None),
 ];
 
@@ -72,16 +80,24 @@ async fn desk_with(root: &Path, commands: bool) -> Desk {
     git_in(root, &["commit", "--quiet", "-m", "first"]).await;
     let snapshot = git::open(root, "HEAD").await.unwrap();
     let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap();
+    let spec = "# 1 - Implementation: X\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
+                | `src/a.ts` | Modify | x |\n| `src/c.ts` | Add | x |\n";
+    let base = [("src/a.ts".to_owned(), "one\ntwo\n".to_owned())].into();
+    let copy = Workspace::new(Allowed::of(&spec::parse(spec), Part::Code), base, "");
+    let tree = TreeIndex::new(snapshot.entries().iter().map(|entry| entry.path.as_str()));
     let run = Tool::ALL.into_iter().filter(|tool| tool.runs());
-    run.fold(Desk::new(index.into(), snapshot, commands), |desk, tool| desk.ran(tool, "it ended well"))
+    let desk = Desk::new(index.into(), snapshot, commands).writing(copy, tree);
+    run.fold(desk, |desk, tool| desk.ran(tool, "it ended well"))
 }
 
-async fn asks(desk: &Desk, role: &Role, name: &str, arguments: Value) -> Seen {
-    desk.act(role, &[Asked { name: name.to_owned(), arguments }]).await.unwrap()
+async fn asks(desk: &mut Desk, role: &Role, name: &str, arguments: Value) -> Seen {
+    let asked = [Asked { name: name.to_owned(), arguments }];
+    desk.write(role, &asked).await.unwrap();
+    desk.act(role, &asked).await.unwrap()
 }
 
 /// Where these roles do something else than the table above says.
-async fn wrong(desk: &Desk, roles: &[Role]) -> Vec<String> {
+async fn wrong(desk: &mut Desk, roles: &[Role]) -> Vec<String> {
     let mut wrong = Vec::new();
     for ((name, commands), role) in COMMANDS.iter().zip(roles) {
         assert_eq!(*name, role.name);
@@ -124,19 +140,23 @@ async fn wrong(desk: &Desk, roles: &[Role]) -> Vec<String> {
 #[tokio::test]
 async fn every_role_has_its_tools_and_no_others() {
     let root = tempfile::tempdir().unwrap();
-    let desk = desk(root.path()).await;
-    assert_eq!(wrong(&desk, &ROLES).await, [""; 0]);
+    let mut desk = desk(root.path()).await;
+    assert_eq!(wrong(&mut desk, &ROLES).await, [""; 0]);
     for (at, tools) in [(5, &[Tool::Read][..]), (7, &[Tool::Fetch, Tool::List]), (2, &Tool::ALL)] {
         let mut widened = ROLES;
         widened[at].tools = tools;
-        assert!(!wrong(&desk, &widened).await.is_empty(), "{} was widened, and nobody saw", widened[at].name);
+        assert!(
+            !wrong(&mut desk, &widened).await.is_empty(),
+            "{} was widened, and nobody saw",
+            widened[at].name
+        );
     }
 }
 
 #[tokio::test]
 async fn nothing_but_the_commit_is_read_and_of_it_what_models_are_shown() {
     let root = tempfile::tempdir().unwrap();
-    let desk = desk(root.path()).await;
+    let mut desk = desk(root.path()).await;
     let reviewer = role("reviewer").unwrap();
     let path = |path: &str| json!({ "path": path });
     for (name, arguments, words) in [
@@ -168,7 +188,7 @@ async fn nothing_but_the_commit_is_read_and_of_it_what_models_are_shown() {
         ("tsc", json!({ "project": "/tmp/evil.json" }), "unknown field `project`"),
         ("eslint", json!(["--plugin", "evil"]), "invalid"),
     ] {
-        let seen = asks(&desk, reviewer, name, arguments).await;
+        let seen = asks(&mut desk, reviewer, name, arguments).await;
         assert!(seen.refused == 1 && seen.text.contains(words), "{words}: {}", seen.text);
         assert!(!seen.text.contains("root:") && !seen.text.contains("KEY"), "{}", seen.text);
     }
@@ -191,14 +211,15 @@ async fn nothing_but_the_commit_is_read_and_of_it_what_models_are_shown() {
         ("read", path("src/long.ts"), "go on with from = "),
         ("search", json!({ "text": "Line" }), "[cut at 10000 characters: there are more lines"),
     ] {
-        let seen = asks(&desk, reviewer, name, arguments).await;
+        let seen = asks(&mut desk, reviewer, name, arguments).await;
         assert!(seen.refused == 0 && seen.text.contains(words), "{words}: {}", seen.text);
         assert!(seen.text.chars().count() < RESULT_CHARS + 300 && !seen.text.contains(TOKEN));
     }
     // All of a long file can be had, a piece at a time.
     let (mut from, mut all) = (1, String::new());
     loop {
-        let text = asks(&desk, reviewer, "read", json!({ "path": "src/long.ts", "from": from })).await.text;
+        let text =
+            asks(&mut desk, reviewer, "read", json!({ "path": "src/long.ts", "from": from })).await.text;
         let (note, shown) = text.split_once("```\n").unwrap();
         all += shown.strip_suffix("```\n\n").unwrap();
         let Some((_, next)) = note.split_once("[cut at 10000 characters") else { break };
@@ -215,7 +236,7 @@ async fn a_reviewer_sees_how_the_change_under_review_changes_a_file() {
         ("src/new.ts".to_owned(), Some("added\n".to_owned())),
         ("src/b.ts".to_owned(), None),
     ];
-    let desk = desk(root.path()).await.over(&changed);
+    let mut desk = desk(root.path()).await.over(&changed);
     let reviewer = role("reviewer").unwrap();
     for (path, said) in [
         ("src/a.ts", "-two\n+changed\n"),
@@ -224,9 +245,61 @@ async fn a_reviewer_sees_how_the_change_under_review_changes_a_file() {
         ("src/long.ts", "refused: nothing here changes it"),
         ("../src/a.ts", "leads out of the repository"),
     ] {
-        let seen = asks(&desk, reviewer, "diff", json!({ "path": path })).await;
+        let seen = asks(&mut desk, reviewer, "diff", json!({ "path": path })).await;
         assert!(seen.text.contains(said), "{path}: {}", seen.text);
     }
+}
+
+#[tokio::test]
+async fn what_is_written_is_in_the_copy_alone_and_every_tool_sees_it() {
+    let root = tempfile::tempdir().unwrap();
+    let mut desk = desk(root.path()).await;
+    let implementer = role("implementer").unwrap();
+    for (name, arguments, words) in [
+        // What an answer writes comes first.
+        (
+            "write",
+            json!({ "path": "src/c.ts", "text": "three\n" }),
+            "call 1: write {\"path\":\"src/c.ts\",\"text\":\"three\\n\"}\nwritten; it has 1 lines\n",
+        ),
+        (
+            "write",
+            json!({ "path": "src/a.ts", "text": "<<<<<<< SEARCH\ntwo\n=======\nzwei\n>>>>>>> REPLACE" }),
+            "written; it has 2 lines",
+        ),
+        ("read", json!({ "path": "src/a.ts" }), "\none\nzwei\n"),
+        ("cat", json!({ "path": "src/c.ts" }), "\nthree\n"),
+        ("ls", json!({ "path": "src" }), "\na.ts (9 bytes)\nb.ts (10 bytes)\nc.ts (6 bytes)\n"),
+        ("grep", json!({ "text": "three" }), "\nsrc/c.ts:1: three\nsrc/b.ts:2: three\n"),
+        ("find", json!({ "name": "c.ts" }), "\nsrc/c.ts\n"),
+        ("grep", json!({ "text": "two" }), "[no line has it in the 7 files that are searched]"),
+        ("cp", json!({ "from": "src/b.ts", "path": "src/c.ts" }), "written; it has 2 lines"),
+        ("mkdir", json!({ "path": "src/d" }), "[a folder is there as soon as a file is written in it]"),
+    ] {
+        let seen = asks(&mut desk, implementer, name, arguments).await;
+        assert!(seen.refused == 0 && seen.text.contains(words), "{words}: {}", seen.text);
+    }
+    for (name, arguments, words) in [
+        (
+            "write",
+            json!({ "path": "src/b.ts", "text": "" }),
+            "refused: `src/b.ts` is not in the approved spec",
+        ),
+        ("write", json!({ "path": "../../x", "text": "" }), "refused: `../../x` "),
+        ("write", json!({ "path": "/etc/passwd", "text": "" }), "refused: `/etc/passwd` "),
+        ("write", json!({ "path": "src/c.ts", "text": "", "mode": 511 }), "unknown field `mode`"),
+        ("cp", json!({ "from": "src/token.ts", "path": "src/c.ts" }), "shown this file otherwise than it is"),
+        ("cp", json!({ "from": ".env", "path": "src/c.ts" }), "looks like it holds a secret"),
+        ("cp", json!({ "from": "/etc/passwd", "path": "src/c.ts" }), "is absolute"),
+        ("cp", json!({ "from": "passwd", "path": "src/c.ts" }), "a symbolic link, which is not followed"),
+        ("write", json!({ "path": "x".repeat(400), "text": "" }), "`path` is longer than 300 characters"),
+    ] {
+        let seen = asks(&mut desk, implementer, name, arguments).await;
+        assert!(seen.refused == 1 && seen.text.contains(words), "{words}: {}", seen.text);
+    }
+    assert_eq!(desk.copy().unwrap().written()["src/c.ts"], "one\nthree\n");
+    assert_eq!(std::fs::read_to_string(root.path().join("src/a.ts")).unwrap(), "one\ntwo\n");
+    assert!(!root.path().join("src/c.ts").exists());
 }
 
 #[tokio::test]
@@ -255,9 +328,9 @@ async fn a_command_is_run_for_who_has_it_once_and_without_arguments() {
     assert_eq!((to_run("reviewer"), to_run("narrator")), (vec![typecheck], vec![]));
     assert_eq!(to_run("tester"), [(Tool::Test, "npx --no-install vitest run")]);
     let root = tempfile::tempdir().unwrap();
-    let without = desk_with(root.path(), false).await;
+    let mut without = desk_with(root.path(), false).await;
     assert_eq!(without.to_run(role("reviewer").unwrap(), &asked), []);
-    let seen = asks(&without, role("reviewer").unwrap(), "tsc", json!({})).await;
+    let seen = asks(&mut without, role("reviewer").unwrap(), "tsc", json!({})).await;
     assert!(
         seen.text.contains("is the reviewer's, but it is not done here; it has read, list,"),
         "{}",

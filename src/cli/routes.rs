@@ -1,6 +1,6 @@
 //! `countersign routes`: how requests in free words were read.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::{
 /// List how requests in free words were read, with what that cost and how often people changed it.
 ///
 /// Reads only, also beside a server at work. LED TO is what followed: begin, probably (begun, with a line to take it back),
-/// offer (people chose), decline. CHANGED counts what was stopped, or followed by another workflow before it was done, within a
+/// offer (people chose), answer (a question), decline. CHANGED counts what was stopped, or followed by another workflow before it was done, within a
 /// day. With --json amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct Routes {
@@ -31,22 +31,7 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = self.config.data(None)?;
-        let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
-        for (repo, name) in store::repositories(&data)? {
-            if self
-                .repo
-                .as_ref()
-                .is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string()))
-            {
-                continue;
-            }
-            for line in store::routes(&data, repo)? {
-                let decision = serde_json::from_value(line.route.decision.clone())?;
-                lines.push((name.to_string(), line, decision));
-            }
-        }
-        lines.sort_by_key(|(_, line, _)| line.at);
+        let lines = read(&self.config.data(None)?, self.repo.as_ref())?;
         let sums = Sums::of(&lines);
         if self.json {
             let rows: Vec<_> =
@@ -60,6 +45,31 @@ impl Routes {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Those of one repository or of all, the oldest first.
+fn read(data: &Path, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, RouteLine, Decision)>> {
+    let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
+    for (repo, name) in store::repositories(data)? {
+        if only.is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string())) {
+            continue;
+        }
+        for line in store::routes(data, repo)? {
+            let decision = serde_json::from_value(line.route.decision.clone())?;
+            lines.push((name.to_string(), line, decision));
+        }
+    }
+    lines.sort_by_key(|(_, line, _)| line.at);
+    Ok(lines)
+}
+
+/// What of all that was asked cost more than it should.
+pub(super) fn cost_alerts(data: &Path) -> anyhow::Result<Vec<String>> {
+    Ok(Sums::of(&read(data, None)?).alerts().into_iter().map(alert).collect())
+}
+
+fn alert(why: &str) -> String {
+    format!("Cost alert: {why}; choose a smaller model under [route].")
 }
 
 /// What all of them come to.
@@ -115,11 +125,7 @@ impl Sums {
              {share} % fell back to words; mean cost of a request ${:.4}, 95 % answered within {p95_ms} ms.",
             *mean as f64 / 1e6
         )];
-        lines.extend(
-            self.alerts()
-                .iter()
-                .map(|why| format!("Cost alert: {why}; choose a smaller model under [route].")),
-        );
+        lines.extend(self.alerts().into_iter().map(alert));
         lines
     }
 

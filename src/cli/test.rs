@@ -53,6 +53,9 @@ pub(super) struct Tests {
     /// A host that is missed is named.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
+    /// A folder whose files are in the home of what fetches dependencies, as `.npmrc` with the address of a mirror.
+    #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
+    home: Option<PathBuf>,
     /// Where fetched dependencies are kept, for the next time; below the user's cache directory if it is not named.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     cache: Option<PathBuf>,
@@ -85,6 +88,7 @@ impl Tests {
             repository: self.repo.canonicalize()?.display().to_string(),
             cache: self.cache.or_else(usual_cache).context("name a directory for dependencies by --cache")?,
             hosts: Hosts::try_from(self.host).map_err(anyhow::Error::msg)?,
+            home: self.home,
         });
         let asked = Asked { settings, only: self.only, time, dependencies, ..Asked::default() };
         let first = runners::run(&sandbox, &snapshot, asked.clone(), &cancel).await?;

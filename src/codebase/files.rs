@@ -114,7 +114,7 @@ impl Sieve {
         let (language, lower) = (Language::of(path), path.to_lowercase());
         let name = file_name(&lower);
         match () {
-            () if is_secret(&lower, name) => Err(Why::Secret),
+            () if is_secret(path) => Err(Why::Secret),
             () if diff == Some(false) => Err(Why::Binary),
             () if vendored.unwrap_or_else(|| is_vendored(&lower, language)) => Err(Why::Vendored),
             () if generated.unwrap_or_else(|| self.is_generated(&lower, name, language)) => {
@@ -196,7 +196,10 @@ fn has_ending(name: &str, endings: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, ending)| among(endings, ending))
 }
 
-fn is_secret(path: &str, name: &str) -> bool {
+/// Does a file look like holding a secret, by its path?
+pub fn is_secret(path: &str) -> bool {
+    let path = path.to_lowercase();
+    let name = file_name(&path);
     let sample = name.ends_with(".example") || name.ends_with(".sample") || name.ends_with(".template");
     let env =
         (matches!(name, ".env" | ".envrc") || name.starts_with(".env.") || name.ends_with(".env")) && !sample;

@@ -15,11 +15,13 @@ mod history;
 mod index;
 mod language;
 mod names;
+mod pieces;
 mod reading;
 mod similar;
 mod summary;
 mod tokens;
 mod tree;
+pub mod units;
 mod words;
 
 pub use alike::alike;
@@ -27,11 +29,12 @@ pub use context::{
     Asked, Context, Included, NeverShown, Plan, Report, Shown, as_shown, fenced, gather, plan,
 };
 pub use digest::Digest;
-pub use files::Why;
+pub use files::{Why, is_secret};
 pub use history::{History, history};
 pub use index::{File, Index, LeftOut};
 pub use language::Language;
 pub use names::{Names, unread};
+pub use pieces::{Piece, in_pieces, is_comment, says_something};
 pub(crate) use reading::off_thread;
 pub use similar::{Offer, Request, rank};
 pub use summary::{Detail, Import, Item, Kind, Summary, Tests, summarize, tests};

@@ -58,7 +58,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: "approve",
         usage: "/approve [stage] [hash]",
-        about: "pass the gate that waits, with the hash it shows; where an issue is filed: `/approve new` or `/approve in-place`",
+        about: "pass the gate that waits, with the hash it shows; where an issue is filed: `/approve new` or `/approve in-place`; files that a spec lacks: `/approve scope +PATH`",
         role: Role::Write,
         label: None,
         kind: CommandKind::Answers,
@@ -358,6 +358,12 @@ impl Approve {
         for word in
             args.split_whitespace().map(|w| w.trim_matches(['`', '.', ',', '!'])).filter(|w| !w.is_empty())
         {
+            if word.len() > 1 && word.starts_with('+') {
+                // A path, of which each letter counts; several are one way.
+                let paths = out.way.take().map_or(String::new(), |paths| paths + " ");
+                out.way = Some(paths + word);
+                continue;
+            }
             let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
             let digits = word.bytes().any(|b| b.is_ascii_digit());
             let slot = match word.len() {

@@ -14,11 +14,11 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, GeminiKey, GeminiSettings,
-    GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings, Price,
-    SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings, WorkflowSettings,
-    WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local, people::People, pools,
-    program, timeouts, workers, workflows,
+    AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, FetchSettings, GeminiKey,
+    GeminiSettings, GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings,
+    Price, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings,
+    WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local,
+    people::People, pools, program, timeouts, workers, workflows,
 };
 use crate::types::{Family, InstallationId};
 
@@ -69,6 +69,8 @@ struct File {
     people: People,
     #[serde(default)]
     sandbox: SandboxSettings,
+    #[serde(default)]
+    fetch: FetchSettings,
 }
 
 impl File {
@@ -91,6 +93,7 @@ impl File {
         }
         self.models.drafter = self.models.drafter.take().or_else(|| local.of("architect"));
         self.models.reviewer = self.models.reviewer.take().or_else(|| local.of("reviewer"));
+        self.roles.take(local);
         for table in routing {
             table.model = table.model.take().or_else(|| local.of("narrator"));
         }
@@ -262,7 +265,13 @@ pub(super) fn parse(
     let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
     models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
     let File { pools, retry, capabilities, roles, presets, .. } = file;
-    models.names = pools::names(pools::Tables { pools, retry, capabilities, roles, presets }, &check)?;
+    let named = pools::Tables { pools, retry, capabilities, roles: &roles, presets };
+    models.names = pools::names(named, &check)?;
+    for (role, given) in roles.models() {
+        let spec = check.drafts(role, given, &file.models)?;
+        models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
+        models.roles.insert(role.to_owned(), spec);
+    }
     for given in [&file.models.drafter, &file.models.reviewer].into_iter().flatten() {
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
@@ -304,6 +313,7 @@ pub(super) fn parse(
         budget: file.budget.checked().map_err(refused)?,
         people: file.people.checked().map_err(refused)?,
         sandbox: file.sandbox,
+        fetch: file.fetch,
         workflows,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),
@@ -461,15 +471,20 @@ impl Check<'_> {
     }
 
     fn drafter(&self, names: &Models) -> Result<String, ConfigError> {
-        if let Some(given) = &names.drafter
-            && given.as_ref().starts_with("gemini:")
-            && !names.allow_gemini_drafts
-        {
+        names
+            .drafter
+            .as_ref()
+            .map_or_else(|| Ok(DRAFTER.to_owned()), |given| self.drafts("drafter", given, names))
+    }
+
+    /// A model of somebody who drafts.
+    fn drafts(&self, key: &str, given: &Spanned<String>, names: &Models) -> Result<String, ConfigError> {
+        if given.as_ref().starts_with("gemini:") && !names.allow_gemini_drafts {
             let message = "Gemini only reviews; choose a drafter of another family such as claude:opus, or set \
                            allow_gemini_drafts = true under [models]";
             return Err(self.refuse(given, message.into()));
         }
-        self.model("drafter", names.drafter.clone(), DRAFTER)
+        self.spec(key, given)
     }
 
     fn reviewer(&self, names: &Models) -> Result<String, ConfigError> {
@@ -571,6 +586,7 @@ impl Check<'_> {
         };
         Ok(ModelSettings {
             drafter: self.drafter(names)?,
+            roles: BTreeMap::new(),
             reviewer: self.reviewer(names)?,
             table: self.model_rows(table)?,
             names: Names::default(),

@@ -22,6 +22,7 @@ mod workers;
 mod workflows;
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
@@ -38,12 +39,13 @@ pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
 pub use repository::{RepoSettings, TestSettings};
 pub use routing::{RouteMode, Routing};
-pub use sandbox::{Hosts, SandboxLevel, SandboxSettings};
+pub use sandbox::{FetchSettings, Hosts, SandboxLevel, SandboxSettings};
 pub use secrets::Secrets;
 pub use timeouts::Timeouts;
 pub use workers::{Assigned, Bulkhead, WorkerSettings};
 pub use workflows::{
-    Filing, MOST_ROUNDS, Search, ToolSettings, WorkflowSettings, WorkflowTable, Workflows, document_path_of,
+    BeginsWith, Filing, MOST_ROUNDS, Search, ToolSettings, WorkflowSettings, WorkflowTable, Workflows,
+    document_path_of,
 };
 
 use crate::types::{Family, InstallationId};
@@ -92,6 +94,7 @@ pub struct Settings {
     pub budget: BudgetSettings,
     pub people: PeopleSettings,
     pub sandbox: SandboxSettings,
+    pub fetch: FetchSettings,
     workflows: Workflows,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,
@@ -140,8 +143,10 @@ pub struct ServerSettings {
 /// What `providers` needs to know; buildable without a file, for rehearsals.
 #[derive(Debug, Clone)]
 pub struct ModelSettings {
-    /// `provider:model` of who writes.
+    /// `provider:model` of who writes, where the role has no model of its own.
     pub drafter: String,
+    /// Those of roles that have.
+    pub roles: BTreeMap<String, String>,
     /// `provider:model` of who reviews.
     pub reviewer: String,
     /// Corrections of the built-in table of models, and additions to it.
@@ -298,6 +303,18 @@ pub struct StubSettings {
 }
 
 impl ModelSettings {
+    /// Who writes in this role.
+    pub fn drafter_of(&self, role: &str) -> &str {
+        self.roles.get(role).unwrap_or(&self.drafter)
+    }
+
+    /// Everybody who writes, each once, with the first role in which they do.
+    pub fn drafters(&self) -> impl Iterator<Item = (&str, &String)> {
+        let mut known = BTreeSet::new();
+        let roles = self.roles.iter().map(|(role, spec)| (role.as_str(), spec));
+        std::iter::once(("drafter", &self.drafter)).chain(roles).filter(move |(_, spec)| known.insert(*spec))
+    }
+
     /// Scripted answers from both sides: no key, no network, no company receives anything.
     pub fn rehearsal(data_dir: &Path) -> Self {
         Self {
@@ -315,6 +332,7 @@ impl ModelSettings {
     ) -> Self {
         Self {
             drafter: file::DRAFTER.into(),
+            roles: BTreeMap::new(),
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
             names: Names::default(),

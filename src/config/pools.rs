@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, file::Check};
+use super::{ConfigError, file::Check, local::Local};
 
 /// How much a model is trusted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -241,23 +241,60 @@ pub(super) struct Capabilities {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Roles {
-    architect: Option<Level>,
+    /// A level, or a model as for the four below.
+    architect: Option<Spanned<String>>,
     engineer: Option<Level>,
     junior: Option<Level>,
+    implementer: Option<Spanned<String>>,
+    tester: Option<Spanned<String>>,
+    maintainer: Option<Spanned<String>>,
+    ingestor: Option<Spanned<String>>,
+}
+
+impl Roles {
+    /// What `.env` says of them, as far as the file says nothing.
+    pub(super) fn take(&mut self, local: &Local) {
+        for (role, given) in [
+            ("implementer", &mut self.implementer),
+            ("tester", &mut self.tester),
+            ("maintainer", &mut self.maintainer),
+            ("ingestor", &mut self.ingestor),
+        ] {
+            *given = given.take().or_else(|| local.of(role));
+        }
+    }
+
+    fn level_of_architects(&self) -> Option<Level> {
+        let given = self.architect.as_ref()?;
+        Level::ALL.into_iter().find(|level| level.as_str() == given.as_ref())
+    }
+
+    /// The models of those that draft, of each that has one of its own.
+    pub(super) fn models(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        let architect = self.architect.as_ref().filter(|_| self.level_of_architects().is_none());
+        [
+            ("architect", architect),
+            ("implementer", self.implementer.as_ref()),
+            ("tester", self.tester.as_ref()),
+            ("maintainer", self.maintainer.as_ref()),
+            ("ingestor", self.ingestor.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(role, given)| Some((role, given?)))
+    }
 }
 
 /// The tables of `countersign.toml` that are about names.
-#[derive(Default)]
-pub(super) struct Tables {
+pub(super) struct Tables<'a> {
     pub(super) pools: BTreeMap<String, Pool>,
     pub(super) retry: BTreeMap<String, RetryTable>,
     pub(super) capabilities: Capabilities,
-    pub(super) roles: Roles,
+    pub(super) roles: &'a Roles,
     pub(super) presets: BTreeMap<String, Spanned<String>>,
 }
 
 /// Names of the settings, beside the built-in ones and in their places.
-pub(super) fn names(tables: Tables, check: &Check<'_>) -> Result<Names, ConfigError> {
+pub(super) fn names(tables: Tables<'_>, check: &Check<'_>) -> Result<Names, ConfigError> {
     let retries = retries(&tables.retry, check)?;
     let mut names = Names::default();
     for (name, given) in tables.presets {
@@ -268,8 +305,10 @@ pub(super) fn names(tables: Tables, check: &Check<'_>) -> Result<Names, ConfigEr
         }
         names.presets.insert(name, given.into_inner());
     }
-    let Roles { architect, engineer, junior } = tables.roles;
-    for (role, level) in [("architect", architect), ("engineer", engineer), ("junior", junior)] {
+    let roles = tables.roles;
+    for (role, level) in
+        [("architect", roles.level_of_architects()), ("engineer", roles.engineer), ("junior", roles.junior)]
+    {
         names.roles.extend(level.map(|level| (role.to_owned(), level)));
     }
     let pools = tables.pools.iter().map(|(name, table)| Ok((name.clone(), pool(table, &retries, check)?)));

@@ -39,6 +39,8 @@ pub struct TestSettings {
     pub report: Option<String>,
     /// Another line for the shell, which tries the whole from end to end.
     pub end_to_end: Option<String>,
+    /// Where all tests together take longer, in seconds, they are run as a whole once instead of three times.
+    pub full_seconds: Option<u64>,
 }
 
 /// A path below the root, in the one way of writing it that the commit's own paths have.

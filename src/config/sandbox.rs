@@ -8,7 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// How well a command is kept from everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -40,6 +40,9 @@ pub struct SandboxSettings {
     pub level: Option<SandboxLevel>,
     /// What dependencies may be fetched from; nothing, unless it is named.
     pub hosts: Hosts,
+    /// A folder whose files are in the home of what fetches them: such a program's own settings, as where a mirror is.
+    #[serde(deserialize_with = "folder")]
+    pub home: Option<PathBuf>,
     /// Our own program, which goes in before a command does; none: the one that runs.
     #[serde(skip)]
     pub program: Option<PathBuf>,
@@ -48,7 +51,26 @@ pub struct SandboxSettings {
     pub time: Option<Duration>,
 }
 
-/// `hosts`: what a repository's dependencies may be fetched from. Names and addresses, each with a port (443 if none is named),
+/// `[fetch]`: which pages may be read besides what GitHub tells.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FetchSettings {
+    /// Where they may be; nowhere, unless it is named.
+    pub hosts: Hosts,
+}
+
+fn folder<'de, D: Deserializer<'de>>(from: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = PathBuf::deserialize(from)?;
+    if path.is_absolute() && path.is_dir() {
+        return Ok(Some(path));
+    }
+    Err(D::Error::custom(format!(
+        "`{}` under [sandbox] home is no folder by its absolute path",
+        path.display()
+    )))
+}
+
+/// `hosts`: what may be fetched from, by whom the table says. Names and addresses, each with a port (443 if none is named),
 /// and networks, whose addresses are reached on 443 alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
@@ -111,7 +133,7 @@ impl Hosts {
             Ok(port) if name.split('.').all(label) => self.names.push((name.to_ascii_lowercase(), port)),
             _ => {
                 return Err(format!(
-                    "`{text}` under [sandbox] hosts is neither a host (`example.org`, `10.0.0.5:8443`, `[fd12::5]:8443`) \
+                    "`{text}` under hosts is neither a host (`example.org`, `10.0.0.5:8443`, `[fd12::5]:8443`) \
                      nor a network (`10.1.0.0/16`)"
                 ));
             }
@@ -129,6 +151,16 @@ mod tests {
         let written = ["a.b", "c.d:1", "10.0.0.5:8443", "[fd12::5]:8443", "10.1.0.0/16"];
         let hosts = Hosts::try_from(written.map(str::to_owned).to_vec()).unwrap();
         assert_eq!(hosts.to_string(), written.join(", "));
+    }
+
+    #[test]
+    fn home_is_a_folder_that_is_there() {
+        let read = |home: &str| toml::from_str::<SandboxSettings>(&format!("home = \"{home}\""));
+        assert_eq!(read("/").unwrap().home, Some("/".into()));
+        for home in ["", "src", "/dev/null", "/none/such"] {
+            let said = read(home).unwrap_err();
+            assert!(said.message().contains(&format!("`{home}` under [sandbox] home")), "{said}");
+        }
     }
 
     #[test]

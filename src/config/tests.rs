@@ -286,6 +286,8 @@ fn a_repository_may_tighten_and_never_loosen() {
         ("[lld]\ntool_turns = 6\n", 2),
         ("[spec]\ntools = false\n", 2),
         ("[spec]\ncoverage = 99\n", 2),
+        ("[spec]\nfrom = \"lld\"\n", 2),
+        ("[implement]\nfrom = \"issue\"\n", 2),
         ("[implement]\ncoverage = 94\n", 2),
         ("[implement]\ncoverage = 101\n", 2),
         ("[route]\nmodel = \"claude:opus\"\n", 2),
@@ -309,6 +311,25 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
     assert_eq!(models.names.presets["local"], "ollama:llama3.1:8b");
     assert_eq!(settings.routing().unwrap().model, "preset:local-narrator");
     assert_eq!((models.drafter.as_str(), models.reviewer.as_str()), ("claude:opus", "gemini:pro"));
+
+    let roles = |env: &str, toml: &str| load(env, toml).unwrap().models.roles.into_iter().collect::<Vec<_>>();
+    let (mine, local) =
+        (|role: &str, model: &str| (role.to_owned(), model.to_owned()), "preset:local-tester");
+    assert_eq!(roles("LOCAL_LLM_MODEL_TESTER=devstral\n", ""), [mine("tester", local)]);
+    let said = "[roles]\narchitect = \"high\"\ntester = \"claude:sonnet\"\nmaintainer = \"role:junior\"\n";
+    let given = [mine("maintainer", "role:junior"), mine("tester", "claude:sonnet")];
+    assert_eq!(roles("LOCAL_LLM_MODEL_TESTER=devstral\n", said), given);
+    assert_eq!(roles("", "[roles]\narchitect = \"claude:haiku\"\n"), [mine("architect", "claude:haiku")]);
+    for (line, words) in [
+        ("architect = \"best\"", "architect = \"best\" names no model"),
+        ("tester = \"role:none\"", "there is no role called"),
+        ("tester = \"gemini:pro\"", "Gemini only reviews"),
+        ("engineer = \"claude:opus\"", "unknown variant"),
+        ("catcher = \"claude:opus\"", "unknown field `catcher`"),
+    ] {
+        let error = load("", &format!("[roles]\n{line}\n")).unwrap_err().to_string();
+        assert!(error.contains(words), "{line}: {error}");
+    }
 
     let openai = "LOCAL_LLM_API=openai-compatible\nLOCAL_LLM_URL=http://127.0.0.1:8080\nLOCAL_LLM_API_KEY=sk-local\n\
                   LOCAL_LLM_MODEL=team/mistral-small\nLOCAL_LLM_MODEL_ARCHITECT=devstral\n";

@@ -92,6 +92,15 @@ pub struct ToolSettings {
     pub turns: u32,
 }
 
+/// What the workflow that writes code begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BeginsWith {
+    Spec,
+    /// Where there is no spec of it yet, that is written first.
+    Lld,
+}
+
 /// Each turn is a call that is paid for, with all that was found before in its prompt.
 const MOST_TURNS: u32 = 20;
 
@@ -135,6 +144,8 @@ pub struct WorkflowSettings {
     pub makes_code: bool,
     /// Percent of the changed lines that tests should run; none where nothing is run.
     pub coverage: Option<u32>,
+    /// None: it makes a document as well.
+    pub from: Option<BeginsWith>,
     /// None: it makes a document.
     pub routing: Option<Routing>,
 }
@@ -162,6 +173,7 @@ impl WorkflowSettings {
             asks_before,
             makes_code,
             coverage: makes_code.then_some(95),
+            from: makes_code.then_some(BeginsWith::Spec),
             routing: table.routes.then(Routing::default),
         }
     }
@@ -200,6 +212,7 @@ pub(super) struct Table {
     tool_commands: Option<Spanned<bool>>,
     tool_turns: Option<Spanned<u32>>,
     coverage: Option<Spanned<u32>>,
+    from: Option<Spanned<BeginsWith>>,
     pub(super) approvals: Option<Spanned<u32>>,
     pub(super) approver_not_requester: Option<Spanned<bool>>,
     pub(super) code_owners: Option<Spanned<bool>>,
@@ -270,6 +283,7 @@ impl Table {
         if let Some(coverage) = &self.coverage {
             settings.coverage = Some(number_in("coverage", coverage, 0..=100)?);
         }
+        settings.from = self.from.map(Spanned::into_inner).or(settings.from);
         if let Some(rounds) = &self.max_rounds {
             settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
         }
@@ -310,11 +324,14 @@ impl Table {
                 "draft_gate is not for [scout], whose one gate stands after the review; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
-        if let Some(coverage) = self.coverage.as_ref().filter(|_| settings.coverage.is_none()) {
-            return Err((
-                coverage.span().start,
-                "coverage is for [implement] alone; remove the line".to_owned(),
-            ));
+        let spans = [
+            ("coverage", self.coverage.as_ref().map(Spanned::span)),
+            ("from", self.from.as_ref().map(Spanned::span)),
+        ];
+        if let (false, Some((name, span))) =
+            (settings.makes_code, spans.into_iter().find_map(|(name, span)| Some((name, span?))))
+        {
+            return Err((span.start, format!("{name} is for [implement] alone; remove the line")));
         }
         let spans = [
             ("min_stars", self.min_stars.as_ref().map(Spanned::span)),
@@ -465,6 +482,8 @@ impl Table {
         if let (Some(coverage), Some(least)) = (&self.coverage, server.coverage) {
             settings.coverage = Some(number_in("coverage", coverage, least..=100)?);
         }
+        // Either way it is built from what was reviewed and accepted.
+        settings.from = self.from.map(Spanned::into_inner).or(settings.from);
         if let Some(rounds) = self.max_rounds {
             let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);
             if asked == 0 || asked > allowed {

@@ -66,7 +66,7 @@ pub enum Invalid {
     #[error("the answer is not one JSON object that fits the schema")]
     NotOneObject,
     #[error("the answer holds no edit, and no finding that it rebuts or defers")]
-    NoEdits,
+    NoEdits(Vec<Reply>),
     #[error("the answer holds more than {MOST_EDITS} edits or replies")]
     TooMany,
 }
@@ -143,13 +143,13 @@ pub fn parse(answer: &str) -> Result<Revision, Invalid> {
     if revision.edits.len().max(revision.replies.len()) > MOST_EDITS {
         return Err(Invalid::TooMany);
     }
-    if revision.edits.is_empty() && revision.replies.iter().all(|r| r.disposition == Disposition::Fixed) {
-        return Err(Invalid::NoEdits);
-    }
     for reply in &mut revision.replies {
         if let Some((end, _)) = reply.why.char_indices().nth(WHY_CHARS) {
             reply.why.truncate(end);
         }
+    }
+    if revision.edits.is_empty() && revision.replies.iter().all(|r| r.disposition == Disposition::Fixed) {
+        return Err(Invalid::NoEdits(revision.replies));
     }
     Ok(revision)
 }
@@ -240,13 +240,16 @@ mod tests {
     fn only_a_whole_answer_is_a_list_of_edits() {
         let good = r#"{"edits":[{"search":"a","replace":""}],"replies":[]}"#;
         assert_eq!(parse(good).unwrap().edits, [edit("a", "")]);
-        assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(Invalid::NoEdits));
+        assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(Invalid::NoEdits(Vec::new())));
         let reply = |word: &str| {
             parse(&format!(
                 r#"{{"edits": [], "replies": [{{"finding":"F1","disposition":"{word}","why":"w"}}]}}"#
             ))
         };
-        assert_eq!(reply("fixed"), Err(Invalid::NoEdits), "nothing was changed");
+        assert!(
+            matches!(reply("fixed"), Err(Invalid::NoEdits(replies)) if replies.len() == 1),
+            "nothing was changed"
+        );
         assert!(reply("rebutted").unwrap().only_replies());
         assert_eq!(reply("dismissed"), Err(Invalid::NotOneObject), "that is for people");
         for bad in [

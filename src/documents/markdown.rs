@@ -5,6 +5,20 @@ use std::ops::Range;
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
+/// Addresses that stand in a text as they are, as GitHub makes links of some of them: from the scheme or `www.` on, without what
+/// ends a sentence.
+pub(crate) fn bare_addresses(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| c.is_whitespace() || "<>()[]\"'`|".contains(c));
+    words.filter_map(|word| {
+        let begins = word.find("://").map(|at| {
+            let scheme = word[..at].trim_end_matches(|c: char| c.is_ascii_alphabetic());
+            scheme.len()
+        });
+        let at = begins.or_else(|| word.to_ascii_lowercase().find("www."))?;
+        Some(word[at..].trim_end_matches(['.', ',', ';', ':', '!', '?', '*', '_']).to_owned())
+    })
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Outline {
     pub(crate) headings: Vec<Heading>,

@@ -16,7 +16,7 @@ use super::{
     countersigned::{self, Countersigned},
     jobs::Jobs,
     scheduler::{AnyFlow, open},
-    workflow::{Proof, StepError},
+    workflow::{AnyWorkflow, Proof, StepError, follower},
 };
 use crate::{
     clock::{Clock, SharedClock},
@@ -172,6 +172,12 @@ impl<T: Send + Sync + 'static> Cx<T> {
         let known =
             known.ok_or_else(|| StepError::User(format!("There is no workflow called {workflow} here.")))?;
         open(self.backing.as_ref(), *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
+    }
+
+    /// The workflow that is to go on from what this run makes, if its people asked for that.
+    pub fn then(&self) -> Option<&'static str> {
+        let run = &self.run;
+        follower(self.workflows, &run.workflow, &run.trigger).map(AnyWorkflow::name)
     }
 
     /// Does `work` once per visit: a later attempt reads back the value that was reached. Calls

@@ -1,6 +1,6 @@
 //! What the rest of the house may ask of the engine. Nobody else touches runs, trails or journals.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use futures_util::future::BoxFuture;
 
@@ -84,7 +84,7 @@ pub enum Signalled {
     TooSoon(GateView),
     /// Without a hash, and more than one gate waits.
     Several(Vec<GateView>),
-    /// The gate can be accepted in several ways, and none of them was named.
+    /// The way that was named is none of the gate's, or none was and it has some.
     NoWay(GateView),
     NotAllowed {
         needs: Who,
@@ -363,6 +363,12 @@ pub(super) enum Match<'a> {
     NotTheirs(NotTheirs),
 }
 
+/// Paths may come in any order.
+fn same_way(one: &str, other: &str) -> bool {
+    let words = |way| str::split_whitespace(way).collect::<BTreeSet<_>>();
+    words(one) == words(other)
+}
+
 /// Which of an issue's open gates an answer is for. An approval without a hash counts only when
 /// exactly one gate waits and its subject had been on the page, unchanged, for a while.
 pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a> {
@@ -391,9 +397,11 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     // Of a reason that merely begins with such a word only a gate that has ways makes one.
     if let Some(way) = answer.way.as_ref().filter(|_| answer.verb == APPROVE) {
-        fitting.retain(|(gate, _)| gate.spec.ways.contains(way));
+        let named = |gate: &GateRow| answer.stage.is_some() || !gate.spec.ways.is_empty();
+        let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
+        fitting.retain(|(gate, _)| gate.spec.ways.iter().any(|known| same_way(known, way)));
         if fitting.is_empty() {
-            return Match::WrongStage;
+            return meant.map_or(Match::WrongStage, Match::NoWay);
         }
     }
     if let Some(prefix) = &answer.hash {
@@ -421,7 +429,8 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
         return Match::TooSoon(gate);
     }
-    let unsaid = answer.way.as_ref().is_none_or(|way| !gate.spec.ways.contains(way));
+    let said = |way: &String| gate.spec.ways.iter().any(|known| same_way(known, way));
+    let unsaid = !answer.way.as_ref().is_some_and(said);
     if binding && unsaid && !gate.spec.ways.is_empty() {
         return Match::NoWay(gate);
     }
@@ -498,6 +507,28 @@ mod tests {
         assert_eq!(chosen(answer("revise", None, None)), "several");
         assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
         assert_eq!(chosen(answer("answer", None, None)), "2");
+    }
+
+    #[test]
+    fn paths_are_all_named_in_any_order_or_none() {
+        let mut scope = gate(1, "scope", &["approve", "revise"]);
+        scope.spec.ways = vec!["+a +b".into()];
+        let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
+            let way = way.map(str::to_owned);
+            match match_gate(std::slice::from_ref(gate), &Answer { way, ..answer("approve", stage, None) }) {
+                Match::Gate(_) => "taken",
+                Match::NoWay(_) => "no way",
+                _ => "other",
+            }
+        };
+        for (way, said) in [("+b +a", "taken"), ("+a +b", "taken"), ("+a", "no way"), ("+a +b +c", "no way")]
+        {
+            assert_eq!(chosen(&scope, Some("scope"), Some(way)), said, "{way}");
+        }
+        assert_eq!(chosen(&scope, None, None), "no way");
+        let tests = gate(1, "tests", &["approve", "revise"]);
+        assert_eq!(chosen(&tests, Some("tests"), Some("+a")), "no way");
+        assert_eq!(chosen(&tests, None, Some("new")), "other");
     }
 
     #[test]

@@ -21,11 +21,10 @@ use super::{
     cx::{Cx, Signals},
     jobs::Jobs,
     port::{EngineError, Port, RunView},
-    workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError},
+    workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError, follower},
 };
 use crate::{
     clock::SharedClock,
-    commands::{AUTO, HOTFIX},
     limits,
     store::{Checkpoint, Lease, NewRun, Opened, RunRow, RunStatus, StoreError, Trigger},
     types::{RunId, Timestamp, with_causes},
@@ -390,8 +389,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// What goes on from what this run made, if its people asked for all of it at once.
     fn follows(&self, workflow: AnyFlow<T>, run: &RunRow) -> Option<Box<NewRun>> {
-        let next = self
-            .workflow(workflow.then().filter(|_| [AUTO, HOTFIX].contains(&run.trigger.command.as_str()))?)?;
+        let next = follower(self.workflows, workflow.name(), &run.trigger)?;
         let trigger = Trigger { cause: run.trigger.cause.onward(), ..run.trigger.clone() };
         let new = new_run(next, trigger);
         new.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it"))

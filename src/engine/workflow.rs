@@ -10,7 +10,7 @@ use super::{
     graph::{self, GraphError, StepInfo},
 };
 use crate::{
-    commands::CommandSpec,
+    commands::{AUTO, CommandSpec, HOTFIX},
     store::{GateSpec, Outcome, StoreError, Trigger},
     types::{Actor, Timestamp},
 };
@@ -146,7 +146,7 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const PROOFS: &'static [Proof] = &[];
     /// What people may type to start it.
     const COMMANDS: &'static [CommandSpec];
-    /// The workflow that goes on from what it made, where people asked for all of them at once.
+    /// The workflow that goes on from what it made, where people asked for all of them at once, or for that one.
     const THEN: Option<&'static str> = None;
 
     /// How often its longest loop may go round between two words of a person.
@@ -251,6 +251,19 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
         halt: &'a Halt,
         cx: &'a Cx<T>,
     ) -> BoxFuture<'a, Result<Option<Outcome>, Attempt>>;
+}
+
+/// What goes on from what a workflow made, if its people asked for that.
+pub(super) fn follower<T: Send + Sync + 'static>(
+    all: &'static [&'static dyn AnyWorkflow<T>],
+    workflow: &str,
+    trigger: &Trigger,
+) -> Option<&'static dyn AnyWorkflow<T>> {
+    let of = |name: &str| all.iter().copied().find(|known| known.name() == name);
+    let next = of(of(workflow)?.then()?)?;
+    let asked = trigger.command.as_str();
+    let its_own = || next.commands().iter().any(|command| command.name == asked);
+    ([AUTO, HOTFIX].contains(&asked) || its_own()).then_some(next)
 }
 
 impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {

@@ -15,7 +15,7 @@ use crate::{
     types::{Oid, RepoId},
 };
 
-pub use checkout::LeftOut;
+pub use checkout::{LeftOut, stays_within};
 pub use command::{Version, try_out};
 pub use local::open;
 pub use mirror::Mirrors;

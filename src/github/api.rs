@@ -507,7 +507,7 @@ impl Api {
     /// The last bytes of a file that GitHub keeps elsewhere, in nobody's name and within [`GITHUB_CALL`]. One too long to be
     /// read to its end has none.
     pub(crate) async fn end_of_file(&self, url: Url, bytes: usize) -> Result<Vec<u8>, String> {
-        // Plain HTTP is this machine's, where settings allow it.
+        // Without encryption only what is on this machine, as the GitHub of a rehearsal is.
         if url.scheme() != "https"
             && !url.host_str().is_some_and(|host| host == "127.0.0.1" || host == "localhost")
         {

@@ -1,19 +1,30 @@
 //! What CI says of a commit: checks of other Apps, statuses, and the logs of GitHub's own jobs.
 //!
-//! All of it is written by whatever ran there. What GitHub does not let us see is left out, for nobody's work hangs on it.
+//! All of it is written by whatever ran there. What GitHub does not let us see is told as unknown, and never taken for nothing.
+//!
+//! Anybody may open a pull request from a fork with the very commit that we pushed, and choose what it is merged with when its
+//! workflows run. So a check of GitHub's own counts only as a job of a run that says that its head is this repository: one that
+//! a workflow makes by the API hangs on any suite of the commit. Another App has one suite a commit and a status has not even
+//! that: what they say is of the commit, by whoever was let into this repository.
 
-use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, de::DeserializeOwned};
 use url::Url;
 
 use super::{
+    api::Request,
     error::{Fault, decorated},
-    manifest::{CHECKS, JOB_LOG, REMARKS, STATUSES},
+    manifest::{CHECKS, JOB_LOG, REMARKS, RUN_JOBS, STATUSES, WORKFLOW_RUNS},
     repo::Repo,
 };
 use crate::types::Oid;
 
-/// Pages of a hundred checks or statuses; who has more is not waited for.
+/// Pages of a hundred that are read of a list; of what is beyond them nothing is known.
 const PAGES: usize = 3;
+
+/// Runs whose jobs are read, those of this repository first.
+const MOST_RUNS: usize = 30;
 
 /// Remarks of one check that are read.
 const MOST_REMARKS: usize = 30;
@@ -41,17 +52,57 @@ pub enum ReportOutcome {
     Failed,
     /// Somebody ended it, or has to act: that is neither.
     Neither,
+    /// It ran for another repository, which is nothing to this one.
+    Foreign,
+    /// It cannot be told how it went, or for which repository it ran.
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Numbered {
+    id: u64,
+}
+
+/// Why a log cannot be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLog {
+    Refused,
+    /// It was taken away, or there never was one.
+    Gone,
+    Unreadable,
+}
+
+/// Stands for what we were not shown.
+fn unseen() -> Report {
+    Report { name: String::new(), outcome: ReportOutcome::Unknown, says: Vec::new(), check: None, job: None }
 }
 
 impl Repo {
     /// What others than we say of a commit.
     ///
     /// # Errors
-    /// Those that pass; what is refused for good is taken for nothing.
+    /// Those that pass; what is refused for good is unknown.
     pub async fn ci(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
-        let mut reports = decorated(self.checks_of_others(commit).await)?.unwrap_or_default();
-        reports.extend(decorated(self.statuses(commit).await)?.unwrap_or_default());
-        Ok(reports)
+        let checks = decorated(self.checks_of_others(commit).await)?;
+        let statuses = decorated(self.statuses(commit).await)?;
+        Ok([checks, statuses].into_iter().flat_map(|list| list.unwrap_or_else(|| vec![unseen()])).collect())
+    }
+
+    /// The beginning of a list, and whether that is all of it.
+    async fn listed<T: DeserializeOwned>(
+        &self,
+        request: Request,
+        key: &'static str,
+    ) -> Result<(Vec<T>, bool), Fault> {
+        let (request, mut listed) = (request.query("per_page", 100).kept(), Vec::new());
+        for page in 1..=PAGES {
+            let answer = self.send(request.clone().query("page", page)).await?;
+            listed.extend(answer.items::<T>(Some(key))?);
+            if !answer.goes_on() {
+                return Ok((listed, true));
+            }
+        }
+        Ok((listed, false))
     }
 
     async fn checks_of_others(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
@@ -62,6 +113,7 @@ impl Repo {
             status: String,
             conclusion: Option<String>,
             app: Option<App>,
+            check_suite: Option<Numbered>,
             #[serde(default)]
             output: Output,
         }
@@ -79,31 +131,60 @@ impl Repo {
             #[serde(default)]
             annotations_count: u64,
         }
-        let mut listed: Vec<Listed> = Vec::new();
-        for page in 1..=PAGES {
-            let request = self.request(&CHECKS, &[commit.as_str()]).query("filter", "latest");
-            let answer = self.send(request.query("per_page", 100).query("page", page).kept()).await?;
-            listed.extend(answer.items::<Listed>(Some("check_runs"))?);
-            if !answer.goes_on() {
-                break;
-            }
-        }
+        let request = self.request(&CHECKS, &[commit.as_str()]).query("filter", "latest");
+        let (mut listed, whole) = self.listed::<Listed>(request, "check_runs").await?;
         let own = self.github().app_id();
-        let others = listed.into_iter().filter(|check| check.app.as_ref().is_none_or(|app| app.id != own));
+        listed.retain(|check| check.app.as_ref().is_none_or(|app| app.id != own));
+        let is_job = |check: &Listed| check.app.as_ref().is_some_and(|app| app.slug == ACTIONS);
+        // Read after the checks, so that the run of each is there.
+        let suites =
+            listed.iter().filter(|check| is_job(check)).filter_map(|check| check.check_suite.as_ref());
+        let jobs = self.jobs(commit, suites.map(|suite| suite.id).collect()).await?;
         let report = |check: Listed| {
             let outcome = match (check.status.as_str(), check.conclusion.as_deref()) {
+                _ if is_job(&check) && jobs.get(&check.id) == Some(&false) => ReportOutcome::Foreign,
+                _ if is_job(&check) && !jobs.contains_key(&check.id) => ReportOutcome::Unknown,
                 ("completed", Some("success" | "neutral" | "skipped")) => ReportOutcome::Passed,
                 ("completed", Some("failure" | "timed_out" | "startup_failure")) => ReportOutcome::Failed,
                 ("completed", _) => ReportOutcome::Neither,
                 _ => ReportOutcome::Pending,
             };
-            let job = check.app.is_some_and(|app| app.slug == ACTIONS).then_some(check.id);
+            let job = is_job(&check).then_some(check.id);
             let Output { title, summary, text, annotations_count } = check.output;
             let says = [title, summary, text].into_iter().flatten().collect();
             let remarks = (annotations_count > 0).then_some(check.id);
             Report { name: check.name, outcome, says, check: remarks, job }
         };
-        Ok(others.map(report).collect())
+        Ok(listed.into_iter().map(report).chain((!whole).then(unseen)).collect())
+    }
+
+    /// Jobs of runs with these suites, and whether each ran for this repository. Of a check that is none of them nothing is
+    /// known, nor of those of a fork that was deleted, or whose list is refused.
+    async fn jobs(&self, commit: &Oid, suites: BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, Fault> {
+        #[derive(Deserialize)]
+        struct Run {
+            id: u64,
+            check_suite_id: Option<u64>,
+            /// `null` once a fork is deleted.
+            head_repository: Option<Numbered>,
+        }
+        let mut jobs = BTreeMap::new();
+        if suites.is_empty() {
+            return Ok(jobs);
+        }
+        let request = self.request(&WORKFLOW_RUNS, &[]).query("head_sha", commit.as_str());
+        let runs = decorated(self.listed::<Run>(request, "workflow_runs").await)?.unwrap_or_default().0;
+        let runs = runs.into_iter().filter(|run| run.check_suite_id.is_some_and(|id| suites.contains(&id)));
+        let here = |run: Run| Some((run.id, run.head_repository?.id == self.id().0));
+        let mut runs: Vec<_> = runs.filter_map(here).collect();
+        runs.sort_by_key(|(_, here)| !here);
+        for (run, here) in runs.into_iter().take(MOST_RUNS) {
+            // Those of earlier attempts are of the same run.
+            let request = self.request(&RUN_JOBS, &[&run.to_string()]).query("filter", "all");
+            let listed = decorated(self.listed::<Numbered>(request, "jobs").await)?.unwrap_or_default().0;
+            jobs.extend(listed.into_iter().map(|job| (job.id, here)));
+        }
+        Ok(jobs)
     }
 
     async fn statuses(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
@@ -114,8 +195,8 @@ impl Repo {
             description: Option<String>,
         }
         // Of each context the newest, which is what counts.
-        let request = self.request(&STATUSES, &[commit.as_str()]).query("per_page", 100);
-        let listed: Vec<Listed> = self.send(request.kept()).await?.items(Some("statuses"))?;
+        let (listed, whole) =
+            self.listed::<Listed>(self.request(&STATUSES, &[commit.as_str()]), "statuses").await?;
         let report = |status: Listed| Report {
             name: status.context,
             outcome: match status.state.as_str() {
@@ -127,7 +208,7 @@ impl Repo {
             check: None,
             job: None,
         };
-        Ok(listed.into_iter().map(report).collect())
+        Ok(listed.into_iter().map(report).chain((!whole).then(unseen)).collect())
     }
 
     /// What a check remarks at lines, each with its place.
@@ -161,23 +242,25 @@ impl Repo {
     ///
     /// # Errors
     /// GitHub's limit.
-    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Option<Vec<u8>>, Fault> {
+    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Result<Vec<u8>, NoLog>, Fault> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
             Err(Fault::Moved { location, .. }) => location,
             Err(limit @ Fault::RateLimited { .. }) => return Err(limit),
             Err(fault) => {
                 tracing::info!(job, %fault, "there is no log to read");
-                return Ok(None);
+                return Ok(Err(match fault {
+                    Fault::Forbidden { .. } => NoLog::Refused,
+                    Fault::NotFound { .. } | Fault::Gone { .. } => NoLog::Gone,
+                    _ => NoLog::Unreadable,
+                }));
             }
-            Ok(_) => return Ok(None),
+            Ok(_) => return Ok(Err(NoLog::Unreadable)),
         };
-        let Ok(url) = Url::parse(&location) else { return Ok(None) };
-        match self.github().api().end_of_file(url, bytes).await {
-            Ok(end) => Ok(Some(end)),
-            Err(why) => {
-                tracing::info!(job, why, "a log could not be read");
-                Ok(None)
-            }
-        }
+        let Ok(url) = Url::parse(&location) else { return Ok(Err(NoLog::Unreadable)) };
+        let read = self.github().api().end_of_file(url, bytes).await;
+        Ok(read.map_err(|why| {
+            tracing::info!(job, why, "a log could not be read");
+            NoLog::Unreadable
+        }))
     }
 }

@@ -127,6 +127,8 @@ calls! {
     CHECKS: GET "/repos/{owner}/{repo}/commits/{commit}/check-runs" SEE_CHECKS;
     REMARKS: GET "/repos/{owner}/{repo}/check-runs/{check}/annotations" SEE_CHECKS;
     STATUSES: GET "/repos/{owner}/{repo}/commits/{commit}/status" SEE_STATUSES;
+    WORKFLOW_RUNS: GET "/repos/{owner}/{repo}/actions/runs" SEE_ACTIONS;
+    RUN_JOBS: GET "/repos/{owner}/{repo}/actions/runs/{run}/jobs" SEE_ACTIONS;
     JOB_LOG: GET "/repos/{owner}/{repo}/actions/jobs/{job}/logs" SEE_ACTIONS;
     CREATE_CHECK: POST "/repos/{owner}/{repo}/check-runs" CHECK;
     EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" CHECK;

@@ -34,7 +34,7 @@ mod wire;
 pub use api::Counter;
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
 pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};
-pub use ci::{Report, ReportOutcome};
+pub use ci::{NoLog, Report, ReportOutcome};
 pub use comments::{Comment, On, Reaction};
 pub use commits::{Commit, CommitInfo, CommitSpec};
 pub use deliveries::{Attempt, Further, LogPage};

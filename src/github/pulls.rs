@@ -30,11 +30,17 @@ pub struct PullSpec {
     pub draft: bool,
 }
 
+/// What the title of one begins with that ought to be a draft and cannot.
+const WIP: &str = "[WIP] ";
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pull {
     pub number: IssueNo,
     pub url: String,
     pub draft: bool,
+    /// Its title says that it is at work, where it cannot be a draft.
+    #[serde(default)]
+    pub wip: bool,
     pub open: bool,
     pub merged: bool,
     /// The commit by which it was merged.
@@ -43,6 +49,9 @@ pub struct Pull {
     /// Can it be merged? GitHub works it out after it was asked, and says nothing before.
     #[serde(default)]
     pub mergeable: Option<bool>,
+    /// Where it goes, which people may change.
+    #[serde(default)]
+    pub base_branch: String,
     pub head_oid: Oid,
     pub head_branch: String,
     /// Where the branch lives; `None` once a fork is deleted.
@@ -54,9 +63,12 @@ struct Found {
     number: u64,
     html_url: String,
     #[serde(default)]
+    title: String,
+    #[serde(default)]
     draft: bool,
     state: String,
     body: Option<String>,
+    user: Option<User>,
     merged_at: Option<String>,
     merge_commit_sha: Option<Oid>,
     mergeable: Option<bool>,
@@ -83,11 +95,13 @@ impl From<Found> for Pull {
             number: IssueNo(found.number),
             url: found.html_url,
             draft: found.draft,
+            wip: found.title.starts_with(WIP),
             open: found.state == "open",
             merged: found.merged_at.is_some(),
             // Of an open one it is that of a trial.
             merge_commit: found.merge_commit_sha.filter(|_| found.merged_at.is_some()),
             mergeable: found.mergeable,
+            base_branch: found.base.r#ref,
             head_oid: found.head.sha,
             head_branch: found.head.r#ref,
             head_repo: found.head.repo.map(|repo| RepoId(repo.id)),
@@ -117,7 +131,7 @@ fn last_line(hunk: &str) -> Option<u64> {
 
 impl Repo {
     /// The open pull request from `head` to `base` with this body, opened if there is none. It always looks first:
-    /// GitHub allows one anyway.
+    /// GitHub allows one anyway. One that we opened and that people sent into another branch since is that one as well.
     pub async fn ensure_pull(&self, spec: &PullSpec) -> Result<Pull, Fault> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
@@ -145,16 +159,21 @@ impl Repo {
     }
 
     async fn open_pull(&self, spec: &PullSpec) -> Result<Option<Found>, Fault> {
-        let request = self.pulls_from(&spec.head).await?.query("state", "open").query("base", &spec.base);
+        let request = self.pulls_from(&spec.head).await?.query("state", "open");
         let here = |end: &End, branch: &str| {
             end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
         };
-        let found: Vec<Found> = self.paged(request).await?;
-        Ok(found.into_iter().find(|p| here(&p.head, &spec.head) && here(&p.base, &spec.base)))
+        let mut found: Vec<Found> = self.paged(request).await?;
+        found.retain(|pull| here(&pull.head, &spec.head));
+        if let Some(at) = found.iter().position(|pull| here(&pull.base, &spec.base)) {
+            return Ok(Some(found.swap_remove(at)));
+        }
+        let bot = if found.is_empty() { return Ok(None) } else { self.bot().await?.id.0 };
+        Ok(found.into_iter().rfind(|pull| pull.user.as_ref().is_some_and(|user| user.id == bot)))
     }
 
     async fn create_pull(&self, spec: &PullSpec, draft: bool) -> Result<Pull, Fault> {
-        let title = if spec.draft && !draft { format!("[WIP] {}", spec.title) } else { spec.title.clone() };
+        let title = if spec.draft && !draft { format!("{WIP}{}", spec.title) } else { spec.title.clone() };
         let body = json!({
             "title": title, "head": spec.head, "base": spec.base, "body": first_piece(&spec.body), "draft": draft,
         });

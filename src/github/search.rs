@@ -21,6 +21,9 @@ pub struct Found {
     /// The SPDX id, as GitHub tells it; none where it knows no licence by that.
     pub licence: Option<String>,
     pub about: String,
+    /// The page that it names as its own.
+    #[serde(default)]
+    pub homepage: Option<String>,
 }
 
 impl Repo {
@@ -42,6 +45,7 @@ impl Repo {
             stargazers_count: u64,
             license: Option<Licence>,
             description: Option<String>,
+            homepage: Option<String>,
         }
         #[derive(Deserialize)]
         struct Answer {
@@ -63,6 +67,7 @@ impl Repo {
                 name: item.full_name.parse().ok()?,
                 stars: item.stargazers_count,
                 licence: item.license.and_then(|licence| licence.spdx_id).filter(told),
+                homepage: item.homepage,
                 about: item.description.unwrap_or_default().chars().take(ABOUT_CHARS).collect(),
             })
         });

@@ -1,13 +1,11 @@
 //! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
 
-use super::{
-    Intake, Trouble, cause,
-    route::{reply_marker, waits_for_merge},
-};
+use super::{Intake, Trouble, cause, route::reply_marker};
 use crate::{
     engine::{Answer, Filter, GateView, RunView, Signal, Signalled, Status},
     github::{Body, Fault, Repo, decorated},
     messages::{self, ApproveLine},
+    publication::waits_for_merge,
     store::Taken,
     types::{Cause, IssueNo, RepoId, Timestamp},
 };
@@ -25,12 +23,13 @@ pub(super) enum Reply {
 }
 
 impl Intake {
-    /// Hands an answer to the engine and puts into words what that says to it.
+    /// Hands an answer to the engine and puts into words what that says to it. It may mean the run that `ended`.
     pub(super) async fn signal(
         &self,
         taken: &Taken,
         (repo, issue): (RepoId, IssueNo),
         answer: Answer,
+        ended: Option<&RunView>,
     ) -> Result<Reply, Trouble> {
         let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
         // A hash names what is answered, whenever that is heard.
@@ -49,7 +48,12 @@ impl Intake {
             Signalled::NotTheirs(why) => return Ok(Reply::No(format!("refused: `/{verb}` {why} here"))),
             Signalled::NoGate(runs) if runs.iter().any(|run| run.opening) => return Err(Trouble::Opening),
             Signalled::NoGate(runs) => self.no_gate(&verb, &runs),
-            Signalled::NoRun => messages::runs(&[]),
+            Signalled::NoRun => {
+                let over = |run: &RunView| {
+                    messages::over(run.id, &run.workflow, run.status.as_str(), run.why.as_deref())
+                };
+                ended.map_or_else(|| messages::runs(&[]), over)
+            }
             Signalled::WrongStage(gates) => {
                 messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(&gates))
             }
@@ -148,6 +152,8 @@ fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
 mod tests {
     use super::*;
     use crate::{
+        commands::ROUTE,
+        publication::{WATCH, foremost},
         store::{Calls, Trigger},
         types::{Actor, Hash, InstallationId, Role, RunId, UserId},
     };
@@ -225,6 +231,32 @@ mod tests {
             Ok(false) => "in time",
             Err(_) => "not known yet",
         }
+    }
+
+    #[test]
+    fn what_waits_for_a_person_comes_first_and_what_reads_a_request_not_at_all() {
+        let numbered = |seq, mut run: RunView| {
+            run.id.seq = seq;
+            run
+        };
+        let of = |runs: &[RunView]| {
+            foremost(runs.iter().cloned()).map(|(run, label)| (run.id.seq, label.map(|label| label.name)))
+        };
+        let (needs_you, working) = (messages::NEEDS_YOU.name, messages::WORKING.name);
+        let gate = numbered(1, run(Status::Asking, false, Some("lld")));
+        let merge = numbered(2, run(Status::Asking, false, Some(WATCH)));
+        let waits = numbered(3, run(Status::Waiting, false, None));
+        let works = numbered(4, run(Status::Running, false, None));
+        let mut reads = numbered(5, run(Status::Running, false, None));
+        reads.workflow = ROUTE.to_owned();
+        let mut all = vec![gate, merge, waits, works, reads];
+        assert_eq!(of(&all), Some((1, Some(needs_you))));
+        all.remove(0);
+        assert_eq!(of(&all), Some((3, None)), "it may be held up or at work");
+        all.remove(1);
+        assert_eq!(of(&all), Some((4, Some(working))));
+        all.remove(1);
+        assert_eq!(of(&all), None);
     }
 
     #[test]

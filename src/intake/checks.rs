@@ -7,7 +7,7 @@
 use super::{
     Handled, Intake, Note, cause,
     comment::{RETRY, means},
-    route::{IssueRef, LATE, waits_for_merge},
+    route::{IssueRef, LATE},
 };
 use crate::{
     engine::{Filter, Remark, Retried, RunView, Status},
@@ -15,6 +15,7 @@ use crate::{
         decorated,
         event::{CiEvent, RepoRef, RerequestEvent},
     },
+    publication::waits_for_merge,
     rounds::someone,
     store::Taken,
     types::{IssueNo, Role},

@@ -31,7 +31,8 @@ impl Intake {
         else {
             return Ok(Note::Nothing("not a pull request of ours".into()));
         };
-        if e.sender.id == self.bot().await?.id {
+        let bot = self.bot().await?.id;
+        if e.sender.id == bot {
             return Ok(Note::Nothing("closed by the App itself, which goes on elsewhere".into()));
         }
         let merged = match e.action {
@@ -46,9 +47,17 @@ impl Intake {
         }
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let why = if merged { MERGED } else { "its pull request was closed" };
+        let present = e.author.id == bot && self.is_present(&at, &e.head_branch).await?;
+        let shows = |run: &&RunView| {
+            shows(run, e.opened_at, closed_at, !merged && run.watches) && (present || !run.watches)
+        };
         let mut stopped = 0;
-        for run in self.engine.list(live).await?.iter().filter(|run| shows(run, e.opened_at, closed_at)) {
+        for run in self.engine.list(live).await?.iter().filter(shows) {
             stopped += self.cancel(taken, &at, &e.sender, Some(run.id), why).await?;
+        }
+        if stopped == 0 && !present {
+            // A run may show one that a person opened.
+            return self.look_again(taken, &e.repo, issue).await;
         }
         Ok(stopping(stopped, why))
     }
@@ -86,19 +95,26 @@ impl Intake {
         }
     }
 
+    /// Do our runs of the issue commit on this branch now?
+    async fn is_present(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, Trouble> {
+        let Some(db) = self.store.repo_if_any(at.repo.id).await? else { return Ok(false) };
+        Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
+    }
+
     /// Reopened, or followed by another one.
     async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, Trouble> {
         Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 }
 
-/// Is this the run's pull request? It has opened it, or found it open and shows it at a gate. One that began after it
-/// was closed, or has not come to showing one, has nothing to do with it; should a run's pull request be closed between
-/// two gates, the run sees that itself before its next stage.
-fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp) -> bool {
+/// Is this the run's pull request? It has opened it, or found it open and shows it at a gate, or is to push code to it, as one
+/// may that is at work: a merge of the documents alone is no reason not to. One that began after it was closed, or has not come
+/// to showing one, has nothing to do with it; should a run's pull request be closed between two gates, the run sees that itself
+/// before its next stage.
+fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool) -> bool {
     let began = run.trigger.at; // by GitHub's clock, like the others
     let at_a_gate = run.gate.is_some() || run.opening;
-    began <= closed_at && (began <= opened_at || at_a_gate)
+    began <= closed_at && (began <= opened_at || at_a_gate || pushes)
 }
 
 fn stopping(runs: usize, why: &str) -> Note {

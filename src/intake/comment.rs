@@ -9,8 +9,8 @@ use super::{
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake, ROUTE},
     documents::visible::visible,
-    engine::{Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
-    github::{Body, Fault, LabelSpec, LabelSwap, On, Repo, decorated, event::CommentEvent},
+    engine::{APPROVE, Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
+    github::{Body, Fault, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow, Stands},
     store::{Pause, Spending, Taken},
     types::{Actor, Cause, IssueNo, Role, RunId},
@@ -32,8 +32,8 @@ pub(super) struct Said<'a> {
     pub(super) live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
     known: Vec<RunView>,
-    /// The newest run, where it goes on no more: `/retry` and `/restart` may mean it, and it is looked for only when one of
-    /// them was said.
+    /// The newest run, where it goes on no more: `/retry`, `/restart` and a pasted line may mean it, and it is looked for
+    /// only when one of them was said.
     pub(super) ended: Option<RunView>,
 }
 
@@ -153,14 +153,15 @@ impl Intake {
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let live =
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
-        let said = |name| found.iter().flatten().any(|command| command.name == name);
-        let ended = if said(RETRY) || said(RESTART) { self.ended(e, issue).await? } else { None };
+        let says = |c: &Command| [RETRY, RESTART].contains(&c.name) || pasted(c);
+        let ended = if found.iter().flatten().any(says) { self.ended(e, issue).await? } else { None };
         let any = found.iter().any(|c| match c {
             Ok(command) => {
                 command.addressed
                     || !live.is_empty()
                     || self.router.row(command.name).is_some_and(|row| row.kind == CommandKind::Starts)
                     || means(command.name, ended.as_ref())
+                    || (ended.is_some() && pasted(command))
             }
             Err(Mistake::Unknown { addressed: true, .. }) => true,
             Err(_) => live.iter().any(|run| run.gate.is_some()),
@@ -217,8 +218,7 @@ impl Intake {
         // A request is read in no time, and its run shows no labels that would be taken off again.
         if workflow != ROUTE && matches!(retried, Retried::Going | Retried::Duplicate) {
             // The halt put this label there; the run's state is that of before, and knows nothing of it.
-            let (old, now) = (messages::STOPPED.name, messages::WORKING);
-            let new = LabelSpec { name: now.name, color: now.color, description: now.description };
+            let (old, new) = (messages::STOPPED.name, messages::WORKING.spec());
             decorated(repo.swap_label(&LabelSwap { issue, old, new }).await)?;
         }
         Ok(retried)
@@ -245,7 +245,7 @@ impl Intake {
         let Some(row) = self.router.row(command.name) else {
             return Ok(Reply::Note("not a word of ours".to_owned()));
         };
-        let again = means(row.name, said.ended.as_ref());
+        let again = means(row.name, said.ended.as_ref()) || (said.ended.is_some() && pasted(command));
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !again {
             return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
@@ -361,11 +361,11 @@ impl Intake {
     }
 
     async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
-        let (approve, text) = if command.name == "approve" {
+        let (approve, text) = if command.name == APPROVE {
             match Approve::parse(&command.args) {
                 Ok(approve) => (approve, String::new()),
                 Err(error) => {
-                    return Ok(Reply::Words(messages::not_understood("approve", &error.to_string())));
+                    return Ok(Reply::Words(messages::not_understood(APPROVE, &error.to_string())));
                 }
             }
         } else {
@@ -396,7 +396,7 @@ impl Intake {
             commit: None,
             review: None,
         };
-        self.signal(said.taken, (said.at.repo.id, said.at.issue), answer).await
+        self.signal(said.taken, (said.at.repo.id, said.at.issue), answer, said.ended.as_ref()).await
     }
 
     /// A word we do not know is corrected only where a gate of ours is open or we were addressed by name, and
@@ -423,6 +423,11 @@ impl Intake {
 /// make us write on any issue.
 fn needed(row: &CommandSpec, live: &[RunView]) -> Role {
     if live.is_empty() { row.role.max(Role::Triage) } else { row.role }
+}
+
+/// Is it a line of ours, with its hash? Nobody else's bot has such a one, so it is answered although nothing waits for it.
+fn pasted(command: &Command) -> bool {
+    command.name == APPROVE && Approve::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 
 /// The two words that may mean a run which is alive no more: one that halted, and any.

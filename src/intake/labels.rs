@@ -7,12 +7,14 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    route::{IssueRef, LATE, waits_for_merge},
+    route::{IssueRef, LATE},
 };
 use crate::{
+    commands::ROUTE,
     engine::{Filter, RunView, Status},
-    github::{Event, InstallationInfo, LabelSpec, Labeling, RepoRef},
-    messages::{self, LabelView},
+    github::{Event, InstallationInfo, LabelSwap, Labeling, RepoRef, decorated},
+    messages,
+    publication::foremost,
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
     types::{Actor, InstallationId},
 };
@@ -61,6 +63,10 @@ impl Intake {
         for repo in self.github.repositories(installation).await? {
             let (id, name) = (repo.id, repo.name.clone());
             self.store.directory().saw_repository(RepoRow { id, installation, name }).await?;
+            if let Err(trouble) = self.take_off_working(&repo, installation).await {
+                labels.unsure += usize::from(passes(&trouble));
+                tracing::warn!(repository = %repo.name, %trouble, "a label may say that work goes on where none does");
+            }
             for label in self.router.rows().iter().filter_map(|row| row.label) {
                 if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
                     labels.unsure += usize::from(passes(&trouble));
@@ -68,6 +74,26 @@ impl Intake {
                     break; // what keeps us from the one label keeps us from the next
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Two runs of an issue that end at the same time each see the other at work, and the label goes on saying so. How the
+    /// last one ended takes its place.
+    async fn take_off_working(&self, repo: &RepoRef, installation: InstallationId) -> Result<(), Trouble> {
+        let (handle, old) =
+            (self.github.repo(installation, repo.id, repo.name.clone()), messages::WORKING.name);
+        for issue in handle.issues_labeled(old).await? {
+            let all = Filter { repo: Some(repo.id), issue: Some(issue), live_only: false };
+            let runs = self.engine.list(all).await?;
+            let own = runs.iter().filter(|run| run.workflow != ROUTE);
+            let Some(last) = own.max_by_key(|run| (run.status.live(), run.updated_at)) else { continue };
+            let view = match last.status {
+                status if status.live() => continue,
+                Status::Done => messages::DONE,
+                _ => messages::STOPPED,
+            };
+            decorated(handle.swap_label(&LabelSwap { issue, old, new: view.spec() }).await)?;
         }
         Ok(())
     }
@@ -143,9 +169,8 @@ impl Intake {
             return Ok(Note::Nothing("a bot's label never acts".into()));
         }
         let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
-        let newest = self.engine.list(filter).await?.into_iter().max_by_key(|run| run.id);
-        let shown = newest.and_then(|run| Some((run.id, run.visit, shown(&run)?)));
-        let Some((run, visit, view)) = shown else {
+        let Some((RunView { id: run, visit, .. }, Some(view))) = foremost(self.engine.list(filter).await?)
+        else {
             return Ok(Note::Nothing("no run stands in a way that a label tells".into()));
         };
         if on == (label == view.name) {
@@ -158,8 +183,7 @@ impl Intake {
         if on {
             repo.remove_label(at.issue, label).await?;
         } else {
-            let LabelView { name, color, description } = view;
-            repo.ensure_label(at.issue, LabelSpec { name, color, description }).await?;
+            repo.ensure_label(at.issue, view.spec()).await?;
         }
         self.repaired.lock().await.insert(run, visit);
         Ok(Note::Done(format!("put right: `{}` says how run {run} stands", view.name)))
@@ -197,17 +221,6 @@ impl Intake {
 /// Does it say how a run stands?
 pub(super) fn is_state(label: &str) -> bool {
     messages::STATES.iter().any(|view| view.name == label)
-}
-
-/// What says so of a live run that neither turns nor waits for something else than a person just now.
-fn shown(run: &RunView) -> Option<LabelView> {
-    match run.status {
-        // People may have their own word for what is pushed.
-        Status::Asking if waits_for_merge(run) => None,
-        Status::Asking => Some(messages::NEEDS_YOU),
-        Status::Ready | Status::Running => Some(messages::WORKING),
-        _ => None,
-    }
 }
 
 fn passes(trouble: &Trouble) -> bool {

@@ -4,7 +4,7 @@ use super::{
     Handled, Intake, Note,
     answer::Reply,
     cause,
-    route::{IssueRef, TOLD, waits_for_merge},
+    route::{IssueRef, TOLD},
 };
 use crate::{
     documents::visible::visible,
@@ -14,6 +14,7 @@ use crate::{
         event::{ReviewEvent, ReviewState},
     },
     messages,
+    publication::waits_for_merge,
     rounds::REMARKS,
     store::Taken,
 };
@@ -111,7 +112,7 @@ impl Intake {
                 commit: e.commit_id.clone(),
                 review: (!comments.is_empty()).then_some(e.review),
             };
-            self.signal(taken, (e.repo.id, issue), answer).await?
+            self.signal(taken, (e.repo.id, issue), answer, None).await?
         };
         match reply {
             // A review takes no thumb.

@@ -2,14 +2,15 @@
 
 use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, labels::is_state};
 use crate::{
+    commands::{AUTO, HOTFIX},
     config::PeopleSettings,
-    engine::{RunView, Start, Started, Trigger},
+    engine::{Filter, Start, Started, Trigger},
     github::{
         Labeling, On, Repo, decorated,
         event::{Event, IssueAction, RepoRef},
     },
     messages,
-    publication::WATCH,
+    publication::waits_for_merge,
     store::{RepoRow, Taken},
     types::{Actor, Cause, InstallationId, IssueNo, Timestamp},
 };
@@ -141,6 +142,16 @@ impl Intake {
         if let Some(refused) = self.too_much(&trigger).await? {
             return Ok(refused);
         }
+        let runs = Filter { repo: Some(trigger.repo), issue: Some(trigger.issue), live_only: false };
+        let runs = if [AUTO, HOTFIX].contains(&trigger.command.as_str()) {
+            self.engine.list(runs).await?
+        } else {
+            Vec::new()
+        };
+        // What they lead to is there already. A design begun beside it would end in nothing.
+        if runs.iter().any(waits_for_merge) && runs.iter().all(|run| run.trigger.cause != trigger.cause) {
+            return Ok(Reply::Words(messages::waits_for_merge(&trigger.command)));
+        }
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
             Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
             Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
@@ -160,11 +171,6 @@ impl Intake {
     pub(crate) fn repo(&self, at: &IssueRef<'_>) -> Repo {
         self.github.repo(at.installation, at.repo.id, at.repo.name.clone())
     }
-}
-
-/// Does it only wait for the merge of what it pushed?
-pub(super) fn waits_for_merge(run: &RunView) -> bool {
-    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
 }
 
 /// What is noted of a delivery that tells of what another one told.

@@ -228,6 +228,19 @@ impl Hub {
         self.change(|c| if draft { c.draft_again(repo, pull, user) } else { c.ready(repo, pull, user) })
     }
 
+    /// Someone opens a pull request from a branch.
+    pub fn open_pull(&self, repo: RepoId, by: UserId, head: &str, base: &str) -> Result<IssueNo, HubError> {
+        self.change(|c| {
+            let tip = |branch: &str| {
+                c.git(repo).branch(branch).ok_or_else(|| HubError::Missing(format!("branch {branch}")))
+            };
+            let (head_oid, base_oid) = (tip(head)?, tip(base)?);
+            let (head, base) = (head.to_owned(), base.to_owned());
+            let (title, body, draft) = (format!("From {head}"), None, false);
+            c.open_pull(repo, by, NewPull { title, body, draft, head, base, head_oid, base_oid })
+        })
+    }
+
     /// Someone has a pull request go into another branch.
     pub fn retarget(&self, repo: RepoId, pull: IssueNo, user: UserId, base: &str) -> Result<(), HubError> {
         self.change(|c| {

@@ -37,6 +37,10 @@ pub(super) struct CheckBody {
     pub(super) status: Option<String>,
     pub(super) conclusion: Option<String>,
     pub(super) output: Option<Output>,
+    #[serde(skip)]
+    pub(super) fork: Option<RepoId>,
+    #[serde(skip)]
+    pub(super) reported: bool,
 }
 
 #[derive(Deserialize)]
@@ -94,8 +98,9 @@ impl Change<'_> {
                 let found = self.repo(repo)?.checks.iter().find(|check| check.id == id).cloned();
                 found.ok_or_else(|| HubError::Missing(format!("check run {id}")))?
             }
-            None => self.new_check(repo, app, said.head_sha.clone())?,
+            None => self.new_check(repo, app, said.head_sha.clone(), said.fork)?,
         };
+        check.reported |= said.reported;
         check.name = said.name.unwrap_or(check.name);
         check.external_id = said.external_id.or(check.external_id);
         check.details_url = said.details_url.or(check.details_url);
@@ -124,20 +129,31 @@ impl Change<'_> {
         Ok(check)
     }
 
-    fn new_check(&mut self, repo: RepoId, app: u64, head: Option<Oid>) -> Result<CheckRun, HubError> {
+    fn new_check(
+        &mut self,
+        repo: RepoId,
+        app: u64,
+        head: Option<Oid>,
+        fork: Option<RepoId>,
+    ) -> Result<CheckRun, HubError> {
         let unknown = |head: &str| HubError::Refused(format!("No commit found for SHA: {head}"));
         let head = head.ok_or_else(|| unknown(""))?;
         let git = self.git(repo);
         if git.read_commit(&head).is_err() {
             return Err(unknown(head.as_str()));
         }
-        let suite = self.repo(repo)?.checks.iter().find(|c| c.app == app && c.head == head).map(|c| c.suite);
+        let same = |c: &&CheckRun| c.app == app && c.head == head && c.fork == fork;
+        let suite = self.repo(repo)?.checks.iter().find(same).map(|c| c.suite);
+        let here = git.branches().into_iter().find(|(_, oid)| *oid == head).map(|(name, _)| name);
         Ok(CheckRun {
             suite: suite.unwrap_or_else(|| self.state.fresh_id()),
             id: self.state.fresh_id(),
             app,
             name: String::new(),
-            branch: git.branches().into_iter().find(|(_, oid)| *oid == head).map(|(name, _)| name),
+            // Of a branch in a fork GitHub knows no name here.
+            branch: here.filter(|_| fork.is_none()),
+            fork,
+            reported: false,
             head,
             external_id: None,
             details_url: None,

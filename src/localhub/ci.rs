@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::{
     AppSpec, Hub, HubError, Inner,
     change::Change,
+    checks::CheckBody,
     json::Json,
     model::{Annotation, CheckRun, CommitStatus, Repository},
     server::{Reply, Request},
@@ -16,7 +17,7 @@ use super::{
 use crate::types::{Oid, RepoId, UserId};
 
 /// The App that runs workflows.
-const ACTIONS: &str = "github-actions";
+pub(super) const ACTIONS: &str = "github-actions";
 
 /// A job of a workflow, as it stands.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +28,10 @@ pub struct Job {
     pub summary: String,
     pub annotations: Vec<Annotation>,
     pub log: Option<Vec<u8>>,
+    /// It runs for a pull request of this fork, which has the same commit.
+    pub fork: Option<RepoId>,
+    /// It is no job: a workflow makes this check by the API.
+    pub reported: bool,
 }
 
 impl Hub {
@@ -39,7 +44,9 @@ impl Hub {
                 "name": job.name, "head_sha": head, "status": status, "conclusion": job.conclusion,
                 "output": { "title": job.name, "summary": job.summary, "annotations": job.annotations },
             });
-            let said = serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
+            let mut said: CheckBody =
+                serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
+            (said.fork, said.reported) = (job.fork, job.reported);
             let check = c.put_check(repo, app, None, said)?;
             c.ran(repo, &check)?;
             let check = check.id;
@@ -95,10 +102,7 @@ impl Change<'_> {
         else {
             return Ok(());
         };
-        let run = json!({
-            "id": job.suite, "name": job.name, "head_sha": job.head, "head_branch": job.branch, "status": "completed",
-            "conclusion": job.conclusion, "check_suite_id": job.suite, "head_repository": { "id": repo },
-        });
+        let run = self.json().workflow_run(repo, job);
         self.hook(repo, "workflow_run", Some("completed"), bot, vec![("workflow_run", run)]);
         Ok(())
     }
@@ -138,6 +142,16 @@ impl Inner {
 }
 
 impl Json<'_> {
+    /// The run of a workflow that this is the job of. A fork may call its branch whatever it likes.
+    pub(super) fn workflow_run(&self, repo: RepoId, job: &CheckRun) -> Value {
+        let branch = job.branch.as_deref().unwrap_or("countersign/issue-1");
+        json!({
+            "id": job.suite, "name": job.name, "head_sha": job.head, "head_branch": branch, "status": job.status,
+            "conclusion": job.conclusion, "check_suite_id": job.suite, "pull_requests": [],
+            "head_repository": { "id": job.fork.unwrap_or(repo) },
+        })
+    }
+
     pub(super) fn status(&self, repo: &Repository, status: &CommitStatus) -> Value {
         json!({
             "id": status.id, "context": status.context, "state": status.state, "description": status.description,

@@ -148,7 +148,7 @@ impl Json<'_> {
         let more = json!({
             "owner": self.account(repo.owner), "html_url": web, "description": described, "fork": false, "url": api,
             "git_url": format!("{web}.git"), "ssh_url": format!("{web}.git"), "clone_url": format!("{web}.git"),
-            "svn_url": web, "mirror_url": null, "homepage": null, "language": null,
+            "svn_url": web, "mirror_url": null, "homepage": fame.homepage, "language": null,
             "forks_count": 0, "stargazers_count": fame.stars, "watchers_count": fame.stars, "size": 0,
             "default_branch": repo.default_branch, "open_issues_count": open, "is_template": false, "topics": fame.topics,
             "has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false,

@@ -129,6 +129,8 @@ pub struct Fame {
     pub licence: Option<String>,
     pub description: String,
     pub topics: Vec<String>,
+    #[serde(default)]
+    pub homepage: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -146,6 +148,11 @@ pub(super) struct CheckRun {
     /// `queued`, `in_progress` or `completed`.
     pub(super) status: String,
     pub(super) conclusion: Option<String>,
+    /// A job that ran for a pull request of this fork.
+    #[serde(default)]
+    pub(super) fork: Option<RepoId>,
+    #[serde(default)]
+    pub(super) reported: bool,
     pub(super) title: Option<String>,
     pub(super) summary: Option<String>,
     pub(super) annotations: Vec<Annotation>,

@@ -48,7 +48,7 @@ fn names(checks: &[String]) -> String {
 }
 
 /// What a change waits for that was pushed; for the status comment.
-pub(super) fn waits(ci: Option<&CiView>, conflicts: bool, on_top: bool) -> String {
+pub(super) fn waits(ci: Option<&CiView>, conflicts: bool, on_top: bool, unknown: bool) -> String {
     let ci = match ci {
         _ if on_top => {
             " Others committed on top of what was pushed; what CI says of that is theirs to see to."
@@ -59,9 +59,15 @@ pub(super) fn waits(ci: Option<&CiView>, conflicts: bool, on_top: bool) -> Strin
         Some(CiView::Passed(commit)) => format!(" CI passed on `{}`.", commit.short()),
         Some(CiView::Failed(checks)) => format!(" CI failed: {}.", names(checks)),
     };
+    let unknown = if unknown {
+        " Of some checks on this commit GitHub does not tell us how they went, or that they ran for this repository: those count \
+         neither way, and CI is not said to have passed beside them."
+    } else {
+        ""
+    };
     let conflicts = if conflicts { " It cannot be merged as it is: there are conflicts." } else { "" };
     format!(
-        "**Waits for the merge.**{ci}{conflicts} What brings it back to work: CI that fails, `/revise TEXT`, and a review of \
+        "**Waits for the merge.**{ci}{unknown}{conflicts} What brings it back to work: CI that fails, `/revise TEXT`, and a review of \
          somebody with write access that asks for changes or comments."
     )
 }
@@ -71,6 +77,15 @@ pub fn mend() -> String {
     "CI failed on the pushed change. Which checks, and what they said, is among the material below. Mend the code so that they \
      pass; where it is right and they fail for another reason, change nothing and answer the finding that they are by why."
         .to_owned()
+}
+
+/// The drafter does without logs of so many checks; for the status comment.
+pub fn without_logs(checks: usize, commit: &Oid) -> String {
+    format!(
+        "The log of {} that failed on {} could not be had from GitHub, so the drafter is told only what the check itself says.",
+        count(checks, "job", "jobs"),
+        commit.short()
+    )
 }
 
 /// A finding's title. Which checks they are stands among what CI said: their names are anybody's words.
@@ -109,6 +124,16 @@ pub fn conflicts(branch: &str, base: &str) -> Body {
     Body::frame(format!(
         "### ✋ The pull request cannot be merged as it is\n\n{base} and {branch} changed the same lines. Merge {base} into \
          {branch} and settle the conflicts there; whoever merges decides, and no model is asked."
+    ))
+}
+
+/// A further change is left, for this reason.
+pub fn not_pushed(why: &str) -> Body {
+    Body::frame(format!(
+        "### ✋ The further change is not pushed\n\n{} What is on the pull request stays as it is. Once that is mended on the \
+         default branch, say again what is to be done:\n\n{}",
+        clean(why, 1000),
+        block("/revise TEXT")
     ))
 }
 

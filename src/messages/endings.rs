@@ -92,6 +92,11 @@ impl Kept {
     }
 }
 
+/// Why a run ended that somebody stopped.
+pub fn run_was(sentence: &str) -> String {
+    format!("the run was {sentence}")
+}
+
 pub fn halted(card: &HaltCard) -> Body {
     let kept = match card.kept.as_slice() {
         [] => "There is no branch and no pull request for this issue.".to_owned(),

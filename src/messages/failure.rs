@@ -131,11 +131,12 @@ impl Inconclusive {
             Self::NotInForm => "The reviewer's answer did not fit the form of a verdict, twice.".to_owned(),
             Self::Unattested => "The reviewer's answer does not say which model gave it.".to_owned(),
             Self::SameFamily => {
-                "The model that reviewed is of the same family as one that drafted.".to_owned()
+                "The reviewer's model is of the same family as one that drafted.".to_owned()
             }
-            Self::DrafterUnattested => "The draft does not say which model wrote it, so no review of it could count, and \
-                                        none was paid for. A version of your own on the branch is reviewed; or whoever \
-                                        runs the server names a drafter that says which model it is."
+            Self::DrafterUnattested => "Of the draft, or a part of it, nobody says which model wrote it, so no review of it could \
+                                        count, and none was paid for, nor is a revision, which would still hold that part. A version of \
+                                        your own on the branch is reviewed; or whoever runs the server names a drafter that says \
+                                        which model it is, and then `/restart` has it drafted anew."
                 .to_owned(),
             Self::OtherModel => FailureKind::OtherModel.sentence("reviewer"),
         }

@@ -394,10 +394,11 @@ fn decision(card: &GateCard) -> String {
             overrides(line)
         )
     });
-    format!(
-        "`/approve` does not pass this verdict.\n\n\
-         - `/revise TEXT`, by someone with {role}, sends it back to the drafter.{over}"
-    )
+    let revise = match card.inconclusive {
+        Some(Inconclusive::DrafterUnattested) => String::new(),
+        _ => format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter."),
+    };
+    format!("`/approve` does not pass this verdict.\n{revise}{over}")
 }
 
 pub(super) fn table(findings: &[Finding]) -> String {
@@ -575,7 +576,7 @@ mod tests {
         insta::assert_snapshot!(gate(&card).as_str(), @r#"
         ### ❔ INCONCLUSIVE: the LLD waits for a person (1 open finding)
 
-        There is no verdict. The model that reviewed is of the same family as one that drafted.
+        There is no verdict. The reviewer's model is of the same family as one that drafted.
 
         `/approve` does not pass this verdict.
 

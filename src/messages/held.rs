@@ -184,6 +184,7 @@ mod tests {
                     waiting: None,
                     draft: None,
                     hidden: vec![],
+                    roles: vec![],
                     notes: Vec::new(),
                     cost: None,
                     outcome: None,

@@ -1,6 +1,6 @@
 //! The labels we put on issues. They are a view: the store is the truth.
 
-use crate::github::outbound;
+use crate::github::{LabelSpec, outbound};
 
 /// A label with what GitHub needs to create it at first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,6 +10,12 @@ pub struct LabelView {
     pub color: &'static str,
     /// At most 100 characters.
     pub description: &'static str,
+}
+
+impl LabelView {
+    pub fn spec(self) -> LabelSpec<'static> {
+        LabelSpec { name: self.name, color: self.color, description: self.description }
+    }
 }
 
 const fn label(name: &'static str, color: &'static str, description: &'static str) -> LabelView {

@@ -17,6 +17,7 @@ mod filed;
 mod gate;
 mod held;
 mod labels;
+mod leave;
 mod pull;
 mod questions;
 mod replies;
@@ -27,7 +28,7 @@ mod status;
 
 pub use after::{
     Answered, CiView, GaveUp, InTheWay, Lesson, ci_fails, conflicts, failing, lesson, mend, merged_as,
-    merged_meanwhile, not_taken_up, thread, waits_for_merge,
+    merged_meanwhile, not_pushed, not_taken_up, thread, waits_for_merge, without_logs,
 };
 pub use approvals::{Approvals, OwnedFiles, names};
 pub use check::{CheckCard, CheckStands, check, check_name};
@@ -36,7 +37,7 @@ pub use cost::{
     raise_useless, spending,
 };
 pub use detour::{Detour, Trouble, detours};
-pub use endings::{HaltCard, HaltReason, Kept, halted};
+pub use endings::{HaltCard, HaltReason, Kept, halted, run_was};
 pub use failure::{FailureKind, Inconclusive};
 pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
 pub use gate::{
@@ -44,25 +45,30 @@ pub use gate::{
 };
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{DONE, LabelView, NEEDS_YOU, STATES, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
+pub use leave::{LeaveCard, allowed, leave, leave_reminder};
 pub use pull::{
     AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,
     pull_body, pull_section, pull_title, review_log,
 };
 pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
-    HelpRow, RunLine, already_running, came_late, empty_args, help, issue_changed, left, no_findings,
-    no_gate, no_such_finding, no_such_verb, no_way, not_by_review, not_understood, not_yet,
-    nothing_to_restart, nothing_to_retry, runs, settled_already, several, stale, together, too_many_runs,
-    too_much_spent, too_soon, unknown_command, whose_finding, wrong_stage,
+    HelpRow, LONGEST_DIFF, RunLine, already_running, came_late, empty_args, help, in_vain, issue_changed,
+    left, no_findings, no_gate, no_such_finding, no_such_verb, no_way, not_by_review, not_understood,
+    not_yet, nothing_to_restart, nothing_to_retry, over, runs, settled_already, several, stale, together,
+    too_many_runs, too_much_spent, too_soon, unknown_command, whose_finding, wrong_stage,
 };
 pub use report::{ChangeReport, FileLine, ProofLine, change_report};
 pub use routing::{
-    RouteCard, RouteOffer, Stands, route_begun, route_busy, route_declined, route_halted, route_not_allowed,
-    route_note, route_off, route_offer,
+    AnswerCard, Declined, PlaceLine, RouteCard, RouteOffer, Stands, route_answered, route_begun, route_busy,
+    route_declined, route_halted, route_none_open, route_not_allowed, route_note, route_off, route_offer,
 };
-pub use search::{files_not_searched, not_planned, nothing_found, search_failed, searches_limited};
+pub use search::{
+    files_not_searched, further_failed, not_fetched, not_planned, not_searched_further, nothing_found,
+    search_failed, searches_limited,
+};
 pub use status::{
-    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoundLine, State, StatusView, StepLine, Waiting, status, waived,
+    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoleState, RoundLine, State, StatusView, StepLine, Waiting,
+    ends_here, status, waived, without_commands,
 };
 
 use crate::{
@@ -80,6 +86,9 @@ pub struct ApproveLine {
     pub ways: Vec<String>,
 }
 
+/// Of a way of accepting it, which may be paths.
+const WAY_CHARS: usize = 1_200;
+
 impl ApproveLine {
     /// `/approve lld 3f9c2ab1d4e7`, or `/approve issue in-place 3f9c2ab1d4e7` and its like.
     pub fn texts(&self) -> Vec<String> {
@@ -87,7 +96,10 @@ impl ApproveLine {
         if self.ways.is_empty() {
             return vec![format!("/approve {stage} {hash}")];
         }
-        self.ways.iter().map(|way| format!("/approve {stage} {} {hash}", outbound::line(way, 20))).collect()
+        self.ways
+            .iter()
+            .map(|way| format!("/approve {stage} {} {hash}", outbound::line(way, WAY_CHARS)))
+            .collect()
     }
 
     fn block(&self) -> String {

@@ -1,12 +1,14 @@
 //! The pull request, the commits on its branch, and the review log: evidence, written by code only.
 
-use super::{Author, cost::spending, folded, link, others, rehearsal, sign, stage_name, status::place};
+use super::{
+    Author, cost::spending, folded, link, others, rehearsal, report::fact, sign, stage_name, status::place,
+};
 use crate::{
     documents::findings::Finding,
     git::Changed,
     github::outbound::{Body, clean, code, fenced, line, plain},
     store::Spending,
-    types::{Hash, IssueNo, RunId, Timestamp, Verdict},
+    types::{Actor, Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
 /// How a document came to be accepted.
@@ -90,10 +92,19 @@ pub struct PullCard {
     pub others: Vec<Changed>,
     /// Was whoever approved shown just that?
     pub others_shown: bool,
+    /// What was approved, as people's line names it.
+    pub subject: Option<Hash>,
+    /// The report of what was tried, where code is made, and what was objected to it.
+    pub report: Option<String>,
+    pub findings: Vec<Finding>,
     /// A patch for people to apply: what this bot does not commit.
     pub offered: Option<String>,
     /// So many of its test files the reviewer's model wrote, and no other reviewed.
     pub unreviewed: usize,
+    /// What somebody allowed beyond what was approved before: sentences of ours.
+    pub leaves: Vec<String>,
+    /// A model, and what it says that the change does.
+    pub narrated: Option<(Author, String)>,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
     /// None where everybody would read it.
@@ -103,6 +114,10 @@ pub struct PullCard {
 
 /// Characters of a patch that a pull request shows, beside all else that stands there.
 const PATCH_CHARS: usize = 12_000;
+
+/// The same of the report, which is a file beside it, and findings that are named.
+const REPORT_CHARS: usize = 20_000;
+const FINDINGS: usize = 30;
 
 /// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
@@ -123,6 +138,10 @@ pub fn pull_section(card: &PullCard) -> Body {
         ("Reviewed by", card.reviewer.text()),
         ("Decision", card.approval.as_ref().map_or(waits.into(), Acceptance::text)),
     ];
+    if let Some(subject) = &card.subject {
+        rows.push(("Approved hash", format!("`{}`", subject.short())));
+    }
+    rows.extend(card.leaves.iter().map(|text| ("Allowed besides", fact(text))));
     if let Some(cost) = &card.cost {
         rows.push(("Cost so far", spending(cost)));
     }
@@ -161,6 +180,16 @@ pub fn pull_section(card: &PullCard) -> Body {
             folded("Workflow files, which are not committed here: a patch for a person to apply", &inside)
         )
     });
+    let evidence = card.report.as_ref().and_then(|report| {
+        // Below its heading and where it comes from.
+        let (_, sections) = report.split_once("\n## ")?;
+        let inside = format!("#### {}", sections.replace("\n## ", "\n#### "));
+        let room = inside.chars().count() <= REPORT_CHARS;
+        room.then(|| folded("What was asked, which test shows it, and what the runs came to", &inside))
+    });
+    let named = &card.findings[..card.findings.len().min(FINDINGS)];
+    let ends = (!named.is_empty()).then(|| folded("What was objected to, and how that ended", &ended(named)));
+    let folds: String = evidence.into_iter().chain(ends).map(|fold| format!("\n\n{fold}")).collect();
     let decided = match card.approval {
         Some(Acceptance::Policy | Acceptance::Waived { .. }) => "",
         _ => " and decided by a person",
@@ -171,10 +200,17 @@ pub fn pull_section(card: &PullCard) -> Body {
             " (but for {files} of its test files: the reviewer's model wrote them, and no other reviewed them)"
         ),
     };
+    let narrated = card.narrated.as_ref().map_or(String::new(), |(by, text)| {
+        format!(
+            "What it does, in the words of {}, which nobody reviewed: {}\n\n",
+            by.text(),
+            plain(text, 700)
+        )
+    });
     let closes = if card.closes { format!("Closes #{}.\n\n", card.issue) } else { String::new() };
     Body::frame(format!(
-        "### {}\n\n{}{closes}Drafted and reviewed by models of different makers{unreviewed}{decided}.\n\n\
-         | Fact | Value |\n|---|---|{table}\n\n{next}{others}{offered}\n\n<sub>Run {}</sub>",
+        "### {}\n\n{}{closes}{narrated}Drafted and reviewed by models of different makers{unreviewed}{decided}.\n\n\
+         | Fact | Value |\n|---|---|{table}\n\n{next}{others}{folds}{offered}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
         rehearsal(card.rehearsal),
         card.run
@@ -201,6 +237,15 @@ pub struct CommitCard {
     pub run: RunId,
     pub document: Hash,
     pub audit: Option<Hash>,
+    /// Whoever asked for code, and where GitHub is.
+    pub with: Option<(Actor, String)>,
+}
+
+/// `Co-authored-by: mona <7+mona@users.noreply.github.com>`, as GitHub knows who that is.
+fn co_author((actor, host): &(Actor, String)) -> String {
+    let login: String =
+        actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
+    format!("\nCo-authored-by: {login} <{}+{login}@users.noreply.{host}>", actor.id)
 }
 
 /// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
@@ -218,7 +263,8 @@ pub fn commit_message(card: &CommitCard) -> String {
     let skip = if card.code && card.kind != CommitKind::Proposal { "" } else { " [skip ci]" };
     let audit = card.audit.map_or(String::new(), |hash| format!("\n{AUDIT_TRAILER}{hash}"));
     format!(
-        "{verb} {stage} for #{issue}{skip}\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}\n",
+        "{verb} {stage} for #{issue}{skip}\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}{with}\n",
+        with = card.with.as_ref().map_or(String::new(), co_author),
         issue = card.issue,
         // A sentence of its own, so that no title can pass for a trailer.
         title = format_args!("“{}”", line(&card.title, 180)),
@@ -290,8 +336,18 @@ fn log_text(log: &ReviewLog) -> String {
         out.push_str("None.\n");
         return out;
     }
-    out.push_str("| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n");
+    out.push_str(&ended(&log.findings));
     for finding in &log.findings {
+        let detail = clean(&finding.detail, 4_000);
+        out.push_str(&format!("\n### {}\n\n{detail}\n", finding.id));
+    }
+    out
+}
+
+/// Findings and their ends.
+fn ended(findings: &[Finding]) -> String {
+    let mut out = "| | Round | Severity | Place | Finding | End |\n|---|--:|---|---|---|---|\n".to_owned();
+    for finding in findings {
         let end = if finding.why.is_empty() {
             finding.status.as_str().to_owned()
         } else {
@@ -304,10 +360,6 @@ fn log_text(log: &ReviewLog) -> String {
             finding.id, finding.round
         ));
     }
-    for finding in &log.findings {
-        let detail = clean(&finding.detail, 4_000);
-        out.push_str(&format!("\n### {}\n\n{detail}\n", finding.id));
-    }
     out
 }
 
@@ -316,13 +368,31 @@ mod tests {
     use super::{super::tests::*, *};
     use crate::{
         documents::{findings::Status, verdict::Severity},
-        types::{Family, RepoId},
+        types::{Family, RepoId, UserId},
     };
 
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
 
     fn model(served: &str) -> Author {
         Author::Model { served: Some(served.into()), family: Some(Family("claude".into())) }
+    }
+
+    fn finding(id: &str, text: &str, why: &str) -> Finding {
+        Finding {
+            id: id.into(),
+            round: 1,
+            last_round: 1,
+            severity: Severity::High,
+            category: "tests".into(),
+            place: "3".into(),
+            title: text.into(),
+            detail: text.into(),
+            status: Status::Fixed,
+            why: why.into(),
+            must_fix: false,
+            reply: None,
+            answer: None,
+        }
     }
 
     fn card() -> PullCard {
@@ -342,8 +412,13 @@ mod tests {
             over: None,
             others: Vec::new(),
             others_shown: false,
+            subject: None,
+            report: None,
+            findings: Vec::new(),
             offered: None,
             unreviewed: 0,
+            leaves: Vec::new(),
+            narrated: None,
             audit: Some(Hash::of(b"y")),
             cost: None,
             rehearsal: false,
@@ -355,6 +430,19 @@ mod tests {
         let section = pull_section(&card()).as_str().to_owned();
         let code = pull_section(&PullCard { closes: true, offered: Some(HOSTILE.to_owned()), ..card() });
         assert!(code.as_str().contains("\n\nCloses #42.\n\n") && !section.contains("Closes"), "{code:?}");
+        let report = "# Report\n\nBy code.\n\n## Summary\n\nX.\n\n## Runs\n\nY.\n".to_owned();
+        let folds = pull_section(&PullCard {
+            report: Some(report),
+            findings: vec![finding("F1", HOSTILE, HOSTILE)],
+            subject: Some(Hash::of(b"z")),
+            ..card()
+        });
+        let folds = folds.as_str();
+        assert!(folds.contains("\n\n#### Summary\n\nX.\n\n#### Runs\n\nY.\n\n</details>"), "{folds}");
+        assert!(folds.contains("| Approved hash | `") && folds.contains("| F1 | 1 | high |"), "{folds}");
+        assert_inert(folds);
+        let said = PullCard { narrated: Some((model(HOSTILE), HOSTILE.to_owned())), ..card() };
+        assert_inert(pull_section(&said).as_str());
         let partly = pull_section(&PullCard { unreviewed: 2, ..card() });
         assert!(partly.as_str().contains("makers (but for 2 of its test files: the reviewer's model wrote"));
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
@@ -401,6 +489,10 @@ mod tests {
             run: RUN,
             document: Hash::of(b"x"),
             audit: Some(Hash::of(b"y")),
+            with: Some((
+                Actor { id: UserId(7), login: "mona>\nX: y".into(), bot: false },
+                "github.com".into(),
+            )),
         };
         insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
         docs: accept LLD for #42 [skip ci]
@@ -411,26 +503,12 @@ mod tests {
         Countersign-Run: 8123-4
         Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
         Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
+        Co-authored-by: monaXy <7+monaXy@users.noreply.github.com>
         "#);
     }
 
     #[test]
     fn the_log_holds_every_round_and_every_end() {
-        let finding = |id: &str, text: &str, why: &str| Finding {
-            id: id.into(),
-            round: 1,
-            last_round: 1,
-            severity: Severity::High,
-            category: "tests".into(),
-            place: "3".into(),
-            title: text.into(),
-            detail: text.into(),
-            status: Status::Fixed,
-            why: why.into(),
-            must_fix: false,
-            reply: None,
-            answer: None,
-        };
         let mut log = ReviewLog {
             issue: IssueNo(42),
             title: "Read a file".into(),

@@ -1,6 +1,6 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, access, count, link, others, overrides, paths};
+use super::{ApproveLine, Inconclusive, access, count, folded, link, others, overrides, paths};
 use crate::{
     git::Changed,
     github::outbound::{Body, code, fenced, plain},
@@ -24,13 +24,19 @@ pub fn stale(line: &ApproveLine) -> Body {
     ))
 }
 
+/// What is shown of a diff, in characters.
+pub const LONGEST_DIFF: usize = 6_000;
+
 /// An approval did not pass, for what it covers besides the document: `files` that this speaks of have changed on the
-/// default branch, or others have files on its own. Without a line an override is what passes.
-pub fn not_yet(files: &[String], theirs: &[Changed], line: Option<&ApproveLine>) -> Body {
+/// default branch as the diff says, or others have files on its own. Without a line an override is what passes.
+pub fn not_yet((files, diff): (&[String], &str), theirs: &[Changed], line: Option<&ApproveLine>) -> Body {
     let mut what = String::new();
     if !files.is_empty() {
         let files = paths(files.iter().map(|path| (path.as_str(), "")));
         what += &format!("\n\nFiles that the document speaks of changed on the default branch:\n\n{files}");
+    }
+    if !diff.is_empty() {
+        what += &format!("\n\n{}", folded("What changed in them", &fenced("diff", diff, LONGEST_DIFF)));
     }
     what += &others(theirs);
     if what.is_empty() {
@@ -71,6 +77,11 @@ pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> Body {
     said(&format!("{why}. To accept it:\n\n{}", line.block()))
 }
 
+/// A revision was asked for of what no review could count of.
+pub fn in_vain(why: &Inconclusive) -> Body {
+    said(&why.sentence())
+}
+
 /// A review of the pull request came, where what waits is not on it yet.
 pub fn not_by_review(line: &ApproveLine) -> Body {
     said(&format!(
@@ -80,13 +91,18 @@ pub fn not_by_review(line: &ApproveLine) -> Body {
     ))
 }
 
-/// The way of accepting it was not named.
+/// The way of accepting it was not named, or another one was.
 pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
+    let (why, write) = match line.ways.as_slice() {
+        [paths] if paths.starts_with('+') => ("it is all of these files, or none", "Write this"),
+        [] | [_] => ("that is no way to", "Write this"),
+        _ => ("there is more than one way to", "Write one of these"),
+    };
     let how = match verb {
         "override" => format!("Write {}.", overrides(line)),
-        _ => format!("Write one of these:\n\n{}", line.block()),
+        _ => format!("{write}:\n\n{}", line.block()),
     };
-    said(&format!("Nothing was accepted: there is more than one way to. {how}"))
+    said(&format!("Nothing was accepted: {why}. {how}"))
 }
 
 /// A bare approval, and more than one gate it may have meant.
@@ -105,6 +121,13 @@ pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
 pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
     let status = status_url.map_or(String::new(), |url| format!(" {}", link("How it stands", url)));
     said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
+}
+
+/// Nothing is alive that could wait for a decision; `status` is how the newest run ended.
+pub fn over(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> Body {
+    let why = why.map_or(String::new(), |why| format!(": {}", plain(why, 300)));
+    let (workflow, status) = (plain(workflow, 30), stands(status));
+    said(&format!("Nothing waits for a decision here any more. Run `{run}` ({workflow}) is {status}{why}."))
 }
 
 /// A gate is open, but not to this command.
@@ -247,14 +270,20 @@ pub fn runs(runs: &[RunLine]) -> Body {
     for run in runs {
         let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
         let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
-        let status = match run.status {
-            "asking" => "waits for a person",
-            "ready" | "running" | "halting" => "at work",
-            other => other,
-        };
+        let status = stands(run.status);
         out.push_str(&format!("\n| `{}` | {workflow} | {status} | {step} | {why} |", run.run));
     }
     said(&out)
+}
+
+/// A run's status as people read it.
+fn stands(status: &str) -> &str {
+    match status {
+        "asking" => "waits for a person",
+        "ready" | "running" | "halting" => "at work",
+        "parked" => "held up",
+        other => other,
+    }
 }
 
 /// The issue was edited after the gate was posted; a bare approval does not cover the new text.
@@ -262,7 +291,7 @@ pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
     said(&format!(
         "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\n\
          If the document is right all the same, accept it with its hash:\n\n{}",
-        fenced("diff", diff, 6_000),
+        fenced("diff", diff, LONGEST_DIFF),
         line.block()
     ))
 }
@@ -343,7 +372,8 @@ mod tests {
             assert_inert(body.as_str());
         }
         let theirs = [Changed { path: HOSTILE.into(), now: None }];
-        assert_inert(not_yet(&[HOSTILE.into()], &theirs, Some(&line)).as_str());
+        let diff = "-a\n+```\n+/approve @mona\n+</details>";
+        assert_inert(not_yet((&[HOSTILE.into()], diff), &theirs, Some(&line)).as_str());
         insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 

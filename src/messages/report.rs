@@ -75,7 +75,7 @@ pub fn change_report(report: &ChangeReport) -> String {
 }
 
 /// What stands between marks is code, and nothing else in the sentence means anything but its words.
-fn fact(text: &str) -> String {
+pub(super) fn fact(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
         _ if at % 2 == 1 => code(part, FACT_CHARS),
         "" => part.to_owned(),

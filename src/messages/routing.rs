@@ -5,12 +5,15 @@ use serde::{Deserialize, Serialize};
 use super::access;
 use crate::{
     documents::routing::Lead,
-    github::outbound::{Body, code, fenced, line, plain},
+    github::outbound::{Body, clean, code, fenced, line, plain},
     types::{Role, count},
 };
 
 /// Characters of the request in a line that people paste. A longer one is cut, and they are told.
 const PASTED: usize = 2000;
+
+/// Of an answer to a question.
+const ANSWER_CHARS: usize = 6000;
 
 /// A kind of request that people may choose.
 #[derive(Debug, Clone)]
@@ -78,7 +81,7 @@ pub fn route_offer(card: &RouteCard) -> Body {
     said(format!(
         "{why}, so nothing was begun. Write one of these {choose} to begin the work it names:\n\n{}{cut}{}{}",
         lines.join("\n\n"),
-        missing(card),
+        open(card),
         faults(card)
     ))
 }
@@ -103,11 +106,93 @@ pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: Lead) -> Bo
     said(text + &missing_if(lead == Lead::Probably, card) + &faults(card))
 }
 
-/// It asks to be told something.
-pub fn route_declined() -> Body {
+/// Why a request is neither begun nor answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Declined {
+    /// It is none.
+    NoWork,
+    /// Another question of this person's was answered within the hour.
+    TooSoon,
+    /// The model had no answer, in our words.
+    NoAnswer(String),
+}
+
+/// It asks for no work.
+pub fn route_declined(why: &Declined) -> Body {
+    let why = match why {
+        Declined::NoWork => {
+            "This reads like a remark, and not like a request for work, so nothing was begun.".to_owned()
+        }
+        Declined::TooSoon => {
+            "This reads like a question, and of one person’s questions one an hour is answered. Nothing was begun; ask again later."
+                .to_owned()
+        }
+        Declined::NoAnswer(why) => format!(
+            "This reads like a question, and no model could answer it: {}. Nothing was begun; ask again in an hour.",
+            plain(why, 200)
+        ),
+    };
+    said(format!("{why} `/help` lists what Countersign can be asked for."))
+}
+
+/// What a model says to a question, with the places that are there.
+#[derive(Debug, Clone)]
+pub struct AnswerCard {
+    pub answer: String,
+    pub places: Vec<PlaceLine>,
+    /// Places that it named and that are not there.
+    pub dropped: usize,
+    /// Short.
+    pub commit: String,
+}
+
+/// A place in the code.
+#[derive(Debug, Clone)]
+pub struct PlaceLine {
+    pub path: String,
+    pub lines: Option<(u64, u64)>,
+    /// Ours, to that commit.
+    pub url: String,
+    pub what: String,
+}
+
+/// A question is answered.
+pub fn route_answered(card: &AnswerCard) -> Body {
+    let place = |place: &PlaceLine| {
+        let lines = place.lines.map_or_else(String::new, |(from, to)| format!(", lines {from} to {to}"));
+        let what = match plain(&place.what, 200) {
+            what if what.is_empty() => what,
+            what => format!(": {what}"),
+        };
+        format!("- [{}](<{}>){lines}{what}", code(&place.path, 150), place.url)
+    };
+    let places = match card.places.iter().map(place).collect::<Vec<_>>().join("\n") {
+        none if none.is_empty() => {
+            "It names no place in the code that is there, so take it with care.".to_owned()
+        }
+        rows => rows,
+    };
+    let dropped = match card.dropped {
+        0 => String::new(),
+        dropped => format!(
+            " Left out: {} that {} not there.",
+            count(dropped, "place", "places"),
+            if dropped == 1 { "is" } else { "are" }
+        ),
+    };
+    said(format!(
+        "{}\n\n{places}\n\n<sub>A model’s answer, from what it was shown of commit `{}`; nothing was run, and nothing was \
+         begun.{dropped}</sub>",
+        clean(&card.answer, ANSWER_CHARS),
+        card.commit
+    ))
+}
+
+/// An answer to a request that is not there.
+pub fn route_none_open() -> Body {
     said(
-        "This reads like a question or a remark, and not like a request for work, so nothing was begun: Countersign \
-         writes briefs, issues, designs, specs and code, and answers no questions. `/help` lists what it can be asked for."
+        "There is no request of yours on this issue that waits for an answer: the last one is older than a day, asked nothing, \
+         or work was begun since. Say all of it in one comment. `/help` lists the commands."
             .to_owned(),
     )
 }
@@ -182,6 +267,13 @@ fn missing(card: &RouteCard) -> String {
     if rows.is_empty() { String::new() } else { format!("\n\nWhat it leaves open:\n\n{}", rows.join("\n")) }
 }
 
+/// With the words by which it is answered, in place of choosing.
+fn open(card: &RouteCard) -> String {
+    let how = "\n\nOr answer that within a day, and the request is read anew together with it:\n\n```\n/route answer: …\n```";
+    let missing = missing(card);
+    if missing.is_empty() { missing } else { missing + how }
+}
+
 fn faults(card: &RouteCard) -> String {
     let row = |(path, line, why): &(String, Option<usize>, String)| {
         let place = line.map_or_else(|| path.clone(), |line| format!("{path}:{line}"));
@@ -227,7 +319,19 @@ mod tests {
             route_offer(&nothing),
             route_begun(&card, "feature-brief", "/lld", Lead::Probably),
             route_begun(&card, "feature-brief", "/lld", Lead::Begin),
-            route_declined(),
+            route_declined(&Declined::NoAnswer(HOSTILE.into())),
+            route_answered(&AnswerCard {
+                answer: HOSTILE.into(),
+                places: vec![PlaceLine {
+                    path: HOSTILE.into(),
+                    lines: Some((1, 2)),
+                    url: "https://github.com/o/r/blob/c/p".into(),
+                    what: HOSTILE.into(),
+                }],
+                dropped: 1,
+                commit: "1234567".into(),
+            }),
+            route_none_open(),
             route_not_allowed("feature-brief", "/implement", Role::Write),
             route_off(),
             route_busy("lld", Stands::Over),

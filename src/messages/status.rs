@@ -37,11 +37,29 @@ pub struct StatusView {
     pub notes: Vec<Note>,
     /// What no model was shown, since people do not see it either.
     pub hidden: Vec<Hidden>,
+    /// Those that work in the run, while it goes on, and are not ready.
+    pub roles: Vec<RoleState>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
     /// What the result is and where, once there is one.
     pub outcome: Option<(&'static str, String)>,
     pub updated: Timestamp,
+}
+
+/// How a role stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleState {
+    pub name: &'static str,
+    /// Ready with a model and all tools that are switched on, degraded without some of these, unavailable without a model or where no workflow
+    /// has work for it.
+    pub state: &'static str,
+    pub why: String,
+}
+
+impl RoleState {
+    pub fn text(&self) -> String {
+        format!("{}: {}, {}", self.name, self.state, self.why)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +117,7 @@ pub enum Waiting {
     /// Money.
     Budget { way_on: WayOn, url: String },
     /// People to merge what was pushed.
-    Merge { ci: Option<CiView>, conflicts: bool, on_top: bool },
+    Merge { ci: Option<CiView>, conflicts: bool, on_top: bool, unknown: bool },
 }
 
 #[derive(Debug, Clone)]
@@ -137,6 +155,8 @@ pub enum Note {
         calls: usize,
         refused: usize,
     },
+    /// Hosts that the operator may let pages be fetched from.
+    Hosts(Vec<String>),
     /// An answer came by another way than the first one tried.
     Detours(String),
     /// A sentence from elsewhere in the program.
@@ -170,6 +190,13 @@ impl Note {
             Self::Workers { pool, row } => {
                 format!("worker pool `{}`, for {}", pool.as_str(), code(row, 80))
             }
+            Self::Hosts(hosts) => {
+                let hosts: Vec<_> = hosts.iter().map(|host| format!("\"{host}\"")).collect();
+                format!(
+                    "pages were not read whose hosts the server's settings do not name; {} under `[fetch]` would allow it",
+                    code(&format!("hosts = [{}]", hosts.join(", ")), 600)
+                )
+            }
             // A frame of ours.
             Self::Detours(text) => text.clone(),
             Self::Said(text) => plain(text, 300),
@@ -182,6 +209,18 @@ pub fn waived(by: &str, reason: &str) -> String {
     format!(
         "Hotfix, asked for by {by}: {reason}. Nobody is asked about design and spec; people are about the code."
     )
+}
+
+/// What a status comment says where what was asked for at once ends here, since a run of its next part is alive.
+pub fn ends_here(next: &str) -> String {
+    format!(
+        "It ends here: a run of {next} is alive on this issue, and no second one was begun. Once that one is over, write /{next}."
+    )
+}
+
+/// What a status comment says of a role whose commands cannot be run.
+pub fn without_commands(role: &str) -> String {
+    format!("The {role} works without its commands, for nothing can be run on this server.")
 }
 
 /// The whole comment.
@@ -205,6 +244,11 @@ pub fn status(view: &StatusView) -> Body {
     if !view.hidden.is_empty() {
         let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
         parts.push(folded("Hidden text, which no model was shown", &lines.join("\n")));
+    }
+    if !view.roles.is_empty() {
+        let lines: Vec<String> =
+            view.roles.iter().map(|role| format!("- {}", plain(&role.text(), 300))).collect();
+        parts.push(folded("Roles that lack something", &lines.join("\n")));
     }
     if let Some(cost) = &view.cost {
         parts.push(cost.text());
@@ -253,7 +297,9 @@ fn headline(view: &StatusView) -> String {
 fn waiting_text(waiting: &Waiting) -> String {
     match waiting {
         Waiting::Model(wait) => wait.sentence(),
-        Waiting::Merge { ci, conflicts, on_top } => waits(ci.as_ref(), *conflicts, *on_top),
+        Waiting::Merge { ci, conflicts, on_top, unknown } => {
+            waits(ci.as_ref(), *conflicts, *on_top, *unknown)
+        }
         Waiting::Answers { url, until } => format!(
             "**Waits for answers** to {}, until {}; then the defaults hold.",
             link("these questions", url),
@@ -374,6 +420,7 @@ mod tests {
             }),
             notes: vec![Note::Repaired(2)],
             hidden: vec![],
+            roles: vec![],
             cost: None,
             outcome: None,
             updated: Timestamp(0),

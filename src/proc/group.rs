@@ -18,9 +18,10 @@ use super::{
 /// millisecond or two; two seconds after one has outgrown its limit it must be gone.
 const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
-/// Looks for descendants of a child after SIGKILL, 20 ms apart, before they are given up: one that hangs in the kernel
-/// ends when that lets it.
-const CHILD_KILL_LOOKS: u32 = 25;
+/// Looks for descendants of a child after SIGKILL, at first a millisecond apart and then 20, before they are given up: most
+/// end at once, and one that hangs in the kernel ends when that lets it.
+const CHILD_KILL_LOOKS: u32 = 30;
+const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
 /// Why we ended a child ourselves.
 pub(super) enum Ended {
@@ -173,13 +174,13 @@ async fn end(mut running: Running) {
 
 /// SIGKILL until nobody is left: between a look and the signal one may have had another child.
 pub(super) async fn kill_all(tree: &Tree, mut known: BTreeSet<super::table::Identity>) {
-    for _ in 0..CHILD_KILL_LOOKS {
+    for look in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;
         if known.is_empty() {
             return;
         }
         signal_each(&known, Signal::KILL);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(MOST_BETWEEN.min(Duration::from_millis(1 << look))).await;
     }
     tracing::warn!(left = known.len(), "processes of a child outlived SIGKILL");
 }

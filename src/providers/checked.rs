@@ -134,7 +134,7 @@ impl Checked {
     /// Why nothing is sent. Prompts are cut to the same measure; what is longer was cut for a model with more room.
     fn refusal(&self, call: &Call, row: &Model) -> Option<(CallErrorKind, String)> {
         let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        let room = row.room(&call.system, call.schema.as_ref());
+        let room = row.room(&call.system, call.form());
         if tokens > room {
             let why =
                 format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
@@ -206,10 +206,10 @@ impl Provider for Checked {
         if !self.bills() {
             return self.back_end.estimate(call);
         }
-        let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
+        let form = call.form().map_or(0, |form| form.to_string().len());
         // No tokenizer makes more tokens than bytes of a text; how many fewer, a service that counts them calls an estimate
         // itself. The longest answer, which every request asks for as such, is most of the sum anyway.
-        let input = (call.system.len() + call.prompt.len() + schema) as u64 + limits::CHAT_FRAME_TOKENS;
+        let input = (call.system.len() + call.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS;
         let row = self.table.find(self.name(), &call.model);
         let most = row.and_then(|row| {
             // What is written to a cache on the way costs more than what is only read.

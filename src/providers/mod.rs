@@ -15,6 +15,7 @@ mod fallback;
 mod gemini;
 mod http;
 pub mod models;
+mod native;
 mod ollama;
 mod openai;
 mod opencode;
@@ -57,7 +58,7 @@ pub enum CallRole {
     Reviewer,
     /// At its head: it chooses what is begun, before anything is written.
     Router,
-    /// Beside it: it puts a question into words, of which nothing is published.
+    /// Beside it: it puts a question into words, or answers one. What it says begins nothing.
     Narrator,
 }
 
@@ -92,6 +93,9 @@ pub struct Call {
     pub prompt: String,
     /// JSON Schema of the answer; with one, [`Reply::value`] is set and fits it.
     pub schema: Option<serde_json::Value>,
+    /// Tools that the answer may ask for instead, each with `name`, `description` and the `parameters`' schema: for services
+    /// that have a form of their own for that. The prompt tells of them, too. Never with a schema.
+    pub tools: Option<serde_json::Value>,
     /// The model's id at this provider: [`ModelId::model`].
     pub model: String,
     /// The time the whole call may take, every leg of it together.
@@ -107,6 +111,13 @@ pub struct Call {
     /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
     /// has placeholders for. Real models never see it.
     pub facts: BTreeMap<String, String>,
+}
+
+impl Call {
+    /// What is sent of the form of its answer.
+    fn form(&self) -> Option<&serde_json::Value> {
+        self.schema.as_ref().or(self.tools.as_ref())
+    }
 }
 
 /// Is everything counted that a call may be billed for?
@@ -399,6 +410,11 @@ pub enum ResolveError {
          choose a reviewer of another, such as gemini:pro beside claude:opus"
     )]
     SameFamily { drafter: String, reviewer: String, family: Family },
+    #[error(
+        "[roles]: tests, code and what mends it become one change, which models of {families} write; {reviewer} has no model \
+         of another family to review it. Choose one, or let one family write all of it"
+    )]
+    NobodyReviews { families: String, reviewer: String },
     #[error("{0}")]
     Name(String),
     #[error("{spec} can't be the {role}: {why}")]
@@ -435,7 +451,8 @@ impl ResolveError {
 /// Whether a model that the settings name can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    pub role: CallRole,
+    /// "drafter", "reviewer", or the role that has a model of its own.
+    pub role: String,
     pub spec: String,
     /// What is missing, with the fix; for the operator's eyes.
     pub lacks: Option<String>,
@@ -562,10 +579,14 @@ impl Providers {
         &self.table
     }
 
-    /// Whether the two that the settings name can be asked.
-    pub fn readiness(&self, settings: &ModelSettings) -> [Readiness; 2] {
-        let of = |role, spec: &String| Readiness { role, spec: spec.clone(), lacks: self.lacks(spec) };
-        [of(CallRole::Drafter, &settings.drafter), of(CallRole::Reviewer, &settings.reviewer)]
+    /// Whether those whose answers runs wait for can be asked.
+    pub fn readiness(&self, settings: &ModelSettings) -> Vec<Readiness> {
+        let all = settings.drafters().chain([("reviewer", &settings.reviewer)]);
+        let of = |(role, spec): (&str, &String)| {
+            let lacks = self.lacks(spec);
+            Readiness { role: role.to_owned(), spec: spec.clone(), lacks }
+        };
+        all.map(of).collect()
     }
 
     /// Begins no program any more; a call that waits for its place ends as cancelled.

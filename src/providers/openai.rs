@@ -13,6 +13,7 @@ use super::{
     Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage,
     http::{self, Clients, Fault, Head},
     models::Table,
+    native,
     streamed::{Answer, Events, bounded},
 };
 use crate::{
@@ -61,15 +62,17 @@ impl OpenAi {
     }
 
     async fn exchange(&self, call: &Call, answer: &mut Answer, usage: &mut Usage) -> Result<(), Fault> {
-        let base = self.settings.base_url.as_str().trim_end_matches('/');
-        let mut request = self.client.post(format!("{base}/chat/completions"));
-        if let Some(key) = &self.settings.api_key {
-            request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
-        }
-        let request = request.json(&self.request_body(call));
-        let (head, response) = http::send(request, self.clock.now(), usage).await?;
+        let (mut head, mut response) = self.send(call, call.tools.as_ref(), usage).await?;
         if !head.status.is_success() {
-            return Err(failure(&head, &http::body(response).await?));
+            let body = http::body(response).await?;
+            // A server whose model, or whose setting, knows none reads of them in the prompt.
+            if call.tools.is_none() || !says_of_tools(&head, &body) {
+                return Err(failure(&head, &body));
+            }
+            (head, response) = self.send(call, None, usage).await?;
+            if !head.status.is_success() {
+                return Err(failure(&head, &http::body(response).await?));
+            }
         }
         let mut events = Events::of(response, call, &self.clock);
         while let Some(data) = events.next().await? {
@@ -86,6 +89,28 @@ impl OpenAi {
             Some(_) => Ok(()),
             None => Err(Fault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
         }
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        tools: Option<&Value>,
+        usage: &mut Usage,
+    ) -> Result<(Head, reqwest::Response), Fault> {
+        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let mut request = self.client.post(format!("{base}/chat/completions"));
+        if let Some(key) = &self.settings.api_key {
+            request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
+        }
+        let mut body = self.request_body(call);
+        let tools = native::tools(tools, |name, description, parameters| {
+            let function = json!({"name": name, "description": description, "parameters": parameters});
+            json!({"type": "function", "function": function})
+        });
+        if let Some(tools) = tools {
+            body["tools"] = tools;
+        }
+        http::send(request.json(&body), self.clock.now(), usage).await
     }
 
     fn request_body(&self, call: &Call) -> Value {
@@ -163,6 +188,15 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
     // No two servers have agreed on a word for it.
     let thought = choice["delta"]["reasoning_content"].as_str().or(choice["delta"]["reasoning"].as_str());
     answer.thoughts += thought.unwrap_or_default();
+    for (at, asked) in choice["delta"]["tool_calls"].as_array().into_iter().flatten().enumerate() {
+        let (at, function) = (asked["index"].as_u64().unwrap_or(at as u64), &asked["function"]);
+        answer.calls.hear(
+            at,
+            asked["id"].as_str(),
+            function["name"].as_str(),
+            function["arguments"].as_str(),
+        );
+    }
     if let Some(ended) = choice["finish_reason"].as_str() {
         answer.ended = Some(ended.to_owned());
     }
@@ -184,12 +218,23 @@ fn judge(call: &Call, answer: Answer) -> Result<(String, Option<Value>), Fault> 
     answer.check_served(call)?;
     match answer.ended.as_deref() {
         Some("stop") => answer.fit(call),
+        Some("tool_calls") if answer.calls.said(call).is_some() => answer.fit(call),
         Some("length") => Err(Fault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
         Some("content_filter") => Err(Fault::new(CallErrorKind::Refused, "the answer was withheld")),
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
             Err(Fault::new(CallErrorKind::InvalidOutput, &why))
         }
+    }
+}
+
+/// Is it the tools that were refused, and nothing else? No two servers say it alike, and llama.cpp takes it for its own fault.
+fn says_of_tools(head: &Head, body: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(body).to_ascii_lowercase();
+    match head.status.as_u16() {
+        400 | 404 | 422 | 501 => said.contains("tool"),
+        500 => said.contains("tools param requires --jinja"),
+        _ => false,
     }
 }
 

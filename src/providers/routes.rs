@@ -1,6 +1,10 @@
 //! From what the settings call a model to who is asked: a back end, or a pool of them.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     CallRole, ModelId, POOL, Provider, Providers, ResolveError,
@@ -10,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    config::{Level, Meaning, Strategy},
+    config::{Level, Meaning, ModelSettings, Strategy},
     types::Family,
 };
 
@@ -95,6 +99,30 @@ impl Providers {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Every pair of the settings; and is somebody left to review the change that several roles write one after the other?
+    pub fn check_models(&self, settings: &ModelSettings) -> Result<(), ResolveError> {
+        for (_, drafter) in settings.drafters() {
+            self.check_pair(drafter, &settings.reviewer)?;
+        }
+        let mut writing: Vec<Family> = Vec::new();
+        for role in ["tester", "implementer", "maintainer"] {
+            // Of several families one is taken that leaves a reviewer.
+            match &self.families(settings.drafter_of(role), CallRole::Drafter, false)?[..] {
+                [family, others @ ..] if others.iter().all(|other| other == family) => {
+                    writing.push(family.clone())
+                }
+                _ => {}
+            }
+        }
+        let reviewing = self.families(&settings.reviewer, CallRole::Reviewer, false)?;
+        if reviewing.iter().any(|family| !writing.contains(family)) {
+            return Ok(());
+        }
+        let families = writing.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+        let families = families.into_iter().collect::<Vec<_>>().join(" and ");
+        Err(ResolveError::NobodyReviews { families, reviewer: settings.reviewer.clone() })
     }
 
     /// The families that may not draft a document in which those of `authors` had a hand: without them no reviewer of
@@ -227,7 +255,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        config::{ModelSettings, Names, PoolSettings},
+        config::{Names, PoolSettings},
     };
 
     fn pool(primary: &[&str], strategy: Strategy) -> PoolSettings {
@@ -287,6 +315,28 @@ mod tests {
             let error = told(gemini_drafts, drafter, reviewer).unwrap_err();
             assert!(error.contains(why), "{drafter} {reviewer}: {error}");
         }
+    }
+
+    #[test]
+    fn those_who_write_one_change_leave_somebody_to_review_it() {
+        let told = |reviewer: &str, roles: &[(&str, &str)]| {
+            let pools: &[(&str, &[&str])] = &[("mixed", &["claude:opus", "gemini:pro"])];
+            let mut settings = ModelSettings::real(std::path::Path::new("/nowhere"), None, None);
+            settings.reviewer = reviewer.to_owned();
+            settings.roles =
+                roles.iter().map(|(role, spec)| ((*role).to_owned(), (*spec).to_owned())).collect();
+            providers(pools, true).check_models(&settings).map_err(|error| error.to_string())
+        };
+        assert_eq!(told("pool:mixed", &[("tester", "claude:haiku"), ("architect", "gemini:pro")]), Ok(()));
+        assert_eq!(
+            told(
+                "pool:mixed",
+                &[("tester", "gemini:pro"), ("implementer", "pool:mixed"), ("maintainer", "pool:mixed")]
+            ),
+            Ok(())
+        );
+        let error = told("pool:mixed", &[("tester", "gemini:pro")]).unwrap_err();
+        assert!(error.contains("models of claude and gemini write; pool:mixed has no model"), "{error}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(super) fn call() -> Call {
         system: String::new(),
         prompt: "p".into(),
         schema: None,
+        tools: None,
         model: "claude-opus-4-6".into(),
         deadline: Duration::from_secs(5),
         budget: None,

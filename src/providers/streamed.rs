@@ -16,7 +16,7 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
-use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, models};
+use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, models, native::Calls};
 use crate::{clock::SharedClock, limits};
 
 /// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
@@ -128,6 +128,8 @@ pub(super) struct Answer {
     pub(super) text: String,
     /// What it thought, where the service tells that apart.
     pub(super) thoughts: String,
+    /// What it asks for in the service's own form.
+    pub(super) calls: Calls,
     /// The model's id as the answer gave it.
     pub(super) served: Option<String>,
     /// Why it ended, in the API's word.
@@ -170,7 +172,8 @@ impl Answer {
 
     /// The text, and the value where the call has a schema: not blank, and fitting.
     pub(super) fn fit(self, call: &Call) -> Result<(String, Option<Value>), Fault> {
-        let fits = answer::fit(call, aloud(&self.text).1.to_owned(), None);
+        let text = self.calls.said(call).unwrap_or_else(|| aloud(&self.text).1.to_owned());
+        let fits = answer::fit(call, text, None);
         fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
     }
 }

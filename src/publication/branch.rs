@@ -430,21 +430,26 @@ fn elsewhere(branch: &str, tried: &Base) -> StepError {
 }
 
 /// Where a document that was published on the branch holds something else by now, or nothing: the path and the
-/// branch. None: it is as it was. Once the branch is gone, the default branch is what counts.
+/// branch. None: it is as it was, or on a branch that is gone and that another one follows. Once the present one is gone, the
+/// default branch is what counts.
 pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)>, StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let (known, branch) = committed(cx).await?;
-    let mut files = known.iter().rev().flat_map(|row| &row.files);
-    let Some((path, _)) = files.find(|(_, hash)| hash.as_ref() == Some(document)) else {
+    let (known, present) = committed(cx).await?;
+    let of_row =
+        |row: &CommitRow| row.files.iter().find(|(_, hash)| hash.as_ref() == Some(document)).cloned();
+    // Where somebody rewrote its branch since, the one that follows that does not have to hold it.
+    let last = known.iter().rev().find_map(|row| Some((row.branch.clone(), of_row(row)?)));
+    let Some((branch, file)) = last else {
         return Err(StepError::Bug(anyhow::anyhow!("no commit of ours has the document {document}")));
     };
     let (base, head) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await?;
     let (branch, head) = match head {
         Some(head) => (branch, head),
+        None if branch != present => return Ok(None),
         None => (base.branch.clone(), cx.tools().snapshot(cx, &base).await?),
     };
-    let same = holds(&head, std::iter::once(&(path.clone(), Some(*document)))).await?;
-    Ok((!same).then(|| (path.clone(), branch)))
+    let same = holds(&head, std::iter::once(&file)).await?;
+    Ok((!same).then_some((file.0, branch)))
 }
 
 /// A stored list.

@@ -17,11 +17,16 @@ pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 
 use crate::{
-    engine::{Answer, Countersigned, Record, SectionRow, StepError},
+    codebase::{as_shown, is_secret, off_thread},
+    commands::ROUTE,
+    documents::change::file_diff,
+    engine::{Answer, Countersigned, Record, RunView, SectionRow, Status, StepError},
+    git::Snapshot,
     github::{Body, Fault, PullSpec, Repo, decorated},
-    messages::{self, ApproveLine},
+    messages::{self, ApproveLine, LabelView},
     rounds::{
-        Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault, text_of,
+        Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault,
+        git_error, text_of,
     },
     types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
@@ -70,7 +75,7 @@ pub struct Proposal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands: Option<Hash>,
     pub pull: IssueNo,
-    /// The pull request is a draft; where the plan knows none, its title says so.
+    /// The pull request was opened as a draft; where the plan knows none, its title says so.
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
@@ -215,7 +220,8 @@ pub async fn open_pull(
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
-            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, p.draft)).map_err(fault)
+            // One that people said is ready stays that, also by its title.
+            repo.ensure_pull(&pull).await.map(|p| (p.number, p.url, !p.wip)).map_err(fault)
         })
         .await?;
     tracing::info!(run = %cx.run().id, url, draft, "pull request is open");
@@ -261,6 +267,28 @@ pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String
 
 /// What a gate is called at which nobody approves anything: what was pushed waits for its merge.
 pub const WATCH: &str = "merge";
+
+/// Does it only wait for the merge of what it pushed?
+pub fn waits_for_merge(run: &RunView) -> bool {
+    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
+}
+
+/// The run of an issue that most needs people's eyes, with the label that says so: what waits for a person comes first. One
+/// that waits for something else is at work or held up; without its state that is not known, so it comes without a label.
+pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<(RunView, Option<LabelView>)> {
+    let shown = runs.into_iter().filter_map(|run| {
+        let label = match run.status {
+            // A request is read in no time, and people may have their own word for what is pushed.
+            _ if run.workflow == ROUTE || waits_for_merge(&run) => return None,
+            Status::Asking => Some(messages::NEEDS_YOU),
+            Status::Ready | Status::Running => Some(messages::WORKING),
+            Status::Waiting => None,
+            _ => return None,
+        };
+        Some((run, label))
+    });
+    shown.max_by_key(|(run, label)| (*label == Some(messages::NEEDS_YOU), label.is_none(), run.id))
+}
 
 /// The key of a gate comment, by which [`restate`] finds it again.
 pub const GATE: &str = "gate";
@@ -324,6 +352,12 @@ pub async fn restate(
     })
     .await
 }
+
+/// Files that changed of which people see how.
+const DIFFS_SHOWN: usize = 20;
+
+/// Of a larger file they do not, in bytes.
+const LARGEST_DIFFED: u64 = 256 * 1024;
 
 /// Looks at the world again before an answer counts.
 pub async fn hear(
@@ -424,10 +458,10 @@ async fn covered(
     if current == asked && !(approves && answer.hash.is_none() && now.foreign.is_some()) {
         return Ok(Heard::Yes);
     }
-    let files = changed(cx, publication, &now.base).await?;
+    let (files, diff) = changed(cx, publication, &now.base).await?;
     let others = foreign_files(cx, now.foreign).await?;
     let line = approves.then(|| publication.line(current));
-    let stale = messages::not_yet(&files, &others, line.as_ref());
+    let stale = messages::not_yet((&files, &diff), &others, line.as_ref());
     let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
     Ok(Heard::Again { subject: current, shown_at, now: Some(now) })
 }
@@ -472,13 +506,44 @@ pub fn diff(before: &str, after: &str) -> String {
     similar::TextDiff::from_lines(before, after).unified_diff().context_radius(2).to_string()
 }
 
-/// The files of the document that hold something else at `now` than they did.
-async fn changed(cx: &Cx, publication: &Publication<'_>, now: &Base) -> Result<Vec<String>, StepError> {
+/// The files of the document that hold something else at `now` than they did, and what is different in them.
+async fn changed(
+    cx: &Cx,
+    publication: &Publication<'_>,
+    now: &Base,
+) -> Result<(Vec<String>, String), StepError> {
     let before = cx.tools().snapshot(cx, publication.base).await?;
     let after = cx.tools().snapshot(cx, now).await?;
-    let held = |snapshot: &crate::git::Snapshot, path: &str| snapshot.entry(path).map(|e| e.oid.clone());
+    let held = |snapshot: &Snapshot, path: &str| snapshot.entry(path).map(|e| e.oid.clone());
     let paths = publication.paths.iter();
-    Ok(paths.filter(|path| held(&before, path) != held(&after, path)).cloned().collect())
+    let paths: Vec<String> =
+        paths.filter(|path| held(&before, path) != held(&after, path)).cloned().collect();
+    let mut diff = String::new();
+    for path in paths.iter().take(DIFFS_SHOWN) {
+        if diff.chars().count() >= messages::LONGEST_DIFF {
+            break;
+        }
+        // What cannot be shown is named all the same.
+        if let (Some(before), Some(after)) = (shown(&before, path).await, shown(&after, path).await) {
+            let path = path.clone();
+            let work = move || {
+                let [before, after] = [before, after].map(|text| text.map(|text| as_shown(&text)));
+                file_diff(&path, before.as_deref(), after.as_deref())
+            };
+            diff += &off_thread(work).await.map_err(git_error)?;
+        }
+    }
+    Ok((paths, diff))
+}
+
+/// What a file holds, none where it is not there; nothing where that is no text, too large, or is not to be opened.
+async fn shown(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
+    let Some(entry) = snapshot.entry(path) else { return Some(None) };
+    if is_secret(path) || entry.size > LARGEST_DIFFED {
+        return None;
+    }
+    let bytes = snapshot.read_path(path).await.ok()??;
+    String::from_utf8(bytes.to_vec()).ok().map(Some)
 }
 
 /// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that

@@ -1,9 +1,7 @@
 //! Asking the reviewer's model for tests that the code may fail: it says by a run what a review says in words.
 
-use std::collections::BTreeMap;
-
 use super::{
-    Cx, ReviewBrief, Round, Served,
+    Cx, ReviewBrief, Round,
     ask::{Ask, ask},
     draft::{issue, text_of, with_extras, with_repository},
     held::NoAnswer,
@@ -18,7 +16,6 @@ use crate::{
     },
     engine::StepError,
     messages::{FailureKind, Inconclusive},
-    providers::CallRole,
 };
 
 const SYSTEM: &str = "You write tests against code that another model family wrote: your task is to find, by a test that fails, where \
@@ -45,7 +42,7 @@ pub async fn attack(
     round: &mut Round,
     brief: &ReviewBrief<'_>,
 ) -> Result<Result<Attack, String>, NoAnswer> {
-    if matches!(round.drafter, Some(Served { family: None, .. })) {
+    if round.is_unattested() {
         // Nobody is known to be of another family: it is not paid for.
         return Ok(Err(Inconclusive::DrafterUnattested.sentence()));
     }
@@ -62,23 +59,11 @@ pub async fn attack(
     let (schema, authors) = (schema(), round.authors());
     let mut said = Err("The reviewer's answer was not in the form asked for, twice.".to_owned());
     for (key, prompt) in [("attack", &prompt), ("attack-again", &again)] {
+        let models = (brief.spec, brief.caps);
         let asked = Ask {
-            role: CallRole::Reviewer,
-            task: Some(TASK),
-            spec: brief.spec,
-            system: SYSTEM,
-            prompt,
-            schema: Some(&schema),
             not_families: &authors,
             workers: brief.workers,
-            facts: BTreeMap::from([
-                ("issue".to_owned(), brief.issue.number.to_string()),
-                ("fence".to_owned(), mark.clone()),
-            ]),
-            caps: brief.caps,
-            deadline: None,
-            calls: &mut round.calls,
-            waits: &mut round.waits,
+            ..Ask::beside((TASK, SYSTEM), (prompt, &schema), models, brief.issue.number, round)
         };
         let answered = ask(cx, key, asked).await?;
         let text = match &answered.outcome {

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Cx,
+    Cx, Round,
     held::{NoAnswer, Waits},
     money::{self, Capped},
     prompt::{Assembled, Prompt},
@@ -18,7 +18,7 @@ use crate::{
     limits,
     messages::{FailureKind, Hold},
     providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
-    types::{Family, Hash, MicroUsd, Timestamp, WorkerPool},
+    types::{Family, Hash, IssueNo, MicroUsd, Timestamp, WorkerPool},
 };
 
 /// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
@@ -105,6 +105,8 @@ pub(super) struct Ask<'a> {
     pub system: &'a str,
     pub prompt: &'a Prompt,
     pub schema: Option<&'a serde_json::Value>,
+    /// What it may ask for instead of answering, as [`Call::tools`]; never with a schema.
+    pub tools: Option<&'a serde_json::Value>,
     /// Families that may not answer.
     pub not_families: &'a [Family],
     /// Where it belongs if a program is asked.
@@ -117,6 +119,35 @@ pub(super) struct Ask<'a> {
     pub calls: &'a mut BTreeMap<String, u32>,
     /// What this visit has waited for so far.
     pub waits: &'a mut Waits,
+}
+
+impl<'a> Ask<'a> {
+    /// A task of the reviewer's model beside its reviews.
+    pub(super) fn beside(
+        (task, system): (&'static str, &'a str),
+        (prompt, schema): (&'a Prompt, &'a serde_json::Value),
+        (spec, caps): (&'a str, &'a BudgetSettings),
+        issue: IssueNo,
+        round: &'a mut Round,
+    ) -> Self {
+        let facts = [("issue", issue.to_string()), ("fence", prompt.mark().to_owned())];
+        Self {
+            role: CallRole::Reviewer,
+            task: Some(task),
+            spec,
+            system,
+            prompt,
+            schema: Some(schema),
+            tools: None,
+            not_families: &[],
+            workers: WorkerPool::default(),
+            facts: facts.map(|(name, fact)| (name.to_owned(), fact)).into(),
+            caps,
+            deadline: None,
+            calls: &mut round.calls,
+            waits: &mut round.waits,
+        }
+    }
 }
 
 /// What came back. Text is kept by hash: the journal holds no documents.
@@ -241,7 +272,8 @@ async fn buy(
     let (provider, model) = providers
         .resolve(ask.spec)
         .map_err(|error| StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)))?;
-    let room = providers.room(&model, ask.system, ask.schema).saturating_mul(this.bytes_a_token);
+    let room =
+        providers.room(&model, ask.system, ask.schema.or(ask.tools)).saturating_mul(this.bytes_a_token);
     let Assembled { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
     let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
     let before = if interrupted { cx.booked(this.key).await? } else { None };
@@ -329,6 +361,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         system: ask.system.to_owned(),
         prompt,
         schema: ask.schema.cloned(),
+        tools: ask.tools.cloned(),
         model: model.model.clone(),
         deadline: ask.deadline.unwrap_or_else(|| desk.providers.deadline(model)),
         budget: None,

@@ -8,7 +8,7 @@ use super::fault;
 use crate::{
     documents::{is_invisible, secrets},
     engine::StepError,
-    github::{Repo, Report, ReportOutcome},
+    github::{NoLog, Repo, Report, ReportOutcome},
     types::Oid,
 };
 
@@ -37,6 +37,9 @@ pub struct Ci {
     pub failing: Vec<String>,
     /// Those that fail on the commit before, too.
     pub before: Vec<String>,
+    /// Of something it cannot be told how it went, or that it ran for this repository.
+    #[serde(default)]
+    pub unknown: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +63,16 @@ pub async fn ci(repo: &Repo, commit: &Oid, before: &Oid) -> Result<Ci, StepError
         CiStands::Pending
     } else if any(ReportOutcome::Failed) {
         CiStands::Failed
-    } else if any(ReportOutcome::Passed) && !any(ReportOutcome::Neither) {
+    } else if any(ReportOutcome::Passed)
+        && ![ReportOutcome::Neither, ReportOutcome::Unknown].into_iter().any(any)
+    {
         CiStands::Passed
     } else {
         CiStands::Nothing
     };
     let pending = kept(names(&reports, ReportOutcome::Pending));
-    let mut found = Ci { stands, pending, failing: Vec::new(), before: Vec::new() };
+    let mut found =
+        Ci { stands, pending, failing: Vec::new(), before: Vec::new(), unknown: any(ReportOutcome::Unknown) };
     if any(ReportOutcome::Failed) {
         let before = names(&repo.ci(before).await.map_err(fault)?, ReportOutcome::Failed);
         found.failing = kept(names(&reports, ReportOutcome::Failed));
@@ -97,15 +103,15 @@ fn name(text: &str) -> String {
     text.trim().chars().take(NAME_CHARS).collect()
 }
 
-/// What these checks say of the commit, as far as they are told of.
+/// What these checks say of the commit, as far as they are told of, and of how many the log could not be had.
 ///
 /// # Errors
 /// GitHub's that pass.
-pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<String, StepError> {
+pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<(String, usize), StepError> {
     let reports = repo.ci(commit).await.map_err(fault)?;
     let of_these =
         |report: &&Report| report.outcome == ReportOutcome::Failed && failing.contains(&name(&report.name));
-    let mut told = String::new();
+    let (mut told, mut lacking) = (String::new(), 0);
     for report in reports.iter().filter(of_these).take(TOLD) {
         told += &format!("### {}\n\n", name(&report.name));
         for said in &report.says {
@@ -117,17 +123,27 @@ pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<St
                 remarks.iter().map(|said| format!("- {}\n", readable(said).trim())).collect();
             told += &format!("{}\n", beginning(&remarks, SAYS_CHARS));
         }
-        if let Some(job) = report.job
-            && let Some(log) = repo.end_of_log(job, LOG_BYTES).await.map_err(fault)?
-        {
-            let log = readable(&String::from_utf8_lossy(&log));
-            told += &format!("The end of its log:\n\n{}\n\n", end(log.trim_end(), LOG_CHARS));
-        }
+        let Some(job) = report.job else { continue };
+        told += &match repo.end_of_log(job, LOG_BYTES).await.map_err(fault)? {
+            Ok(log) => {
+                let log = readable(&String::from_utf8_lossy(&log));
+                format!("The end of its log:\n\n{}\n\n", end(log.trim_end(), LOG_CHARS))
+            }
+            Err(why) => {
+                lacking += 1;
+                let why = match why {
+                    NoLog::Refused => "GitHub refuses it to us",
+                    NoLog::Gone => "there is none, or it was taken away",
+                    NoLog::Unreadable => "it could not be read",
+                };
+                format!("Its log cannot be had: {why}. Go by what is said above alone.\n\n")
+            }
+        };
     }
     if failing.len() > TOLD {
         told += &format!("({} more checks fail.)\n", failing.len() - TOLD);
     }
-    Ok(told)
+    Ok((told, lacking))
 }
 
 /// Without the escape codes of terminals, signs that do not show, and what looks like a secret.

@@ -1,7 +1,5 @@
 //! Asking whether parts of an issue contradict each other, before anything is drafted from it.
 
-use std::collections::BTreeMap;
-
 use super::{
     Cx, IssueSnapshot, Policy, Round,
     ask::{Ask, ask},
@@ -9,10 +7,7 @@ use super::{
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
 };
-use crate::{
-    documents::conflicts::{Conflict, parse, prompt_rules, schema},
-    providers::CallRole,
-};
+use crate::documents::conflicts::{Conflict, parse, prompt_rules, schema};
 
 const SYSTEM: &str = "You compare the statements of an issue with each other before anybody works on it. You look for two \
 statements that cannot both hold in one and the same situation, and for nothing else. You answer with one JSON object as the \
@@ -41,23 +36,10 @@ pub async fn conflicts(
     let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
     let mut found = None;
     for (key, prompt) in [("conflicts", &prompt), ("conflicts-again", &again)] {
+        let models = (policy.reviewer.as_str(), &policy.caps);
         let asked = Ask {
-            role: CallRole::Reviewer,
-            task: Some(TASK),
-            spec: &policy.reviewer,
-            system: SYSTEM,
-            prompt,
-            schema: Some(&schema),
-            not_families: &[],
             workers: cx.tools().settings.models.workers.assigned(&snapshot.labels, &[]).pool,
-            facts: BTreeMap::from([
-                ("issue".to_owned(), snapshot.number.to_string()),
-                ("fence".to_owned(), mark.clone()),
-            ]),
-            caps: &policy.caps,
-            deadline: None,
-            calls: &mut round.calls,
-            waits: &mut round.waits,
+            ..Ask::beside((TASK, SYSTEM), (prompt, &schema), models, snapshot.number, round)
         };
         let answered = ask(cx, key, asked).await?;
         let Ok(text) = &answered.outcome else { continue };

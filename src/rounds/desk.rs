@@ -1,16 +1,21 @@
 //! What a step may use: GitHub, the mirror, the models; and the facts of a run that every stage reads.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{Cx, Recent, fault, is_default};
 use crate::{
+    agents::Profile,
     codebase::{Index, TreeIndex},
     config::{
-        BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, Routing, Search, Settings,
-        ToolSettings, WorkflowSettings,
+        Assigned, BeginsWith, BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, RouteMode,
+        Routing, Search, Settings, ToolSettings, WorkflowSettings,
     },
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
@@ -57,6 +62,9 @@ pub struct Known {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub drafter: String,
+    /// Models of roles that draft with another one than that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub roles: BTreeMap<String, String>,
     pub reviewer: String,
     /// Drafts before a person must decide.
     pub max_rounds: u32,
@@ -77,7 +85,7 @@ pub struct Policy {
     /// What holds where it looks at other people's repositories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
-    /// What holds where it chooses the workflow for a request in free words.
+    /// How a small model is asked for words that the work also goes on without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
     /// What holds where models look at files themselves; none: no model does.
@@ -86,6 +94,9 @@ pub struct Policy {
     /// Percent of the changed lines that tests should run, where code is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<u32>,
+    /// Where code is made of a design that has no spec yet, that is written first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from_design: bool,
     #[serde(default)]
     pub caps: BudgetSettings,
     /// May the thread tell what was spent? Everybody reads a public repository's.
@@ -123,14 +134,30 @@ fn on() -> bool {
     true
 }
 
+impl Policy {
+    /// Who writes in this role.
+    pub fn drafter_of(&self, role: &str) -> &str {
+        self.roles.get(role).unwrap_or(&self.drafter)
+    }
+
+    /// How the model of `[route]` is asked, if it may be. What a file that could not be used asks for is not known: perhaps that
+    /// it is not.
+    pub(super) fn narrator(&self) -> Option<&Routing> {
+        self.routing.as_ref().filter(|routing| routing.mode != RouteMode::Manual && self.complaint.is_none())
+    }
+}
+
 impl Desk {
     /// May a script answer in a run of this policy, or, where it has none yet, of the server's?
     pub fn rehearsal(&self, policy: Option<&Policy>) -> bool {
         let models = &self.settings.models;
-        let (drafter, reviewer) =
-            policy.map_or((&models.drafter, &models.reviewer), |policy| (&policy.drafter, &policy.reviewer));
+        let (drafter, roles, reviewer) = policy
+            .map_or((&models.drafter, &models.roles, &models.reviewer), |policy| {
+                (&policy.drafter, &policy.roles, &policy.reviewer)
+            });
         [drafter, reviewer]
-            .iter()
+            .into_iter()
+            .chain(roles.values())
             .flat_map(|spec| models.names.models(spec))
             .any(|spec| spec.starts_with("stub:"))
     }
@@ -161,7 +188,18 @@ impl Desk {
         let repository = cx.run().id.repo.to_string();
         // Forgotten with the repository.
         let cache = self.settings.data_dir.join("repos").join(&repository).join("dependencies");
-        Dependencies { repository, cache, hosts: self.settings.sandbox.hosts.clone() }
+        let own = &self.settings.sandbox;
+        Dependencies { repository, cache, hosts: own.hosts.clone(), home: own.home.clone() }
+    }
+
+    /// Where the run belongs if its models run as programs: by these labels of the issue and these files; where neither says
+    /// anything, by the kind of request it was begun for.
+    pub fn assigned(&self, cx: &Cx, labels: &[String], paths: &[String]) -> Assigned {
+        let assigned = self.settings.models.workers.assigned(labels, paths);
+        let request = cx.run().trigger.request.as_ref().filter(|_| assigned.row.is_none());
+        let by_kind =
+            request.and_then(|asked| Some(Assigned { pool: asked.pool?, row: Some(asked.skill.clone()) }));
+        by_kind.unwrap_or(assigned)
     }
 
     /// A handle on the run's repository, by its number; the name is whatever it is called now. What is asked by
@@ -235,6 +273,8 @@ impl Desk {
             Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
         };
         let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        // Whatever runs may ask that model.
+        let routing = workflows.values().find_map(|of| of.routing.clone());
         let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
         let WorkflowSettings {
             max_rounds,
@@ -244,13 +284,14 @@ impl Desk {
             document_path,
             filing,
             search,
-            routing,
             tools,
             coverage,
+            from,
             ..
         } = of_it;
         Ok(Policy {
             drafter: settings.models.drafter.clone(),
+            roles: settings.models.roles.clone(),
             reviewer: settings.models.reviewer.clone(),
             max_rounds,
             draft_gate,
@@ -263,6 +304,7 @@ impl Desk {
             routing,
             tools: tools.filter(|tools| tools.drafter || tools.reviewer),
             coverage,
+            from_design: from == Some(BeginsWith::Lld),
             caps: budget,
             shows_cost: settings.budget.show_on_public || info.private,
             complaint,
@@ -328,6 +370,12 @@ impl Desk {
             Some(known) => Ok(known.snapshot.clone()),
             None => self.read(cx, base).await,
         }
+    }
+
+    /// What kind of repository it is, at the commit a run works from.
+    pub async fn kind(&self, cx: &Cx, base: &Base) -> Result<Profile, StepError> {
+        let snapshot = self.snapshot(cx, base).await?;
+        Ok(Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
     }
 
     async fn read(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {

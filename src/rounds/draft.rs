@@ -12,7 +12,7 @@ use super::{
 use crate::{
     codebase::{History, Shown},
     config::BudgetSettings,
-    documents::{self, edits, shorten},
+    documents::{self, change::Workspace, edits, shorten},
     engine::{Cut, Record, StepError, TextKind, TextRow},
     limits,
     providers::CallRole,
@@ -97,10 +97,19 @@ async fn write(cx: &Cx, round: &mut Round, brief: &Brief<'_>, mark: &str) -> Res
     let prompt = first_prompt(round, brief, mark);
     let (fits, looks) = (is_document as fn(&str) -> bool, brief.looks);
     let system = &format!("You are {}. {SYSTEM}", brief.author);
-    let question = Question { system, prompt: &prompt, mark, schema: None, looks, fits };
+    let question = Question { system, prompt: &prompt, mark, schema: None, looks, fits, hands: Vec::new() };
     match answer(cx, round, brief, "draft", question).await? {
-        Ok((text, by, _)) => accept(cx, round, text, by).await,
+        Ok(Answered { text, by, copy, .. }) => accept(cx, round, whole(text, copy.as_ref()), by).await,
         Err(why) => Ok(Drafted::Unusable(why)),
+    }
+}
+
+/// The document that an answer holds, with what was written before it. An error banner becomes none by that.
+fn whole(answer: Option<String>, copy: Option<&Workspace>) -> String {
+    let text = answer.as_deref().unwrap_or_default();
+    match copy {
+        Some(copy) if answer.is_none() || is_document(text) => copy.in_answer(text),
+        _ => text.to_owned(),
     }
 }
 
@@ -111,17 +120,35 @@ async fn revise(
     mark: &str,
     document: Hash,
 ) -> Result<Drafted, NoAnswer> {
-    let before = text_of(cx, &document).await?;
+    let mut before = text_of(cx, &document).await?;
     let prompt = revise_prompt(round, brief, mark, &before);
     let schema = edits::schema();
-    let (fits, looks) = ((|text| edits::parse(text).is_ok()) as fn(&str) -> bool, brief.looks);
+    let in_form: fn(&str) -> bool =
+        |text| matches!(edits::parse(text), Ok(_) | Err(edits::Invalid::NoEdits(_)));
+    let (fits, looks) = (in_form, brief.looks);
     let system = &format!("You are {}. {EDIT_SYSTEM}", brief.author);
-    let question = Question { system, prompt: &prompt, mark, schema: Some(&schema), looks, fits };
-    let (answered, by, prompt) = match answer(cx, round, brief, "revise", question).await? {
-        Ok(answered) => answered,
-        Err(why) => return Ok(Drafted::Unusable(why)),
-    };
+    let question =
+        Question { system, prompt: &prompt, mark, schema: Some(&schema), looks, fits, hands: Vec::new() };
+    let Answered { text: answered, by, prompt, copy } =
+        match answer(cx, round, brief, "revise", question).await? {
+            Ok(answered) => answered,
+            Err(why) => return Ok(Drafted::Unusable(why)),
+        };
+    let wrote = copy.filter(|copy| !copy.written().is_empty());
+    if let Some(copy) = &wrote {
+        before = copy.in_draft(&before);
+    }
+    let Some(answered) = answered else { return accept(cx, round, before, by).await };
     let failed = match edits::parse(&answered) {
+        // What it wrote before is all that it changes.
+        Ok(revision) if revision.only_replies() && wrote.is_some() => {
+            round.findings.reply(revision.replies);
+            return accept(cx, round, before, by).await;
+        }
+        Err(edits::Invalid::NoEdits(replies)) if wrote.is_some() => {
+            round.findings.reply(replies);
+            return accept(cx, round, before, by).await;
+        }
         // What it has to say of the findings is for the reviewer, who looks at the same bytes once more.
         Ok(revision) if revision.only_replies() => {
             round.findings.reply(revision.replies);
@@ -145,9 +172,10 @@ async fn revise(
         );
     let fits = is_document;
     let system = &format!("You are {}. {SYSTEM}", brief.author);
-    let question = Question { system, prompt: &again, mark, schema: None, looks: None, fits };
+    let hands = if wrote.is_some() { by } else { Vec::new() };
+    let question = Question { system, prompt: &again, mark, schema: None, looks: None, fits, hands };
     match answer(cx, round, brief, "rewrite", question).await? {
-        Ok((text, by, _)) => accept(cx, round, text, by).await,
+        Ok(Answered { text, by, .. }) => accept(cx, round, whole(text, wrote.as_ref()), by).await,
         Err(why) => Ok(Drafted::Unusable(why)),
     }
 }
@@ -161,21 +189,35 @@ struct Question<'a> {
     looks: Option<Looks<'a>>,
     /// Would this do as an answer?
     fits: fn(&str) -> bool,
+    /// Who wrote already what the answer is put together with.
+    hands: Vec<Served>,
 }
 
-/// Buys one answer, and before it whatever questions it takes to look at files; returns its text, with the question and what
-/// was found for it, or what the turn comes to without one.
+/// An answer, with the question and what was found for it.
+struct Answered {
+    /// None: it came to none, but something was written.
+    text: Option<String>,
+    /// All who wrote any of it: of a pool each answer may be another model's. The last is the answer's own.
+    by: Vec<Served>,
+    prompt: Prompt,
+    /// The copy that was written in before it.
+    copy: Option<Workspace>,
+}
+
+/// Buys one answer, and before it whatever questions it takes to look at files; or what the turn comes to without one.
 async fn answer(
     cx: &Cx,
     round: &mut Round,
     brief: &Brief<'_>,
     key: &str,
     question: Question<'_>,
-) -> Result<Result<(String, Served, Prompt), String>, NoAnswer> {
-    let Question { system, prompt, mark, schema, looks, fits } = question;
-    let not_families = &cx.tools().providers.spared(brief.reviewer, &round.authors());
+) -> Result<Result<Answered, String>, NoAnswer> {
+    let Question { system, prompt, mark, schema, looks, fits, hands: mut by } = question;
     let mut looking = Looking::at(prompt, looks);
     let answered = loop {
+        let mut authors = round.authors();
+        authors.extend(by.iter().filter_map(|by| by.family.clone()));
+        let not_families = &cx.tools().providers.spared(brief.reviewer, &authors);
         let asked = Ask {
             role: CallRole::Drafter,
             task: None,
@@ -183,6 +225,7 @@ async fn answer(
             system,
             prompt: looking.prompt(),
             schema: schema.filter(|_| looking.has_one_form()),
+            tools: looking.tools(),
             not_families,
             workers: brief.workers,
             facts: facts(brief, mark),
@@ -204,10 +247,18 @@ async fn answer(
             }
         };
         let text = if schema.is_some() { looking.object(&text).to_owned() } else { text };
-        match looking.next(cx, key, &text, fits(&text)).await? {
-            Next::Answer => break Ok(Ok((text, answered.served, looking.onto(prompt.clone())))),
+        let before = looking.written().cloned();
+        let text = match looking.next(cx, key, &text, fits(&text)).await? {
+            Next::Again if looking.written() == before.as_ref() => continue,
+            Next::Again => None,
+            Next::Answer => Some(Some(text)),
+            Next::Endless if before.is_some_and(|written| !written.is_empty()) => Some(None),
             Next::Endless => break Ok(Err("the answer asked for tools where none were left".to_owned())),
-            Next::Again => {}
+        };
+        by.push(answered.served);
+        if let Some(text) = text {
+            let prompt = looking.onto(prompt.clone());
+            break Ok(Ok(Answered { text, by, prompt, copy: looking.copy.take() }));
         }
     };
     round.looked.add(looking.looked);
@@ -218,7 +269,7 @@ fn is_document(text: &str) -> bool {
     text.lines().any(|line| line.starts_with('#'))
 }
 
-async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<Drafted, NoAnswer> {
+async fn accept(cx: &Cx, round: &mut Round, text: String, by: Vec<Served>) -> Result<Drafted, NoAnswer> {
     if text.trim().is_empty() {
         return Ok(Drafted::Unusable("the answer was empty".to_owned()));
     }
@@ -235,10 +286,11 @@ async fn accept(cx: &Cx, round: &mut Round, text: String, by: Served) -> Result<
         )));
     }
     let document = cx.put(text.as_bytes()).await?;
-    let row = TextRow { served: by.attested(), ..TextRow::of(TextKind::Draft, document) };
+    by.into_iter().for_each(|by| round.drafted_by(by));
+    let served = round.drafter.as_ref().and_then(Served::attested);
+    let row = TextRow { served, ..TextRow::of(TextKind::Draft, document) };
     cx.book("draft", Record::Text(row)).await?;
     round.replace(document);
-    round.drafted_by(by);
     Ok(Drafted::Document)
 }
 

@@ -4,9 +4,10 @@
 //! process in between, the next attempt asks the question that comes after. The loop ends by itself: at its limit, and after
 //! an answer that is none, the last question offers no tools.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{
     Base, Cx,
@@ -15,9 +16,12 @@ use super::{
     prompt::{Material, Prompt, Weight},
 };
 use crate::{
-    agents::{self, Answer, Asked, Profile, Role},
+    agents::{self, Answer, Asked, Done, Profile, Role, Tool},
     config::{TestSettings, ToolSettings},
-    documents::unfenced,
+    documents::{
+        change::{self, Workspace},
+        unfenced,
+    },
     engine::{Record, StepError, TextKind, TextRow},
     runners::{self, TestError},
     sandbox::SandboxError,
@@ -38,6 +42,8 @@ pub struct Looks<'a> {
     pub base: &'a Base,
     /// What would lie over its files, if what is looked at changes any; none where it removes one.
     changed: &'a [(String, Option<String>)],
+    /// The copy that it writes in, as it is at first.
+    copy: Option<&'a Workspace>,
     pub turns: u32,
     /// The kind of the repository, where the role's commands are run, too.
     pub commands: Option<Profile>,
@@ -63,13 +69,23 @@ impl<'a> Looks<'a> {
                 Some(Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
             }
         };
-        Ok(Some(Self { role, base, changed: &[], turns: settings.turns, commands }))
+        Ok(Some(Self { role, base, changed: &[], copy: None, turns: settings.turns, commands }))
     }
 
     /// At a change of the commit.
     #[must_use]
     pub fn over(self, changed: &'a [(String, Option<String>)]) -> Self {
         Self { changed, ..self }
+    }
+
+    /// In a copy, where the role may write.
+    #[must_use]
+    pub fn writing(self, copy: Option<&'a Workspace>) -> Self {
+        Self { copy: copy.filter(|_| self.role.tools.contains(&Tool::Write)), ..self }
+    }
+
+    fn done(&self) -> Done {
+        Done { commands: self.commands, writes: self.copy.is_some() }
     }
 }
 
@@ -92,6 +108,9 @@ impl Looked {
 struct Found {
     text: Hash,
     looked: Looked,
+    /// All that was written by then, stored; none where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Hash>,
 }
 
 /// The conversation about one answer. Without looks it is one question long.
@@ -101,10 +120,13 @@ pub(super) struct Looking<'a> {
     prompt: Prompt,
     /// Questions asked so far.
     asked: u32,
-    /// Tools are offered with the next one.
+    tools: Option<Value>,
+    /// They are offered with the next one.
     offers: bool,
     repaired: bool,
     pub(super) looked: Looked,
+    /// The copy by now.
+    pub(super) copy: Option<Workspace>,
 }
 
 /// What follows from an answer.
@@ -120,13 +142,15 @@ pub(super) enum Next {
 impl<'a> Looking<'a> {
     pub(super) fn at(question: &Prompt, looks: Option<Looks<'a>>) -> Self {
         let prompt = match looks {
-            Some(Looks { role, turns, commands, .. }) => {
-                question.clone().section("What you may look at", &role.rules(commands, turns))
+            Some(looks) => {
+                let rules = looks.role.rules(looks.done(), looks.turns);
+                question.clone().section("What you may look at", &rules)
             }
             None => question.clone(),
         };
-        let looked = Looked::default();
-        Self { looks, prompt, asked: 0, offers: looks.is_some(), repaired: false, looked }
+        let tools = looks.map(|looks| looks.role.schemas(looks.done()));
+        let (looked, copy) = (Looked::default(), looks.and_then(|looks| looks.copy).cloned());
+        Self { looks, prompt, asked: 0, tools, offers: looks.is_some(), repaired: false, looked, copy }
     }
 
     /// Names the next question in the journal.
@@ -136,6 +160,16 @@ impl<'a> Looking<'a> {
 
     pub(super) fn prompt(&self) -> &Prompt {
         &self.prompt
+    }
+
+    /// What is offered with the next question, for services that have a form for that.
+    pub(super) fn tools(&self) -> Option<&Value> {
+        self.tools.as_ref().filter(|_| self.offers)
+    }
+
+    /// What was written in the copy by now.
+    pub(super) fn written(&self) -> Option<&BTreeMap<String, String>> {
+        self.copy.as_ref().map(Workspace::written)
     }
 
     /// While tools are offered an answer has either form.
@@ -164,10 +198,13 @@ impl<'a> Looking<'a> {
     ) -> Result<Next, NoAnswer> {
         let Some(looks) = self.looks else { return Ok(Next::Answer) };
         self.asked += 1;
-        if fits {
+        let read = Answer::read(answer);
+        // What asks for tools may hold lines of a document.
+        let asks = matches!(read, Answer::Calls(_)) || self.offers && matches!(read, Answer::Broken(_));
+        if fits && !asks {
             return Ok(Next::Answer);
         }
-        Ok(match Answer::read(answer) {
+        Ok(match read {
             Answer::Calls(_) if !self.offers => Next::Endless,
             Answer::Calls(calls) => {
                 self.look(cx, key, &looks, &calls).await?;
@@ -196,9 +233,12 @@ impl<'a> Looking<'a> {
 
     async fn look(&mut self, cx: &Cx, key: &str, looks: &Looks<'_>, calls: &[Asked]) -> Result<(), NoAnswer> {
         let key = format!("{key}-look-{}", self.asked);
-        let mut desk = desk(cx, looks).await?;
+        let mut desk = self.desk(cx, looks).await?;
+        desk.write(looks.role, calls).await.map_err(git_error)?;
+        let overlay = change::laid_over(desk.copy().map(Workspace::files).unwrap_or_default());
         for (tool, line) in desk.to_run(looks.role, calls) {
-            let said = run(cx, &format!("{key}-{}", tool.name()), looks.base, line).await?;
+            let key = format!("{key}-{}", tool.name());
+            let said = run(cx, &key, looks.base, line, overlay.clone()).await?;
             desk = desk.ran(tool, &said.ok_or(NoAnswer::Running)?);
         }
         let found: Found = cx
@@ -208,14 +248,34 @@ impl<'a> Looking<'a> {
                 tracing::info!(run = %cx.run().id, role = looks.role.name, ?looked, "a model looked at the repository");
                 let text = cx.put(seen.text.as_bytes()).await?;
                 cx.book(&key, Record::Text(TextRow::of(TextKind::Look, text))).await?;
-                Ok(Found { text, looked })
+                let written = desk.copy().map(Workspace::written).filter(|written| !written.is_empty());
+                let written = match written.map(serde_json::to_vec).transpose().map_err(anyhow::Error::new)? {
+                    Some(written) => Some(cx.put(&written).await?),
+                    None => None,
+                };
+                Ok(Found { text, looked, written })
             })
             .await?;
+        if let (Some(copy), Some(written)) = (&mut self.copy, found.written) {
+            let written = serde_json::from_slice(&cx.get(&written).await?);
+            copy.resume(written.map_err(|error| StepError::Bug(error.into()))?);
+        }
         self.looked.add(found.looked);
         let text = super::text_of(cx, &found.text).await?;
         let heading = format!("What your calls found, the {}. time", self.asked);
         self.prompt = self.prompt.clone().theirs(heading, Material::text("found", Weight::Found, &text));
         Ok(())
+    }
+
+    async fn desk(&self, cx: &Cx, looks: &Looks<'_>) -> Result<agents::Desk, StepError> {
+        // First what has the snapshot beside it.
+        let index = cx.tools().index(cx, looks.base).await?;
+        let snapshot = cx.tools().snapshot(cx, looks.base).await?;
+        let desk = agents::Desk::new(index, snapshot, looks.commands.is_some()).over(looks.changed);
+        Ok(match &self.copy {
+            Some(copy) => desk.writing(copy.clone(), cx.tools().tree(cx, looks.base).await?),
+            None => desk,
+        })
     }
 
     fn close(&mut self, words: &str) {
@@ -228,21 +288,20 @@ impl<'a> Looking<'a> {
     }
 }
 
-async fn desk(cx: &Cx, looks: &Looks<'_>) -> Result<agents::Desk, StepError> {
-    // First what has the snapshot beside it.
-    let index = cx.tools().index(cx, looks.base).await?;
-    let snapshot = cx.tools().snapshot(cx, looks.base).await?;
-    Ok(agents::Desk::new(Arc::clone(&index), snapshot, looks.commands.is_some()).over(looks.changed))
-}
-
-/// Runs a command over the commit in the sandbox, and says how it ended; none: it still runs. Where nothing can be run, that
-/// is what is said: the model goes on without.
-async fn run(cx: &Cx, key: &str, base: &Base, line: &'static str) -> Result<Option<String>, StepError> {
+/// Runs a command over the commit, with these files over its own, in the sandbox, and says how it ended; none: it still runs.
+/// Where nothing can be run, that is what is said: the model goes on without.
+async fn run(
+    cx: &Cx,
+    key: &str,
+    base: &Base,
+    line: &'static str,
+    overlay: Vec<(String, Option<Vec<u8>>)>,
+) -> Result<Option<String>, StepError> {
     let (sandbox, snapshot) = (cx.tools().sandbox().await, cx.tools().snapshot(cx, base).await?);
     let settings = TestSettings::line(line);
     let dependencies = Some(cx.tools().dependencies(cx));
-    let asked =
-        runners::Asked { settings, dependencies, time: Some(COMMAND_TIME), ..runners::Asked::default() };
+    let time = Some(COMMAND_TIME);
+    let asked = runners::Asked { settings, dependencies, time, overlay, ..runners::Asked::default() };
     cx.job(key, move |stop| async move {
         let Ok(sandbox) = sandbox else { return Ok("nothing can be run on this machine".to_owned()) };
         let tested = match runners::run(&sandbox, &snapshot, asked, &stop).await {

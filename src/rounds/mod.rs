@@ -23,12 +23,15 @@ mod money;
 mod names;
 mod prompt;
 mod queries;
+mod questions;
 mod quick;
 mod recent;
 mod review;
+mod roles;
 mod routing;
 mod standing;
 mod status_comment;
+mod summary;
 
 pub use adversarial::{Attack, attack, object};
 pub use announce::{announce, comment_marker};
@@ -45,13 +48,16 @@ pub use looking::{COMMAND_LOOK, Looked, Looks};
 pub use money::{Capped, Resumed, pause, quote, resume, so_far};
 pub use names::{files, names, raw_files};
 pub use queries::queries;
+pub use questions::explain;
 pub use recent::Recent;
 pub use review::{ReviewBrief, book_findings, review};
+pub use roles::role_state;
 pub use routing::{Asked, Sorted, sort};
 pub use standing::{
     MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
+pub use summary::{Narrated, narrate};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,8 +133,11 @@ pub struct Round {
     calls: BTreeMap<String, u32>,
     /// The document as it is now.
     pub document: Option<Hash>,
-    /// Who wrote it.
+    /// Who wrote it last.
     pub drafter: Option<Served>,
+    /// Nobody attests who wrote some of it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    unattested: bool,
     /// What the mechanical checks hold against it; told to the drafter first.
     pub mistakes: Vec<Mistake>,
     /// The reviewer's findings over all rounds, and what became of them.
@@ -195,6 +204,8 @@ struct Best {
     document: Hash,
     review: Reviewed,
     drafter: Option<Served>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    unattested: bool,
     /// What stood against it then.
     findings: Ledger,
     open: usize,
@@ -241,7 +252,13 @@ impl Round {
     /// Who wrote the version there is. What others wrote before is still in it.
     fn drafted_by(&mut self, by: Served) {
         self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
+        self.unattested = self.is_unattested() || by.family.is_none();
         self.drafter = Some(by);
+    }
+
+    /// Does nobody attest who wrote some of the version there is? Then no review of it counts, whoever wrote the rest.
+    pub fn is_unattested(&self) -> bool {
+        self.unattested || matches!(self.drafter, Some(Served { family: None, .. }))
     }
 
     /// The families of models that had a hand in the document. In a maintainer's own version none counts.
@@ -254,6 +271,7 @@ impl Round {
     pub fn take_over(&mut self, document: Hash) {
         self.replace(document);
         self.drafter = None;
+        self.unattested = false;
         self.authors.clear();
         self.compared = None;
         // Ours of before never takes its place again.
@@ -270,6 +288,7 @@ impl Round {
             reviews: before.reviews,
             calls: before.calls,
             drafter: before.drafter,
+            unattested: before.unattested,
             authors: before.authors,
             heard: before.heard,
             findings: before.findings,
@@ -288,6 +307,11 @@ impl Round {
     pub fn send_back(&mut self, words: &str, more: u32) {
         self.feedback = Some(words.to_owned());
         self.compared = None;
+        self.allow(more);
+    }
+
+    /// A person spoke, and with that allows `more` further drafts.
+    pub fn allow(&mut self, more: u32) {
         self.cap = self.number + more.max(1);
         self.strikes = 0;
     }
@@ -395,8 +419,8 @@ impl Round {
         let line = self.line(Some(verdict), why, self.findings.open().count());
         self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
-            let (review, drafter) = (reviewed.clone(), self.drafter.clone());
-            self.best = Some(Best { document, review, drafter, findings: self.findings.clone(), open });
+            let (review, drafter, findings) = (reviewed.clone(), self.drafter.clone(), self.findings.clone());
+            self.best = Some(Best { document, review, drafter, unattested: self.unattested, findings, open });
         }
         self.review = Some(reviewed);
         if verdict != Verdict::Inconclusive {
@@ -438,7 +462,7 @@ impl Round {
         if let Some(best) = self.best.clone() {
             self.document = Some(best.document);
             self.review = Some(best.review);
-            self.drafter = best.drafter;
+            (self.drafter, self.unattested) = (best.drafter, best.unattested);
             self.findings.return_to(&best.findings);
         }
     }
@@ -471,5 +495,33 @@ mod tests {
         round.drafted_by(by(&gemini));
         let authors = round.authors();
         assert!(authors.contains(&gemini) && !authors.contains(&claude), "{authors:?}");
+
+        let mut round = Round::new(5);
+        let nobody = Served { model: "unattested".into(), family: None };
+        round.drafted_by(by(&claude));
+        round.drafted_by(by(&gemini));
+        assert_eq!(
+            (round.authors(), round.drafter.clone(), round.is_unattested()),
+            (vec![claude.clone(), gemini.clone(), gemini.clone()], Some(by(&gemini)), false)
+        );
+        round.replace(Hash::of(b"ours"));
+        round.settle_review(Reviewed {
+            verdict: Verdict::Revise,
+            reviewer: None,
+            rationale: String::new(),
+            why: None,
+        });
+        round.drafted_by(nobody);
+        round.drafted_by(by(&claude));
+        assert_eq!(round.drafter, Some(by(&claude)), "it wrote this version");
+        assert!(round.is_unattested(), "and some of what nobody attests is still there");
+        let mut before = round.clone();
+        before.restore_best();
+        assert!(!before.is_unattested(), "the version of before had none of it");
+        round.begin_anew(1);
+        assert!(round.is_unattested());
+        round.take_over(Hash::of(b"theirs"));
+        round.drafted_by(by(&gemini));
+        assert!(!round.is_unattested());
     }
 }

@@ -225,6 +225,10 @@ pub(super) struct Assembled {
 }
 
 impl Prompt {
+    pub(super) fn mark(&self) -> &str {
+        &self.mark
+    }
+
     /// `mark` is a random word drawn after everything was written that will stand between such marks.
     pub(super) fn new(mark: &str) -> Self {
         assert!(!mark.is_empty() && mark.bytes().all(|b| b.is_ascii_alphanumeric()), "{mark} marks nothing");

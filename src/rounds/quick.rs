@@ -2,31 +2,43 @@
 //! cannot be used. Nothing is waited for, for whoever asked sits before the page. What it costs is booked as every call is,
 //! and held back before.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Cx, Policy,
-    ask::{Ask, ask},
+    ask::{Ask, Served, ask},
     draft::text_of,
     held::{NoAnswer, Waits},
     prompt::Prompt,
 };
-use crate::{config::Routing, engine::StepError, messages::Hold, providers::CallRole};
+use crate::{
+    config::Routing,
+    engine::StepError,
+    messages::{FailureKind, Hold},
+    providers::CallRole,
+    types::WorkerPool,
+};
 
 /// What is asked.
 pub(super) struct Quick<'a> {
     pub(super) role: CallRole,
+    /// Where it is not the role's usual task.
+    pub(super) task: Option<&'static str>,
     /// The first question's place in the journal, and the second's.
     pub(super) keys: [&'static str; 2],
     pub(super) system: &'a str,
     pub(super) prompt: &'a Prompt,
     /// What the prompt's quotations are marked with.
     pub(super) mark: &'a str,
-    /// The issue's.
-    pub(super) labels: &'a [String],
+    /// Where it belongs if a program answers.
+    pub(super) workers: WorkerPool,
+    /// The form of the answer, for services that hold a model to one.
+    pub(super) schema: &'a serde_json::Value,
+    /// How long it may take, where that is more than whoever asked waits for a word.
+    pub(super) time: Option<Duration>,
 }
 
-/// What the model says, as `parse` reads it; or why there is nothing, in our words.
+/// What the model says, as `parse` reads it, and which model that was; or why there is nothing, in our words.
 ///
 /// # Errors
 /// Those of the journal and the books.
@@ -36,27 +48,30 @@ pub(super) async fn quick<T>(
     routing: &Routing,
     asked: Quick<'_>,
     parse: impl Fn(&str) -> Result<T, String>,
-) -> Result<Result<T, String>, StepError> {
-    let Quick { role, keys, system, prompt, mark, labels } = asked;
+) -> Result<Result<(T, Served), String>, StepError> {
+    let Quick { role, task, keys, system, prompt, mark, workers, schema, time } = asked;
     let spec = routing.model.as_str();
     let providers = &cx.tools().providers;
     let program = providers.resolve(spec).is_ok_and(|(_, id)| providers.runs_program(&id));
-    let deadline = if program { routing.program } else { routing.service };
+    let deadline = time.unwrap_or(if program { routing.program } else { routing.service });
+    // A program that is held to a form takes a second turn for it, and longer than anybody waits; and a service that cannot
+    // keep to one, or refuses it, is asked without. The answer is checked here.
+    let mut schema = Some(schema).filter(|_| !program);
     let (mut prompt, first, mut calls) = (prompt.clone(), prompt, BTreeMap::new());
     let mut wrong = String::new();
     for key in keys {
         let mut waits = Waits::default();
+        let form = schema.take();
         let question = Ask {
             role,
-            task: None,
+            task,
             spec,
             system,
             prompt: &prompt,
-            // A program that is held to a schema takes a second turn for it, and longer than anybody waits; the answer is
-            // checked here.
-            schema: None,
+            schema: form,
+            tools: None,
             not_families: &[],
-            workers: cx.tools().settings.models.workers.assigned(labels, &[]).pool,
+            workers,
             facts: BTreeMap::from([("fence".to_owned(), mark.to_owned())]),
             caps: &policy.caps,
             deadline: Some(deadline),
@@ -85,12 +100,18 @@ pub(super) async fn quick<T>(
                 return Err(StepError::Bug(anyhow::anyhow!("a {role} has no tools to run")));
             }
         };
-        let text = match &answered.outcome {
-            Ok(text) => text_of(cx, &text.text).await?,
+        let read = match &answered.outcome {
+            Ok(text) => parse(&text_of(cx, &text.text).await?),
+            Err(failure) if form.is_some() && matches!(failure.kind, FailureKind::Rejected { .. }) => {
+                continue;
+            }
+            Err(failure) if failure.kind == FailureKind::Invalid => {
+                Err("it was not one JSON object of that form".to_owned())
+            }
             Err(failure) => return Ok(Err(failure.kind.clause("model"))),
         };
-        match parse(&text) {
-            Ok(said) => return Ok(Ok(said)),
+        match read {
+            Ok(said) => return Ok(Ok((said, answered.served))),
             Err(why) => wrong = why,
         }
         let again = "Your last answer could not be used";

@@ -80,9 +80,15 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     let document = round.document.ok_or_else(|| StepError::Bug(anyhow::anyhow!("nothing to review")))?;
     round.reviews += 1;
     round.dismissed = false;
-    if matches!(round.drafter, Some(Served { family: None, .. })) {
+    let authors = round.authors();
+    let family = cx.tools().providers.model(brief.spec).ok().and_then(|id| id.family);
+    let why = match round.is_unattested() {
+        true => Some(Inconclusive::DrafterUnattested),
+        false => family.filter(|family| authors.contains(family)).map(|_| Inconclusive::SameFamily),
+    };
+    if let Some(why) = why {
         // Whatever a reviewer said, it could not count: it is not paid for.
-        let reviewed = Reviewed::inconclusive(None, Inconclusive::DrafterUnattested);
+        let reviewed = Reviewed::inconclusive(None, why);
         book(cx, round, document, &reviewed, None).await?;
         return Ok(reviewed);
     }
@@ -95,7 +101,6 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
     };
     let mut prompt = prompt(round, brief, &mark, &nonce, (before.as_deref(), &text));
     let schema = verdict::schema();
-    let authors = round.authors();
 
     let mut reviewed = None;
     let mut booked = None;
@@ -110,6 +115,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
                 system: SYSTEM,
                 prompt: looking.prompt(),
                 schema: looking.has_one_form().then_some(&schema),
+                tools: looking.tools(),
                 not_families: &authors,
                 workers: brief.workers,
                 facts: facts(brief, &mark, &nonce),
@@ -199,7 +205,7 @@ pub(super) fn independence(round: &Round, reviewer: &Served, asked: &str) -> Opt
     match &round.drafter {
         // A maintainer's own version: any model is a second pair of eyes.
         None => None,
-        Some(Served { family: None, .. }) => Some(Inconclusive::DrafterUnattested),
+        Some(_) if round.is_unattested() => Some(Inconclusive::DrafterUnattested),
         Some(_) => round.authors().contains(family).then_some(Inconclusive::SameFamily),
     }
 }

@@ -11,6 +11,14 @@ pub(super) const REPORT: &str = "lines";
 /// Lines that are kept of a report; no change of a person's has more.
 const MOST_LINES: usize = 1_000_000;
 
+/// These runners can tell which lines run.
+const MEASURED: [&str; 3] = ["go", "node", "pytest"];
+
+/// Can this runner tell which lines run?
+pub fn is_measured(runner: &str) -> bool {
+    MEASURED.contains(&runner)
+}
+
 /// What node and coverage.py write: `SF:` a file, `DA:` a line and how often it ran.
 pub(super) fn lcov(report: &str, root: &Path) -> Coverage {
     let (mut all, mut file) = (Coverage::new(), String::new());

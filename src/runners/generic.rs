@@ -5,6 +5,7 @@ use super::{
     junit::{self, Case, Result_},
     says_missing, tap,
     tools::SYSTEM_PATH,
+    wrong,
 };
 
 pub(super) struct Generic {
@@ -53,7 +54,9 @@ impl Suite for Generic {
         let command = self.project.settings.command.clone().unwrap_or_default();
         let said = [came.stdout.trim(), came.stderr.trim()].join("\n");
         if let Some(report) = self.project.settings.report.as_ref().filter(|_| came.reports.is_empty()) {
-            found.trouble(format!("the command left no report at {report}: {}", came.end));
+            let said = wrong(&said);
+            let said = if said.is_empty() { said } else { format!(": {said}") };
+            found.trouble(format!("the command left no report at {report}: {}{said}", came.end));
         } else if came.reports.is_empty() && own.is_none() {
             // It tells no tests apart, so it is one.
             found.add(match came.end {

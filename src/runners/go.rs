@@ -24,7 +24,7 @@ pub(super) const RUNNER: Runner = Runner {
         missing: "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers)",
         tool,
     },
-    setup: presets::GO,
+    setup: &[presets::GO, presets::GO_LIBRARY],
     suite: |project| Box::new(Go { project }),
 };
 
@@ -90,7 +90,7 @@ impl Suite for Go {
             ("PATH", format!("{bin}:{SYSTEM_PATH}")),
             ("GOPROXY", "off".to_owned()),
             ("GOTOOLCHAIN", "local".to_owned()),
-            ("GOCACHE", self.project.built.join("go").display().to_string()),
+            ("GOCACHE", self.project.built.join(RUNNER.name).display().to_string()),
         ];
         Ok(Call {
             program: self.project.tool.program.clone(),

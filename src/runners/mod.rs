@@ -13,10 +13,12 @@ pub mod judge;
 mod junit;
 mod libtest;
 mod node;
+mod node_report;
 mod overlay;
 mod presets;
 mod pytest;
 mod run;
+mod rustc;
 mod setup;
 mod tap;
 #[cfg(test)]
@@ -28,9 +30,9 @@ use std::{path::PathBuf, time::Duration};
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    coverage::Coverage,
+    coverage::{Coverage, is_measured},
     found::{Failure, Fault, Found, Outcome, Test, one_line},
-    run::{Asked, Bench, TestError, Tested, run},
+    run::{Asked, Bench, TestError, Tested, run, unfetched},
     setup::Dependencies,
 };
 use self::{
@@ -45,7 +47,7 @@ struct Runner {
     /// Files that make a folder a project of this kind.
     manifests: &'static [&'static str],
     probe: Probe,
-    setup: Preset,
+    setup: &'static [Preset],
     suite: fn(Project) -> Box<dyn Suite>,
 }
 
@@ -170,6 +172,17 @@ pub async fn toolchains() -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
     let look = async |runner: &'static Runner| (runner.name, runner.probe.look(&cancel).await);
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
+}
+
+/// What went wrong, by a program's own word: the lines that say so, or the last one.
+fn wrong(said: &str) -> String {
+    let lines = || said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let says_so = |line: &&str| line.to_ascii_lowercase().contains("error");
+    let mut told: Vec<&str> = lines().filter(says_so).take(3).collect();
+    if told.is_empty() {
+        told.extend(lines().next_back());
+    }
+    told.join("; ")
 }
 
 /// Does this say that code names what is not there? What languages call it; nothing else tells it from other failures.

@@ -1,12 +1,12 @@
 //! `node --test`, by a reporter of ours: none of Node's own says in which file a test is, or why a file could not be read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 
 use super::{
-    Call, Came, End, Failure, Found, Project, Report, Runner, Suite, Test, coverage, presets, says_missing,
+    Call, Came, End, Found, Project, Report, Runner, Suite, coverage, node_report, presets,
     tools::{Probe, Tool, may_be_shown},
 };
 
@@ -20,17 +20,11 @@ pub(super) const RUNNER: Runner = Runner {
         missing: "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers)",
         tool,
     },
-    setup: presets::NPM,
+    setup: &[presets::NPM],
     suite: |project| Box::new(Node { project }),
 };
 
 const REPORTER: &str = include_str!("node_reporter.mjs");
-
-/// Suites around a test that its name tells; no report of a person's tests has more.
-const DEEPEST: usize = 64;
-
-/// What is kept of what a file's process says.
-const SAID_BYTES: usize = 8 * 1024;
 
 fn tool(lines: &[&str]) -> Option<Tool> {
     let program = std::path::PathBuf::from(lines.first()?);
@@ -92,20 +86,7 @@ impl Suite for Node {
     fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
-        let root = format!("{}/", self.project.root.display());
-        let mut files = Files { root, files: HashMap::new(), found };
-        for line in came.reports.iter().flat_map(|report| report.lines()) {
-            match serde_json::from_str(line) {
-                Ok(event) => files.take(event),
-                Err(error) if came.end != End::TimedOut => {
-                    files.found.trouble(format!("the report has a line that is not node's: {error}"));
-                    break;
-                }
-                // Cut off in the middle.
-                Err(_) => {}
-            }
-        }
-        files.left(&came);
+        node_report::read(&self.project.root, &came, found);
         let cut = !matches!(came.end, End::Exit(_));
         let silent = cut || found.failed().next().is_none() && came.end != End::Exit(0);
         if silent || came.reports.is_empty() {
@@ -147,137 +128,4 @@ fn by_node((name, script): (&String, &String)) -> Option<String> {
         let variables = words[..at].iter().filter(|word| word.contains('='));
         Some(variables.chain(&words[at..]).copied().collect::<Vec<_>>().join(" "))
     })
-}
-
-/// A line of our reporter.
-#[derive(Deserialize)]
-struct Event {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    name: String,
-    #[serde(default)]
-    nesting: usize,
-    #[serde(default)]
-    file: String,
-    line: Option<u32>,
-    /// `true` or why.
-    skip: Option<serde_json::Value>,
-    #[serde(default)]
-    suite: bool,
-    #[serde(default)]
-    failure: String,
-    signal: Option<String>,
-    #[serde(default)]
-    message: String,
-    #[serde(default)]
-    stack: String,
-}
-
-/// A test file's process.
-#[derive(Default)]
-struct File {
-    /// The names from the outermost down to the test at hand.
-    within: Vec<String>,
-    /// What began and is not over.
-    running: BTreeSet<String>,
-    said: String,
-    tests: usize,
-}
-
-struct Files<'a> {
-    root: String,
-    files: HashMap<String, File>,
-    found: &'a mut Found,
-}
-
-impl Files<'_> {
-    fn take(&mut self, mut event: Event) {
-        event.nesting = event.nesting.min(DEEPEST);
-        let path = event.file.strip_prefix(&self.root).unwrap_or(&event.file).to_owned();
-        let file = self.files.entry(path.clone()).or_default();
-        // A file is a test of its own, around those in it.
-        let whole = event.nesting == 0 && event.file.ends_with(&event.name);
-        match event.kind.as_str() {
-            "stderr" if file.said.len() < SAID_BYTES => file.said.push_str(&event.message),
-            "dequeue" if !whole => drop(file.running.insert(event.name)),
-            "complete" => drop(file.running.remove(&event.name)),
-            "start" => {
-                file.within.truncate(event.nesting);
-                file.within.push(event.name);
-            }
-            "pass" | "fail" if event.failure == "subtestsFailed" && (event.suite || whole) => {}
-            "pass" if event.suite => {}
-            "fail" if whole => self.file_failed(&path, &event),
-            "pass" | "fail" => {
-                file.tests += 1;
-                let outer = file.within.iter().take(event.nesting).map(String::as_str);
-                let names: Vec<&str> =
-                    [path.as_str()].into_iter().chain(outer).chain([event.name.as_str()]).collect();
-                let id = if whole { path.clone() } else { names.join(" > ") };
-                self.found.add(test(id, &path, &event));
-            }
-            _ => {}
-        }
-    }
-
-    /// Something that is no failed test ended the process of a file.
-    fn file_failed(&mut self, path: &str, event: &Event) {
-        let file = self.files.remove(path).unwrap_or_default();
-        if event.failure == "testTimeoutFailure" && !file.running.is_empty() {
-            return self.hung(path, &file);
-        }
-        let failure = match event {
-            _ if event.failure == "testTimeoutFailure" => Failure::Timeout,
-            _ if event.signal.is_some() => Failure::Crash,
-            _ if says_missing(&file.said) => Failure::Missing,
-            _ if file.tests == 0 || file.said.contains("SyntaxError") => Failure::Build,
-            _ if file.said.contains("AssertionError") => Failure::Assertion,
-            _ => Failure::Error,
-        };
-        let signal = event.signal.as_ref().map(|signal| format!("{signal}\n")).unwrap_or_default();
-        let said = if file.said.trim().is_empty() { &event.message } else { &file.said };
-        self.found.add(Test::failed(path, failure, signal + said).at(place(path, said)));
-    }
-
-    fn hung(&mut self, path: &str, file: &File) {
-        for name in &file.running {
-            let message = "it did not end before its time";
-            self.found.add(Test::failed(format!("{path} > {name}"), Failure::Timeout, message));
-        }
-    }
-
-    /// What was running when everything was ended.
-    fn left(&mut self, came: &Came) {
-        if came.end == End::TimedOut {
-            for (path, file) in std::mem::take(&mut self.files) {
-                self.hung(&path, &file);
-            }
-        }
-    }
-}
-
-fn test(id: String, path: &str, event: &Event) -> Test {
-    let at = place(path, &event.stack).or_else(|| Some(format!("{path}:{}", event.line?)));
-    let failed = |failure| {
-        let message = if event.message.is_empty() { &event.stack } else { &event.message };
-        Test::failed(id.clone(), failure, message).at(at)
-    };
-    match (&event.skip, event.kind.as_str(), event.failure.as_str()) {
-        (Some(serde_json::Value::String(why)), ..) => Test::skipped(id, why),
-        (Some(serde_json::Value::Bool(true)), ..) => Test::skipped(id, ""),
-        (_, "pass", _) => Test::passed(id),
-        // Also a promise that nothing would ever have kept.
-        (_, _, "testTimeoutFailure" | "cancelledByParent") => failed(Failure::Timeout),
-        _ if event.stack.starts_with("AssertionError") => failed(Failure::Assertion),
-        _ if says_missing(&event.stack) => failed(Failure::Missing),
-        _ => failed(Failure::Error),
-    }
-}
-
-/// The first `path:line` of a stack.
-fn place(path: &str, stack: &str) -> Option<String> {
-    let (_, rest) = stack.split_once(&format!("{path}:"))?;
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (end > 0).then(|| format!("{path}:{}", &rest[..end]))
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    setup::{Need, Plan, Preset, Seen},
+    setup::{Files, Need, Plan, Preset, Seen, TOLD},
     tools::SYSTEM_PATH,
 };
 
@@ -19,10 +19,55 @@ pub(super) const CARGO: Preset = Preset {
         let parts = [".cargo/registry/index", ".cargo/registry/cache", ".cargo/registry/src"];
         let before: Vec<_> = tool.home.iter().map(|(_, path)| path.clone()).collect();
         tool.read.retain(|path| !before.contains(path));
-        tool.read.push(made.join("home/.cargo"));
-        tool.home = parts.map(|name| (name, made.join("home").join(name))).into();
+        let parts = parts.into_iter().map(|name| (name, made.join("home").join(name)));
+        let told = (CARGO_CONFIG, made.join(TOLD));
+        tool.home = parts.chain([told]).filter(|(_, path)| path.exists()).collect();
+        tool.read.extend(tool.home.iter().map(|(_, path)| path.clone()));
     },
+    tells: mirrors,
+    saves_time: false,
 };
+
+const CARGO_CONFIG: &str = ".cargo/config.toml";
+
+/// Where a mirror is, cargo has to know offline as well. Keys, and whatever else is said there, stay behind.
+fn mirrors(home: &Files) -> Result<String, String> {
+    let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
+    let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
+        .map_err(|error| format!("the operator's {CARGO_CONFIG}: {}", error.message()))?;
+    let table = |name: &str| config.get(name).and_then(toml::Value::as_table).cloned().unwrap_or_default();
+    let (mut sources, mut registries) = (table("source"), table("registries"));
+    let replaces = |source: &toml::Value, name: &str| {
+        source.get("replace-with").and_then(toml::Value::as_str) == Some(name)
+    };
+    registries.retain(|name, _| sources.values().any(|source| replaces(source, name)));
+    for (all, known) in [
+        (&mut sources, &["registry", "replace-with", "directory", "local-registry"][..]),
+        (&mut registries, &["index"]),
+    ] {
+        all.retain(|_, of| of.is_table());
+        all.iter_mut()
+            .filter_map(|(_, of)| of.as_table_mut())
+            .for_each(|of| of.retain(|key, _| known.contains(&key)));
+    }
+    let secret = |value: &toml::Value| {
+        let authority = value.as_str()?.split_once("://")?.1.split('/').next()?;
+        Some(authority.contains('@') || value.as_str()?.contains(['?', '#']))
+    };
+    let of =
+        |table: &toml::Value| table.as_table().is_some_and(|t| t.values().any(|v| secret(v) == Some(true)));
+    let named = sources.iter().chain(&registries).filter(|(_, table)| of(table));
+    refused(
+        "the addresses of the operator's mirrors have no user and no query in them, since tests read them",
+        named.map(|(name, _)| name.clone()),
+    )?;
+    let told =
+        [("source", sources), ("registries", registries)].map(|(name, all)| (name.to_owned(), all.into()));
+    Ok(toml::Table::from_iter(told).to_string())
+}
+
+/// Tests are told of no settings.
+const NONE_TOLD: fn(&Files) -> Result<String, String> = |_| Ok(String::new());
 
 #[derive(serde::Deserialize)]
 struct CargoLock {
@@ -97,6 +142,8 @@ pub(super) const NPM: Preset = Preset {
         tool.read.push(tree.clone());
         tool.modules = Some(tree);
     },
+    tells: NONE_TOLD,
+    saves_time: false,
 };
 
 #[derive(serde::Deserialize)]
@@ -137,7 +184,10 @@ fn npm(seen: &Seen<'_>) -> Result<Need, String> {
     };
     let other = |package: &Package| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
     refused("packages come from a registry by HTTPS alone", modules().filter(|(_, it)| other(it)).map(told))?;
-    let unpinned = |package: &Package| package.integrity.is_none() && !package.bundled;
+    // What is no hash npm passes over.
+    let hash = regex::Regex::new(r"^sha(256|384|512)-[A-Za-z0-9+/=]+").expect("it is a constant");
+    let pinned = |package: &Package| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
+    let unpinned = |package: &Package| !pinned(package) && !package.bundled;
     refused("packages are fetched by their hashes", modules().filter(|(_, it)| unpinned(it)).map(told))?;
     if modules().next().is_none() {
         return Ok(Need::Nothing);
@@ -172,6 +222,8 @@ pub(super) const PIP: Preset = Preset {
         tool.environment.push(("PYTHONPATH", site.display().to_string()));
         tool.read.push(site);
     },
+    tells: NONE_TOLD,
+    saves_time: false,
 };
 
 /// A package, its version, under which circumstances, and its hashes; nothing that says where from.
@@ -210,8 +262,7 @@ fn pip(seen: &Seen<'_>) -> Result<Need, String> {
     if all.is_empty() {
         return Ok(Need::Nothing);
     }
-    let words =
-        ["-m", "pip", "--isolated", "--no-input", "--disable-pip-version-check", "--no-color", "install"];
+    let words = ["-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", "install"];
     let fetch = |how: &[&str]| {
         let how =
             words.iter().chain(how).chain(&["--only-binary=:all:", "--require-hashes", "-r", REQUIREMENTS]);
@@ -240,6 +291,8 @@ pub(super) const GO: Preset = Preset {
         tool.environment = vec![("GOMODCACHE", modules.display().to_string())];
         tool.read.push(modules);
     },
+    tells: NONE_TOLD,
+    saves_time: false,
 };
 
 fn go(seen: &Seen<'_>) -> Result<Need, String> {
@@ -285,6 +338,29 @@ fn go(seen: &Seen<'_>) -> Result<Need, String> {
         folder,
     }))
 }
+
+/// Go has its own library as sources alone, and would build it in each run: a test of a line takes 20 s so.
+pub(super) const GO_LIBRARY: Preset = Preset {
+    name: "go's library",
+    reads: |_| false,
+    needs: |seen| {
+        let bin = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin")).display();
+        Ok(Need::Fetch(Plan {
+            program: "/bin/sh".into(),
+            args: ["-c", LIBRARY].map(str::to_owned).into(),
+            environment: vec![("PATH", format!("{bin}:{SYSTEM_PATH}")), ("GOTOOLCHAIN", "local".to_owned())],
+            ..Plan::default()
+        }))
+    },
+    gives: |made, tool| tool.built = Some(made.join("home/built")),
+    tells: NONE_TOLD,
+    saves_time: true,
+};
+
+/// Whatever of it cannot be built here is built, or told of, by the run that needs it.
+const LIBRARY: &str = "export GOCACHE=\"$HOME/built\"; mkdir \"$GOCACHE\"; echo module a >go.mod; \
+    { echo package a; go list std | grep -vE '(^|/)(internal|vendor)(/|$)' | sed 's/.*/import _ \"&\"/'; } >a_test.go; \
+    go test . || :";
 
 /// Go marks capital letters, which some file systems do not tell from others.
 fn in_cache(module: &str, version: &str) -> String {
@@ -398,6 +474,27 @@ mod tests {
     }
 
     #[test]
+    fn tests_are_told_where_a_mirror_is_and_no_more() {
+        let told = |text: &str| mirrors(&[(CARGO_CONFIG.to_owned(), text.into())].into());
+        assert_eq!(mirrors(&Files::new()).unwrap(), "");
+        let mirror = "[source.m]\nreplace-with = \"o\"\n[registries.o]\nindex = \"https://h/a@b\"\n";
+        let all = format!(
+            "{mirror}token = \"secret\"\n[http]\nproxy = \"secret\"\n[registry]\ntoken = \"secret\"\n\
+             [source.m.a]\ntoken = \"secret\"\n[registries.unused]\nindex = \"ssh://git@h/\"\n"
+        );
+        let said: toml::Table = told(&all).unwrap().parse().unwrap();
+        assert_eq!(said, mirror.parse().unwrap());
+        for key in ["[source.m]\nregistry", "[source.crates-io]\nreplace-with = \"m\"\n[registries.m]\nindex"]
+        {
+            for address in ["sparse+https://a:secret@h/", "https://secret@h", "https://h/?token=secret"] {
+                let why = told(&format!("{key} = \"{address}\"")).unwrap_err();
+                assert!(why.ends_with("and not m"), "{why}");
+            }
+        }
+        assert!(told("[").is_err());
+    }
+
+    #[test]
     fn packages_of_node() {
         let lock = |packages: &str| format!("{{\"packages\": {{\"\": {{}}, {packages}}}}}");
         let of = |lock: &str, path| {
@@ -407,7 +504,7 @@ mod tests {
             needed(&NPM, "a", &[&manifests[..], &more].concat())
         };
         let good = lock(
-            r#""node_modules/b": {"integrity": "x"}, "node_modules/w": {"link": true, "resolved": "a"}"#,
+            r#""node_modules/b": {"integrity": "sha512-x"}, "node_modules/w": {"link": true, "resolved": "a"}"#,
         );
         assert_eq!(
             of(&good, "package-lock.json"),
@@ -428,6 +525,9 @@ mod tests {
             (r#"{"resolved": "http://h/x", "integrity": "x"}"#, format!("{by_https} (http://h/x)")),
             (r#"{"resolved": "file:x.tgz", "integrity": "x"}"#, format!("{by_https} (file:x.tgz)")),
             (r#"{"resolved": "https://h/x"}"#, format!("{by_hash} (https://h/x)")),
+            (r#"{"integrity": ""}"#, by_hash.to_owned()),
+            (r#"{"integrity": "sha1-x"}"#, by_hash.to_owned()),
+            (r#"{"integrity": "x sha512-x"}"#, by_hash.to_owned()),
             ("{}", by_hash.to_owned()),
         ] {
             let lock = lock(&format!("\"node_modules/b\": {package}"));
@@ -448,7 +548,7 @@ mod tests {
             "# by hand\n-r requirements-dev.txt\nb-c[d] == 1.0 ; python_version < '3' \\\n    {hash} # via e\n"
         );
         let line = format!("b-c[d] == 1.0 ; python_version < '3'      {hash}\n");
-        let words = "-m pip --isolated --no-input --disable-pip-version-check --no-color install --retries=1 --no-compile \
+        let words = "-m pip --no-input --disable-pip-version-check --no-color install --retries=1 --no-compile \
                      --no-cache-dir --target=../home/site --only-binary=:all: --require-hashes -r requirements.txt";
         assert_eq!(of(&good), format!("in `` {words} sees requirements.txt:{}", line.len()));
         assert!(of("b==1.0").starts_with("unknown: the requirements name no hashes"));
@@ -485,5 +585,7 @@ mod tests {
         assert_eq!(of(&[("m/go.sum", sum), ("m/vendor/modules.txt", "")]), "nothing");
         assert!(of(&[]).starts_with("unknown: there is no go.sum"));
         assert_eq!(needed(&GO, "", &[("go.mod", "module m")]), "nothing");
+        let library = needed(&GO_LIBRARY, "m", &[&module, &[("m/go.sum", sum)][..]].concat());
+        assert_eq!(library, format!("in `` -c {LIBRARY} sees "), "something of the repository");
     }
 }

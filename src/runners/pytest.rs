@@ -27,7 +27,7 @@ pub(super) const RUNNER: Runner = Runner {
         missing: "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`",
         tool,
     },
-    setup: presets::PIP,
+    setup: &[presets::PIP],
     suite: |project| Box::new(Pytest { project }),
 };
 

@@ -18,13 +18,13 @@ use super::{
     Call, Came, Found, Project, RUNNERS, Report, Runner, Suite, coverage, detect,
     generic::Generic,
     one_line, overlay,
-    setup::{Dependencies, Made, Place, Ready},
-    tools::Tool,
+    setup::{Dependencies, Made, Place, Ready, done},
+    tools::{self, Tool},
 };
 use crate::{
     config::TestSettings,
     git::{GitError, LeftOut, Snapshot},
-    proc,
+    proc::{self, Command},
     sandbox::{self, Level, Limits, Run, Sandbox, SandboxError},
 };
 
@@ -190,6 +190,9 @@ async fn tests(
     let tools = &given.tools;
     let furnished = tools.iter().try_for_each(|tool| tool.furnish(&scratch.out.join("home"), &scratch.tree));
     furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
+    if scratch.fresh {
+        scratch.begin_with(name, tools, cancel).await?;
+    }
     let started = Instant::now();
     let mut found = Found::default();
     let mut next = Some(suite.begin().map_err(|why| TestError::Lacks(one_line(&why)))?);
@@ -245,25 +248,44 @@ impl Given {
         from: Option<&Dependencies>,
         (runner, folder): (&Runner, &str),
         mut tool: Tool,
+        command: bool,
     ) -> Result<(), TestError> {
-        let ready = match from {
-            Some(from) => from.ready(&runner.setup, place, (folder, &tool)).await,
-            None => Ok(Ready::Nothing(None)),
-        };
-        match ready {
-            Ok(Ready::Made(made)) => {
-                (runner.setup.gives)(&made.path, &mut tool);
-                self.held.push(made);
-            }
-            Ok(Ready::Nothing(note)) => self.notes.extend(note),
-            Err(error) => {
-                self.tools.push(tool);
-                return Err(error);
+        let mut all = Ok(());
+        // A command does not know where what saves time is.
+        for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
+            let Some(from) = from else { break };
+            match from.ready(preset, place, (folder, &tool)).await {
+                Ok(Ready::Made(made)) => {
+                    (preset.gives)(&made.path, &mut tool);
+                    self.held.push(made);
+                }
+                Ok(Ready::Nothing(note)) => self.notes.extend(note),
+                Err(error) => {
+                    all = Err(error);
+                    break;
+                }
             }
         }
         self.tools.push(tool);
-        Ok(())
+        all
     }
+}
+
+/// What is not fetched in a run with these files changed, if there are manifests or lock files among them: nobody approved that
+/// yet.
+pub fn unfetched<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
+    const NAMED: usize = 5;
+    let reads =
+        |path: &str| RUNNERS.iter().flat_map(|runner| runner.setup).any(|preset| (preset.reads)(path));
+    let named =
+        changed.filter(|path| reads(path)).map(|path| format!("`{}`", one_line(path).replace('`', "'")));
+    let mut named: Vec<String> = named.collect();
+    let (is, it) = if named.len() > 1 { ("are", "they") } else { ("is", "it") };
+    let more = named.len().saturating_sub(NAMED);
+    named.truncate(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = Some(named.join(", ")).filter(|named| !named.is_empty())?;
+    Some(format!("{named}{more} {is} changed; what {it} may name anew is not fetched in this run"))
 }
 
 /// The command that the repository names, or the runner its files speak of.
@@ -284,11 +306,13 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
         ..Project::default()
     };
     if project.settings.command.is_some() {
+        // A machine's Java and Maven have their settings outside of what is theirs.
+        given.tools.push(Tool { read: tools::of_java("/etc".as_ref()), ..Tool::default() });
         for runner in RUNNERS {
             // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
             let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
             let there = runner.manifests.iter().any(|name| paths.iter().any(|path| path == name));
-            match given.add(place, from.filter(|_| there), (runner, ""), tool).await {
+            match given.add(place, from.filter(|_| there), (runner, ""), tool, true).await {
                 Err(TestError::Lacks(why)) => given.notes.push(why),
                 added => added?,
             }
@@ -322,7 +346,7 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
     let tool = runner.probe.find(place.cancel).await.map_err(TestError::Lacks)?;
-    given.add(place, from, (runner, folder), tool).await?;
+    given.add(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
     Ok(Chosen { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
@@ -335,13 +359,15 @@ struct Scratch {
     out: std::path::PathBuf,
     /// For what compilers make.
     built: std::path::PathBuf,
+    /// Nothing ran here yet.
+    fresh: bool,
 }
 
 impl Scratch {
     fn new() -> io::Result<Self> {
         let all = sandbox::Scratch::new()?;
         let [tree, out, built] = ["tree", "out", "built"].map(|name| all.path().join(name));
-        let scratch = Self { _all: all, tree, out, built };
+        let scratch = Self { _all: all, tree, out, built, fresh: true };
         std::fs::create_dir(&scratch.built)?;
         scratch.make()?;
         Ok(scratch)
@@ -353,9 +379,33 @@ impl Scratch {
     }
 
     /// The next run has nothing of the last one but what was built: we never write there, whatever a run made of it.
-    fn renew(&self) -> io::Result<()> {
+    fn renew(&mut self) -> io::Result<()> {
+        self.fresh = false;
         [&self.tree, &self.out].into_iter().try_for_each(|directory| proc::remove_all(directory))?;
         self.make()
+    }
+
+    /// Copies what was made of the toolchains' own libraries: none of the repository's code had a part in it.
+    async fn begin_with(
+        &self,
+        runner: &str,
+        tools: &[Tool],
+        cancel: &CancellationToken,
+    ) -> Result<(), TestError> {
+        for made in tools.iter().filter_map(|tool| tool.built.as_ref()) {
+            let copy = self.built.join(runner);
+            let mut copied = done(Command::new("cp").arg("-R").arg(made).arg(&copy), cancel).await;
+            if copied.is_ok() {
+                copied = done(Command::new("chmod").args(["-R", "u+w"]).arg(&copy), cancel).await;
+            }
+            match copied {
+                Err(error) if cancel.is_cancelled() => return Err(error),
+                // Half of it is none; it is built, as without.
+                Err(_) => proc::remove_all(&copy)?,
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 
     /// What came of it, and whether that is all of its report.
@@ -489,12 +539,46 @@ mod tests {
         assert_eq!(came.reports.iter().map(|text| text.len() as u64).sum::<u64>(), REPORT_BYTES + 1);
     }
 
+    #[tokio::test]
+    async fn what_only_saves_time_is_left_out_where_it_cannot_be_had() {
+        let (scratch, cancel) = (Scratch::new().unwrap(), CancellationToken::new());
+        let of = |made: &str| [Tool { built: Some(made.into()), ..Tool::default() }];
+        scratch.begin_with("go", &of("/none/such"), &cancel).await.unwrap();
+        assert!(!scratch.built.join("go").exists());
+        cancel.cancel();
+        let ended = scratch.begin_with("go", &of("/none/such"), &cancel).await;
+        assert!(matches!(ended, Err(TestError::Sandbox(SandboxError::Cancelled))), "{ended:?}");
+        let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
+        let root = tempfile::tempdir().unwrap();
+        let snapshot = committed(root.path(), "echo module a > go.mod").await;
+        let place = Place { sandbox: &sandbox, snapshot: &snapshot, cancel: &cancel };
+        let (repository, hosts) = ("a".to_owned(), crate::config::Hosts::default());
+        // No directory can be made there.
+        let cache = root.path().join("go.mod/cache");
+        let from = Dependencies { repository, cache, hosts, home: Some("/none/such".into()) };
+        let [modules, library] = super::super::go::RUNNER.setup else { panic!() };
+        let ready = from.ready(library, &place, ("", &Tool::default())).await;
+        assert!(matches!(ready, Ok(Ready::Nothing(None))));
+        assert!(library.saves_time && !modules.saves_time);
+    }
+
+    #[test]
+    fn manifests_that_changed_are_one_note() {
+        assert_eq!(unfetched(["src/lib.rs"].into_iter()), None);
+        let one = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run";
+        assert_eq!(unfetched(["a/Cargo.toml", "b.rs"].into_iter()).unwrap(), one);
+        let many = unfetched(["go.mod"; 7].into_iter()).unwrap();
+        assert!(many.ends_with(
+            "`go.mod` and 2 more are changed; what they may name anew is not fetched in this run"
+        ));
+    }
+
     async fn committed(root: &Path, script: &str) -> Snapshot {
         let line = format!(
             "git init --quiet && {script} && git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet \
              --allow-empty -m a"
         );
-        let made = proc::Command::new("sh").args(["-c", &line]).current_dir(root);
+        let made = Command::new("sh").args(["-c", &line]).current_dir(root);
         assert!(made.run(&CancellationToken::new()).await.unwrap().success());
         crate::git::open(root, "HEAD").await.unwrap()
     }

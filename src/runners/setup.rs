@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
     path::{Component, Path, PathBuf},
     time::Duration,
 };
@@ -15,12 +15,12 @@ use std::{
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use tokio_util::sync::CancellationToken;
 
-use super::{TestError, one_line, tools::Tool};
+use super::{TestError, one_line, tools::Tool, wrong};
 use crate::{
     config::Hosts,
     git::Snapshot,
-    proc::{self, Command},
-    sandbox::{Ended, FETCHED_BYTES, Level, Limits, Network, Proxy, Run, Sandbox, Scratch},
+    proc::{self, Command, ProcError},
+    sandbox::{FETCHED_BYTES, Level, Limits, Network, Proxy, Run, Sandbox, SandboxError, Scratch},
     types::Hash,
 };
 
@@ -32,6 +32,9 @@ const KEPT: usize = 64;
 
 /// All manifests and lock files of a commit together.
 const MANIFEST_BYTES: u64 = 64 << 20;
+
+/// The operator's settings together, with their names.
+const HOME_BYTES: u64 = 1 << 20;
 
 /// Being made: nobody looks there, and whoever comes later removes what a killed one left.
 const NEW: &str = ".countersign-new-";
@@ -45,6 +48,8 @@ pub struct Dependencies {
     pub cache: PathBuf,
     /// `[sandbox] hosts`, or what stands for it.
     pub hosts: Hosts,
+    /// The operator's settings for the programs that fetch: a folder whose files are in their home.
+    pub home: Option<PathBuf>,
 }
 
 /// How one ecosystem's dependencies are fetched.
@@ -56,9 +61,23 @@ pub(super) struct Preset {
     ///
     /// What of the lock is never fetched.
     pub(super) needs: fn(&Seen<'_>) -> Result<Need, String>,
-    /// Shows a tool what was made; the first path holds `home` and `tree`.
+    /// What tests are to know of the operator's settings, in the file [`TOLD`].
+    ///
+    /// # Errors
+    ///
+    /// What of them they may not read.
+    pub(super) tells: fn(&Files) -> Result<String, String>,
+    /// Shows a tool what was made; the first path holds `home`, `tree` and what is told.
     pub(super) gives: fn(&Path, &mut Tool),
+    /// Tests miss nothing without it, and nobody's settings are needed for it.
+    pub(super) saves_time: bool,
 }
+
+/// By path, the bytes.
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Beside what a command made: it had no part in this.
+pub(super) const TOLD: &str = "told";
 
 /// Where it is done, and of what.
 pub(super) struct Place<'p> {
@@ -116,6 +135,22 @@ impl Dependencies {
         &self,
         preset: &Preset,
         place: &Place<'_>,
+        of: (&str, &Tool),
+    ) -> Result<Ready, TestError> {
+        match self.sought(preset, place, of).await {
+            Ok(Ready::Nothing(_)) if preset.saves_time => Ok(Ready::Nothing(None)),
+            Err(error) if preset.saves_time && !place.cancel.is_cancelled() => {
+                tracing::warn!(%error, "{} was not made, so tests take longer", preset.name);
+                Ok(Ready::Nothing(None))
+            }
+            sought => sought,
+        }
+    }
+
+    async fn sought(
+        &self,
+        preset: &Preset,
+        place: &Place<'_>,
         (folder, tool): (&str, &Tool),
     ) -> Result<Ready, TestError> {
         let (sandbox, snapshot) = (place.sandbox, place.snapshot);
@@ -134,10 +169,11 @@ impl Dependencies {
             Need::Unknown(why) => return Ok(Ready::Nothing(Some(one_line(&why)))),
             Need::Fetch(plan) => plan,
         };
-        let key = self.key(preset, tool, &plan);
+        let home = if preset.saves_time { Ok(Files::new()) } else { self.home_files() };
         // In the basic level another user reads it, who is not let through to where it is.
         if sandbox.level() != Level::Basic
-            && let Some(made) = self.kept(&key)?
+            && let Ok(home) = &home
+            && let Some(made) = self.kept(&self.key(preset, tool, &plan, home))?
         {
             return Ok(Ready::Made(made));
         }
@@ -148,17 +184,53 @@ impl Dependencies {
             let why = "dependencies are fetched in the full level of the sandbox alone, which this is not";
             return Ok(Ready::Nothing(Some(why.to_owned())));
         }
-        self.make(&key, place, tool, &plan).await.map(Ready::Made)
+        let home = home.map_err(|(path, error)| {
+            // Where it is on this machine is nobody's business in a thread.
+            tracing::error!(path = %path.display(), %error, "the settings of what fetches cannot be read");
+            lacks("the operator's settings for it (`home`) cannot be read; the log says which".to_owned())
+        })?;
+        let told = (preset.tells)(&home).map_err(|why| lacks(one_line(&why)))?;
+        let key = self.key(preset, tool, &plan, &home);
+        self.make(&key, place, tool, &plan, (&home, &told)).await.map(Ready::Made)
+    }
+
+    /// The operator's files, by their paths in the home.
+    fn home_files(&self) -> Result<Files, (PathBuf, io::Error)> {
+        let (mut files, mut room) = (Files::new(), HOME_BYTES);
+        let Some(home) = &self.home else { return Ok(files) };
+        // With a slash at its end: it alone may be a link.
+        let mut open = vec![home.join("")];
+        while let Some(path) = open.pop() {
+            let wrong = |error| (path.clone(), error);
+            let found = path.symlink_metadata().map_err(wrong)?;
+            if found.is_dir() {
+                for entry in fs::read_dir(&path).map_err(wrong)? {
+                    open.push(entry.map_err(wrong)?.path());
+                }
+                continue;
+            }
+            if !found.is_file() {
+                return Err(wrong(io::Error::other("it is neither a file nor a folder")));
+            }
+            let name = path.strip_prefix(home).unwrap_or(&path).display().to_string();
+            let left = room.checked_sub(found.len()).and_then(|room| room.checked_sub(name.len() as u64));
+            room = left.ok_or_else(|| wrong(io::Error::other("all files are larger than 1 MB together")))?;
+            files.insert(name, fs::read(&path).map_err(wrong)?);
+        }
+        Ok(files)
     }
 
     /// What it is made from. A source file that comes or goes makes no difference.
-    fn key(&self, preset: &Preset, tool: &Tool, plan: &Plan) -> String {
+    fn key(&self, preset: &Preset, tool: &Tool, plan: &Plan, home: &Files) -> String {
         let program = plan.program.display().to_string();
-        let mut parts = vec![&self.repository, preset.name, &program, &tool.version, &plan.folder];
+        // What only saves time has nothing of the repository in it.
+        let whose = if preset.saves_time { "" } else { self.repository.as_str() };
+        let mut parts = vec![whose, preset.name, &program, &tool.version, &plan.folder];
         parts.extend(plan.args.iter().map(String::as_str));
         let known = plan.files.iter().filter(|(_, text)| !text.is_empty());
         parts.extend(known.flat_map(|(path, text)| [path.as_str(), text]));
-        Hash::of_parts(parts.into_iter().map(str::as_bytes)).to_string()
+        let home = home.iter().flat_map(|(path, bytes)| [path.as_bytes(), bytes]);
+        Hash::of_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
     }
 
     /// What was made before, if it is there whole: only that has its name.
@@ -178,24 +250,38 @@ impl Dependencies {
         Ok(there.then(|| Made { path: path.canonicalize().unwrap_or(path), _held: held }))
     }
 
-    async fn make(&self, key: &str, place: &Place<'_>, tool: &Tool, plan: &Plan) -> Result<Made, TestError> {
+    async fn make(
+        &self,
+        key: &str,
+        place: &Place<'_>,
+        tool: &Tool,
+        plan: &Plan,
+        (home, told): (&Files, &str),
+    ) -> Result<Made, TestError> {
         let new = self.begin()?;
         let places = Places::below(&new.path.join("made"))?;
         write(&places.tree, &plan.files)?;
+        let settings = new.settings(&places.home, home)?;
         let socket = Scratch::new()?;
         let proxy = Proxy::open(&socket.path().join("way-out"), self.hosts.clone(), FETCHED_BYTES)?;
         let network = Network::Proxy(proxy.socket().to_owned());
-        let ended = place.sandbox.run(places.run(tool, plan, &plan.args, network), place.cancel).await?;
+        let mut run = places.run(tool, plan, &plan.args, network);
+        run.write.push(settings);
+        let ended = place.sandbox.run(run, place.cancel).await?;
         if !ended.end.success() {
             let refused = proxy.refused().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            let why = if refused.is_empty() { said(&ended) } else { refused };
+            let why = if refused.is_empty() {
+                format!("{}: {}", ended.end, wrong(&ended.stderr.text()))
+            } else {
+                refused
+            };
             return Err(TestError::Lacks(format!("the dependencies were not fetched: {}", one_line(&why))));
         }
         // Everybody may read it, and nobody write: each run of it may be another user.
         let seal = Command::new("chmod").args(["-R", "a+rX,a-w", "--"]).args([&places.tree, &places.home]);
-        let sealed = seal.timeout(TIME).run(place.cancel).await.map_err(io::Error::other)?;
-        if !sealed.success() {
-            return Err(io::Error::other(sealed.stderr_text()).into());
+        done(seal, place.cancel).await?;
+        if !told.is_empty() {
+            fs::write(new.path.join("made").join(TOLD), told)?;
         }
         Ok(self.keep(key, &new)?)
     }
@@ -262,6 +348,22 @@ struct New {
     _held: File,
 }
 
+impl New {
+    /// There may be keys among the operator's files: they are beside what is made, and that has links to them, which lead
+    /// nowhere once it is kept.
+    fn settings(&self, home: &Path, files: &Files) -> io::Result<PathBuf> {
+        let settings = self.path.join("settings");
+        fs::create_dir(&settings)?;
+        write(&settings, files)?;
+        for name in files.keys() {
+            let link = home.join(name);
+            link.parent().map_or(Ok(()), fs::create_dir_all)?;
+            symlink(settings.join(name), link)?;
+        }
+        Ok(settings)
+    }
+}
+
 impl Drop for New {
     fn drop(&mut self) {
         if let Err(error) = proc::remove_all(&self.path) {
@@ -314,7 +416,16 @@ async fn has_it(place: &Place<'_>, tool: &Tool, plan: &Plan) -> Result<bool, Tes
     Ok(ended.end.success())
 }
 
-fn write(tree: &Path, files: &BTreeMap<String, String>) -> io::Result<()> {
+/// Waits for a program of the system's.
+pub(super) async fn done(command: Command, cancel: &CancellationToken) -> Result<(), TestError> {
+    let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
+        ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
+        error => io::Error::other(error).into(),
+    })?;
+    if done.success() { Ok(()) } else { Err(io::Error::other(done.stderr_text()).into()) }
+}
+
+fn write(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::Result<()> {
     for (path, text) in files.iter().filter(|(path, _)| is_plain(path)) {
         let path = tree.join(path);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -328,18 +439,6 @@ fn is_plain(path: &str) -> bool {
     !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// What went wrong, by the program's own word: the lines that say so, or the last ones.
-fn said(ended: &Ended) -> String {
-    let text = ended.stderr.text();
-    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let wrong = |line: &&str| line.to_ascii_lowercase().contains("error");
-    let mut told: Vec<&str> = lines().filter(wrong).take(3).collect();
-    if told.is_empty() {
-        told = lines().rev().take(1).collect();
-    }
-    format!("{}: {}", ended.end, told.join("; "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,7 +446,8 @@ mod tests {
     const KEY: &str = "00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa";
 
     fn dependencies(cache: &Path) -> Dependencies {
-        Dependencies { repository: "a".to_owned(), cache: cache.to_owned(), hosts: Hosts::default() }
+        let (repository, hosts) = ("a".to_owned(), Hosts::default());
+        Dependencies { repository, cache: cache.to_owned(), hosts, home: None }
     }
 
     fn made(of: &Dependencies, text: &str) -> New {
@@ -397,7 +497,7 @@ mod tests {
         let (tool, mut plan) = (Tool::default(), Plan::default());
         plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
         let preset = &super::super::presets::GO;
-        let of = |of: Dependencies, plan: &Plan| of.key(preset, &tool, plan);
+        let of = |of: Dependencies, plan: &Plan| of.key(preset, &tool, plan, &Files::new());
         let own = dependencies(Path::new("/c"));
         let key = of(own.clone(), &plan);
         assert_ne!(of(Dependencies { repository: "b".to_owned(), ..own.clone() }, &plan), key);
@@ -405,5 +505,40 @@ mod tests {
         assert_eq!(of(own.clone(), &plan), key);
         plan.files.insert("a".to_owned(), "texts".to_owned());
         assert_ne!(of(own, &plan), key);
+    }
+
+    #[test]
+    fn the_operator_s_settings_are_read_whole_and_are_part_of_what_is_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |home| Dependencies { home, ..dependencies(Path::new("/c")) };
+        assert_eq!(of(None).home_files().unwrap(), Files::new());
+        fs::create_dir_all(home.path().join(".cargo")).unwrap();
+        fs::write(home.path().join(".cargo/config.toml"), "a").unwrap();
+        let own = of(Some(home.path().to_owned()));
+        let files = own.home_files().unwrap();
+        assert_eq!(files, [(".cargo/config.toml".to_owned(), b"a".to_vec())].into());
+        let key = |files| own.key(&super::super::presets::GO, &Tool::default(), &Plan::default(), files);
+        assert_ne!(key(&files), key(&Files::new()));
+        let (path, _) = of(Some(home.path().join("none"))).home_files().unwrap_err();
+        assert_eq!(path, home.path().join("none"));
+        let odd = home.path().join("odd");
+        fs::write(&odd, vec![b'\xff'; 1 << 20]).unwrap();
+        assert_eq!(own.home_files().unwrap_err().0, odd, "too large");
+        fs::remove_file(&odd).unwrap();
+        symlink("/dev/zero", &odd).unwrap();
+        assert_eq!(own.home_files().unwrap_err().0, odd, "a link");
+    }
+
+    #[test]
+    fn the_operator_s_keys_are_not_in_what_is_kept() {
+        let cache = tempfile::tempdir().unwrap();
+        let of = dependencies(cache.path());
+        let new = of.begin().unwrap();
+        let home = new.path.join("made/home");
+        let settings = new.settings(&home, &[(".a/key".to_owned(), b"secret".to_vec())].into()).unwrap();
+        assert_eq!(fs::read_to_string(home.join(".a/key")).unwrap(), "secret");
+        let kept = of.keep(KEY, &new).unwrap();
+        drop(new);
+        assert!(!settings.exists() && !kept.path.join("home/.a/key").exists());
     }
 }

@@ -4,14 +4,17 @@
 use std::{
     fs, io,
     os::{fd::OwnedFd, unix::fs::symlink},
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use rustix::fs::{Mode, open, symlinkat};
 use tokio_util::sync::CancellationToken;
 
 use super::overlay;
-use crate::proc::{Command, ProcError};
+use crate::{
+    git,
+    proc::{Command, ProcError},
+};
 
 /// What a toolchain needs of our environment to be found.
 const PASSED_ON: &[&str] = &[
@@ -50,6 +53,8 @@ pub(super) struct Tool {
     pub(super) home: Vec<(&'static str, PathBuf)>,
     /// A tree that has folders of modules, which are to appear in the tests' own.
     pub(super) modules: Option<PathBuf>,
+    /// What a compiler made of the toolchain's own library, of which runs have a copy.
+    pub(super) built: Option<PathBuf>,
     /// What tells its programs where things are.
     pub(super) environment: Vec<(&'static str, String)>,
     /// By its own word, on the first line; further lines say what it is made for.
@@ -117,6 +122,17 @@ pub(super) fn may_be_shown(folder: &Path) -> bool {
     !real(&home).starts_with(real(folder))
 }
 
+/// What Java and Maven, as Debian has them, read in `/etc` when they start. What else lies there may be a password.
+pub(super) fn of_java(etc: &Path) -> Vec<PathBuf> {
+    let entries =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named =
+        |path: &Path, is: fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(is);
+    let java = entries(etc).filter(|path| named(path, |name| name.starts_with("java-")));
+    let java = java.flat_map(|path| entries(&path)).filter(|path| !named(path, |name| name == "management"));
+    java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
+}
+
 /// Puts the folders of modules that were made into the tree, at this depth: each a folder of its own, in which each entry is
 /// a link, since tools keep state beside the modules. What the commit has may lead anywhere, so no link is followed.
 fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
@@ -130,7 +146,7 @@ fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
         for module in fs::read_dir(&from)?.flatten() {
             // A link among them leads to the project's own packages, which are in the tree.
             let target = match fs::read_link(module.path()) {
-                Ok(target) if !stays(&target, depth + 1) => {
+                Ok(target) if !git::stays_within(depth + 1, &target) => {
                     let why = format!("the link {:?} leads out of the repository", module.file_name());
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
                 }
@@ -140,13 +156,6 @@ fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Does a link in a folder so deep lead to something in the tree? It may lead up at its beginning alone: what is above a
-/// further link nobody knows.
-fn stays(target: &Path, depth: usize) -> bool {
-    let up = target.components().take_while(|part| *part == Component::ParentDir).count();
-    up <= depth && target.components().skip(up).all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[cfg(test)]
@@ -171,6 +180,21 @@ mod tests {
         assert_eq!(leads("packages/w/node_modules/a"), made.path().join("packages/w/node_modules/a"));
         fs::create_dir(tree.path().join("node_modules/.cache")).unwrap();
         assert!(!made.path().join("node_modules/.cache").exists());
+    }
+
+    #[test]
+    fn of_java_s_settings_no_passwords_are_shown() {
+        let etc = tempfile::tempdir().unwrap();
+        for file in
+            ["java-17-openjdk/jvm.cfg", "java-17-openjdk/management/jmxremote.password", "maven/settings.xml"]
+        {
+            fs::create_dir_all(etc.path().join(file).parent().unwrap()).unwrap();
+            fs::write(etc.path().join(file), "").unwrap();
+        }
+        let shown = of_java(etc.path());
+        let shown: Vec<_> =
+            shown.iter().map(|path| path.strip_prefix(etc.path()).unwrap().to_str().unwrap()).collect();
+        assert_eq!(shown, ["java-17-openjdk/jvm.cfg", "maven/m2.conf", "maven/logging"]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use self::{
 pub use self::{
     inner::{WITHIN, within},
     output::Kept,
-    proxy::{FETCHED_BYTES, Proxy, Refusal},
+    proxy::{FETCHED_BYTES, Proxy},
     user::Scratch,
 };
 pub use crate::config::SandboxLevel as Level;

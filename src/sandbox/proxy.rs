@@ -1,14 +1,12 @@
 //! The one way out of a sandbox: a proxy that connects to the hosts that the operator named, and to no other.
 //!
-//! It speaks `CONNECT` alone, so it sees names and no contents. It resolves names itself and looks at what they lead to: a
-//! name that may be asked for could lead into the company's own network, or to what tells a machine its credentials.
+//! It speaks `CONNECT` alone, so it sees names and no contents.
 
 use std::{
     collections::BTreeSet,
     fmt, io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    str::FromStr,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -16,17 +14,19 @@ use std::{
     time::Duration,
 };
 
-use ipnet::IpNet;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::{TcpStream, UnixListener, UnixStream, lookup_host},
+    net::{TcpStream, UnixListener, UnixStream},
     sync::Semaphore,
     task::{JoinHandle, JoinSet},
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Hosts;
+use crate::{
+    config::Hosts,
+    egress::{PATIENCE, Reach, Refusal, Why, shown},
+};
 
 /// What one command may fetch and send in all.
 pub const FETCHED_BYTES: u64 = 4 << 30;
@@ -37,152 +37,18 @@ const CONNECTIONS: usize = 64;
 /// A request line and its headers, which nobody needs to be long.
 const HEAD_BYTES: usize = 8 << 10;
 
-/// Until a request is there, and until a host answers.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// Refusals that are kept to be told; whoever asks for more hosts than that is not installing anything.
 const REFUSALS: usize = 20;
-
-/// Never connected to, whatever the operator names: they tell a machine in a cloud its credentials, or are the machine's own
-/// neighbours, or nobody's.
-const NEVER: [&str; 14] = [
-    "100.100.100.200/32",
-    "168.63.129.16/32",
-    "192.0.0.192/32",
-    "fd00:ec2::254/128",
-    "fd20:ce::254/128",
-    "fd00:c1::a9fe:a9fe/128",
-    "fd00:42::42/128",
-    "169.254.0.0/16",
-    "224.0.0.0/4",
-    "255.255.255.255/32",
-    "0.0.0.0/32",
-    "fe80::/10",
-    "ff00::/8",
-    "::/128",
-];
-
-/// Connected to only where the operator names the address or its network, and not by a name alone.
-const INNER: [&str; 13] = [
-    "0.0.0.0/8",
-    "10.0.0.0/8",
-    "100.64.0.0/10",
-    "127.0.0.0/8",
-    "172.16.0.0/12",
-    "192.0.0.0/24",
-    "192.168.0.0/16",
-    "198.18.0.0/15",
-    "240.0.0.0/4",
-    "::1/128",
-    "64:ff9b:1::/48",
-    "fc00::/7",
-    "fec0::/10",
-];
 
 impl Shared {
     fn new(hosts: Hosts, bytes: u64) -> Self {
         Self { hosts, refused: Mutex::default(), left: bytes.into(), spent: CancellationToken::new() }
     }
 
-    /// May this address be connected to, where its name may be?
-    fn judged(&self, address: SocketAddr) -> Result<(), Why> {
-        match meant(address.ip()) {
-            ip if in_one(ip, &NEVER) => Err(Why::Never),
-            ip if in_one(ip, &INNER) && !self.names(address) && !self.names_network(ip) => Err(Why::Inside),
-            _ => Ok(()),
-        }
-    }
-
-    /// Did the operator name that very address and port?
-    fn names(&self, address: SocketAddr) -> bool {
-        let mut all = self.hosts.addresses.iter();
-        all.any(|named| meant(named.ip()) == meant(address.ip()) && named.port() == address.port())
-    }
-
-    fn names_network(&self, address: IpAddr) -> bool {
-        self.hosts.networks.iter().any(|network| network.contains(&address))
-    }
-
     /// The addresses of what was asked for, as far as they may be connected to.
     async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
-        let refusal = |why| Refusal { host: shown(host, port), why };
-        if let Some(address) = literal(host) {
-            let address = SocketAddr::new(address, port);
-            // A network is named for what names lead to; each other port of each machine in it would be open besides.
-            let named = self.names(address) || (port == 443 && self.names_network(meant(address.ip())));
-            return match self.judged(address) {
-                Err(Why::Never) => Err(refusal(Why::Never)),
-                Ok(()) if named => Ok(vec![address]),
-                _ => Err(refusal(Why::NotNamed)),
-            };
-        }
-        let name = plain(host);
-        if !self.hosts.names.contains(&(name.clone(), port)) {
-            return Err(refusal(Why::NotNamed));
-        }
-        let found = timeout(PATIENCE, lookup_host((name.as_str(), port))).await;
-        let found: Vec<_> = found.ok().and_then(Result::ok).ok_or_else(|| refusal(Why::Unknown))?.collect();
-        let (taken, refused): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|address| self.judged(address).map(|()| address)).partition(Result::is_ok);
-        let why = refused.into_iter().filter_map(Result::err).max().unwrap_or(Why::Unknown);
-        if taken.is_empty() { Err(refusal(why)) } else { Ok(taken.into_iter().flatten().collect()) }
+        Reach(&self.hosts).addresses(host, port).await
     }
-}
-
-/// The address that is reached in the end: some of IPv6 lead, by one road or another, to one of IPv4 that is written in them.
-fn meant(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(v6) = address else { return address };
-    match v6.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => address,
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x2002, high, low, ..] => Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low)).into(),
-        _ => address,
-    }
-}
-
-fn in_one(address: IpAddr, networks: &[&str]) -> bool {
-    networks.iter().any(|text| IpNet::from_str(text).is_ok_and(|network| network.contains(&address)))
-}
-
-fn literal(host: &str) -> Option<IpAddr> {
-    host.trim_matches(['[', ']']).parse().ok()
-}
-
-fn plain(name: &str) -> String {
-    name.trim_end_matches('.').to_ascii_lowercase()
-}
-
-/// As it would be named under `hosts`.
-fn shown(host: &str, port: u16) -> String {
-    match (literal(host), port) {
-        (Some(address), 443) => return address.to_string(),
-        (Some(address), _) => return SocketAddr::new(address, port).to_string(),
-        (None, _) => {}
-    }
-    let host: String = plain(host).chars().filter(|c| c.is_ascii_graphic() && *c != '`').take(253).collect();
-    if port == 443 { host } else { format!("{host}:{port}") }
-}
-
-/// A host that was asked for and not reached.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
-    pub host: String,
-    pub why: Why,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// The operator did not name it.
-    NotNamed,
-    /// It leads to what is never reached.
-    Never,
-    /// It leads into a network that the operator did not name.
-    Inside,
-    /// There is no such host, or it does not answer.
-    Unknown,
-    /// All that may be fetched was fetched before.
-    TooMuch,
 }
 
 impl fmt::Display for Refusal {
@@ -369,65 +235,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-
-    fn hosts(all: &[&str]) -> Hosts {
-        all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>().try_into().unwrap()
-    }
-
-    /// May it be connected to where these are named?
-    fn takes(all: &[&str], address: &str) -> bool {
-        Shared::new(hosts(all), 0).judged((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
-    }
-
-    #[test]
-    fn metadata_and_neighbours_are_never_reached_and_inner_networks_only_if_named() {
-        let all = ["0.0.0.0/0", "::/0"];
-        for never in [
-            "169.254.169.254",
-            "fe80::1",
-            "100.100.100.200",
-            "168.63.129.16",
-            "fd00:ec2::254",
-            "0.0.0.0",
-            "::",
-            "::ffff:169.254.169.254",
-            "64:ff9b::169.254.169.254",
-            "::169.254.169.254",
-            "2002:a9fe:a9fe::1",
-            "fd20:ce::254",
-            "fd00:c1::a9fe:a9fe",
-            "fd00:42::42",
-            "192.0.0.192",
-            "224.0.0.1",
-            "255.255.255.255",
-            "ff02::1",
-        ] {
-            assert!(!takes(&all, never), "{never}");
-        }
-        for inner in [
-            "127.0.0.1",
-            "::1",
-            "10.1.2.3",
-            "192.168.0.1",
-            "172.16.0.1",
-            "100.64.0.1",
-            "fd12::1",
-            "::ffff:10.1.2.3",
-            "64:ff9b::a01:203",
-            "::10.1.2.3",
-            "2002:a01:203::1",
-            "64:ff9b:1::1",
-            "fec0::1",
-            "198.18.0.1",
-            "192.0.0.1",
-            "240.0.0.1",
-            "0.1.2.3",
-        ] {
-            assert!(!takes(&["a.b"], inner) && takes(&all, inner), "{inner}");
-        }
-        assert!(takes(&[], "93.184.216.34") && takes(&[], "64:ff9b::5db8:d822"));
-        assert!(takes(&["10.1.0.0/16"], "10.1.2.3"));
-    }
+    use crate::egress::tests::hosts;
 
     /// Somebody who sends that to whoever connects.
     async fn somebody(says: Vec<u8>) -> u16 {

@@ -4,14 +4,18 @@ use std::{
     collections::BTreeSet,
     fs::{self, File},
     io,
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use rustix::{
-    fs::{FlockOperation, flock},
+    fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid, chownat, fchown, flock, open, openat},
+    io::Errno,
     process::{getegid, geteuid},
 };
 use tokio_util::sync::CancellationToken;
@@ -112,7 +116,7 @@ async fn swept() -> io::Result<File> {
     fs::create_dir_all(RECORDS)?;
     let lock = File::open(RECORDS)?;
     while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        if error != rustix::io::Errno::WOULDBLOCK {
+        if error != Errno::WOULDBLOCK {
             return Err(error.into());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -175,13 +179,46 @@ impl Own {
         self.give(geteuid().as_raw(), getegid().as_raw(), None).await
     }
 
-    /// Links themselves, and not what they lead to; by a program that goes deeper than a path may be long.
+    /// Links themselves, and not what they lead to. What is too deep for us a program does.
     async fn give(&self, uid: u32, gid: u32, tmp: Option<&Path>) -> io::Result<()> {
         let places = self.places.iter().map(PathBuf::as_path).chain(tmp);
+        let all: Vec<PathBuf> = places.clone().map(Path::to_owned).collect();
+        let to = (Uid::from_raw(uid), Gid::from_raw(gid));
+        let give = move || {
+            all.iter().try_for_each(|place| give_below(&open(place, FOLDER, Mode::empty())?, to, DEEPEST))
+        };
+        if tokio::task::spawn_blocking(give).await.is_ok_and(|given| given.is_ok()) {
+            return Ok(());
+        }
         let chown = Command::new("chown").args(["-hRP", &format!("{uid}:{gid}"), "--"]).args(places);
         let given = chown.timeout(GIVING).run(&CancellationToken::new()).await.map_err(io::Error::other)?;
         if given.success() { Ok(()) } else { Err(io::Error::other(given.stderr_text())) }
     }
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Each level holds two files open.
+const DEEPEST: u32 = 100;
+
+/// Each folder is opened below the one before it: whoever changes anything there meanwhile leads us nowhere.
+fn give_below(folder: &OwnedFd, to: (Uid, Gid), depth: u32) -> Result<(), Errno> {
+    let (user, group) = (Some(to.0), Some(to.1));
+    fchown(folder, user, group)?;
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        match openat(folder, name, FOLDER, Mode::empty()) {
+            _ if matches!(name.to_bytes(), b"." | b"..") => {}
+            Ok(below) if depth > 0 => give_below(&below, to, depth - 1)?,
+            Ok(_) => return Err(Errno::NAMETOOLONG),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// One that is not held, by whatever server, and that no process is left of.

@@ -28,8 +28,9 @@ use crate::{
 /// It looks so often although nobody told it anything: webhooks get lost.
 const LOOK: Duration = Duration::from_secs(3600);
 
-/// GitHub finds out whether there are conflicts only once it is asked.
+/// GitHub finds out whether there are conflicts only once it is asked; so many looks in a row it is waited for.
 const UNSURE_LOOK: Duration = Duration::from_secs(60);
+const UNSURE_LOOKS: u32 = 10;
 
 /// Fixes of what CI said in a row: then a person has to say something, or CI to pass.
 const FIXES_IN_A_ROW: u32 = 3;
@@ -76,11 +77,13 @@ pub(super) struct After {
     /// What failed while other checks went on, those, and since when that is so.
     halfway: Option<([Vec<String>; 2], Timestamp)>,
     ci: Option<CiView>,
+    /// Some of CI cannot be told.
+    unknown: bool,
     /// Nothing more is tried on this commit, and people know.
     gave_up: bool,
     conflicts: bool,
-    /// GitHub had not found out yet whether there are.
-    unsure: bool,
+    /// So many looks in a row GitHub had not found out whether there are.
+    unsure_looks: u32,
     /// Others committed on top of what was pushed.
     on_top: bool,
     /// What stood on the pull request when it was looked at last, and files that others changed there.
@@ -130,7 +133,7 @@ impl After {
         }
         self.held_right = false;
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
-        (self.gave_up, self.conflicts, self.on_top) = (false, false, false);
+        (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
     }
 
     /// How CI stands. What failed is waited with until the rest has spoken, but not for ever.
@@ -145,6 +148,10 @@ impl After {
             Some((_, since)) if now.since(since) >= LOOK => CiStands::Failed,
             _ => ci.stands,
         }
+    }
+
+    pub(super) fn mends(&self) -> bool {
+        self.mending
     }
 
     /// Did what was accepted last open the way to this very document?
@@ -170,16 +177,31 @@ struct Seen {
     at: Timestamp,
 }
 
-/// Did the drafter leave what is on the pull request as it is? What was only proposed there, nobody has accepted as it is.
-pub(super) fn is_as_pushed(s: &mut Stage, v: &Visit<'_>) -> bool {
+/// On to its proofs with a draft, or back to the wait where the drafter left what is on the pull request as it is. What was
+/// only proposed there, nobody has accepted as it is.
+pub(super) fn drafted(s: &mut Stage, v: &Visit<'_>) -> Exit {
     let code = v.doc.about().target == Target::Code;
     let pushed = s.proposal.as_ref().map(|pushed| pushed.document);
-    let same = code && pushed.is_some() && pushed == s.round.document && s.after.is_of(pushed);
-    if same {
-        s.approval = s.after.accepted.clone();
-        s.after.held_right = std::mem::take(&mut s.after.mending);
+    if !code || pushed.is_none() || pushed != s.round.document || !s.after.is_of(pushed) {
+        return Exit::Pass;
     }
-    same
+    s.approval = s.after.accepted.clone();
+    s.after.held_right = std::mem::take(&mut s.after.mending);
+    Exit::AsPushed
+}
+
+/// Back to the wait with what is on the pull request, where people are told why nothing that was made after it is pushed. None
+/// before anything was.
+pub async fn as_pushed(s: &mut Stage, v: &Visit<'_>, why: &str) -> Result<Option<Exit>, StepError> {
+    let Some(pushed) = s.proposal.as_ref().map(|pushed| pushed.document) else { return Ok(None) };
+    if !s.after.is_of(Some(pushed)) {
+        return Ok(None);
+    }
+    s.amend(pushed);
+    s.approval = s.after.accepted.clone();
+    (s.after.mending, s.after.gave_up) = (false, true);
+    announce(v.cx, "not-pushed", &messages::not_pushed(why)).await?;
+    Ok(Some(Exit::AsPushed))
 }
 
 /// Waits until what was pushed is merged or closed, and takes up what is said of it.
@@ -214,7 +236,11 @@ pub async fn watch(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return Ok(exit);
     }
     s.after.looks += 1;
-    let next = cx.clock().now().plus(if s.after.unsure { UNSURE_LOOK } else { LOOK });
+    let next = cx.clock().now().plus(if (1..=UNSURE_LOOKS).contains(&s.after.unsure_looks) {
+        UNSURE_LOOK
+    } else {
+        LOOK
+    });
     s.after.next = Some(next);
     waits_until(s, cx, next)
 }
@@ -363,12 +389,13 @@ async fn look(s: &mut Stage, v: &Visit<'_>, pull: &Pull, blocked: bool) -> Resul
         s.after.theirs = files.into_iter().take(MOST_THEIRS).map(|file| file.path).collect();
     }
     s.after.head = Some(head);
-    let before = (s.after.ci.clone(), s.after.conflicts, s.after.on_top);
-    s.after.on_top = !newest;
+    let shown = |after: &After| (after.ci.clone(), after.conflicts, after.on_top, after.unknown);
+    let before = shown(&s.after);
+    (s.after.on_top, s.after.unknown) = (!newest, ci.unknown);
     let conflicts = mergeable.map_or(s.after.conflicts, |mergeable| !mergeable);
-    s.after.unsure = mergeable.is_none();
+    s.after.unsure_looks = if mergeable.is_none() { s.after.unsure_looks.saturating_add(1) } else { 0 };
     if conflicts && !s.after.conflicts {
-        let body = messages::conflicts(&proposal.branch, &base.branch);
+        let body = messages::conflicts(&proposal.branch, &pull.base_branch);
         announce(cx, &format!("conflicts-{n}"), &body).await?;
     }
     s.after.conflicts = conflicts;
@@ -389,7 +416,7 @@ async fn look(s: &mut Stage, v: &Visit<'_>, pull: &Pull, blocked: bool) -> Resul
     {
         return Ok(Some(exit));
     }
-    if before != (s.after.ci.clone(), s.after.conflicts, s.after.on_top) {
+    if before != shown(&s.after) {
         let shown = show::status(s, v, Shown::Done).await?;
         s.status.show(cx, &format!("status-{n}"), &shown, Urgency::Turning).await?;
     }
@@ -426,11 +453,15 @@ async fn failed(
         return Ok(None);
     }
     let repo = cx.tools().repo(cx).await?;
-    let said: Hash = cx
-        .once(&format!("said-{n}"), |_| async {
-            cx.put(rounds::ci_said(&repo, &commit, &ours).await?.as_bytes()).await
+    let (said, lacking): (Hash, usize) = cx
+        .once(&format!("told-{n}"), |_| async {
+            let (said, lacking) = rounds::ci_said(&repo, &commit, &ours).await?;
+            Ok((cx.put(said.as_bytes()).await?, lacking))
         })
         .await?;
+    if lacking > 0 {
+        s.say(messages::without_logs(lacking, &commit));
+    }
     let heading = "What CI said of the pushed code, in the words of whatever ran there".to_owned();
     s.know(Known { kind: CI.to_owned(), heading, text: said, left: false });
     s.after.finding = Some(s.round.findings.failing(messages::failing(ours.len())));
@@ -492,8 +523,8 @@ pub(super) async fn learn(s: &Stage, v: &Visit<'_>, merged: bool) -> Result<(), 
 
 /// What it waits for, for the status comment.
 pub(super) fn waiting(s: &Stage) -> Waiting {
-    let After { ci, conflicts, on_top, .. } = s.after.clone();
-    Waiting::Merge { ci, conflicts, on_top }
+    let After { ci, conflicts, on_top, unknown, .. } = &s.after;
+    Waiting::Merge { ci: ci.clone(), conflicts: *conflicts, on_top: *on_top, unknown: *unknown }
 }
 
 /// Does the run stand where it only waits for the merge?
@@ -531,6 +562,7 @@ mod tests {
             pending: names(&["slow"]),
             failing: names(failing),
             before: Vec::new(),
+            unknown: false,
         };
         let (begun, mut after) = (Timestamp(0), After::default());
         let at = |hours: u32| begun.plus(LOOK * hours);

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Stage, Target, Visit};
+use super::{Input, Stage, Target, Visit};
 use crate::{
-    engine::{ArtifactRow, Filter, Record, Remark, StepError},
+    engine::{ArtifactRow, Filter, Opened, Outcome, Record, Remark, StepError},
     publication,
     rounds::{Cx, Extra, need, text_of},
     store::RunRow,
-    types::{Cause, Hash, IssueNo, Role},
+    types::{Cause, Hash, IssueNo, Role, RunId},
 };
 
 /// Something that is known of the issue besides its text.
@@ -29,21 +29,53 @@ pub struct Known {
 /// The issue as it was before it was worded anew.
 pub(super) const BRIEF: &str = "brief";
 
-/// What earlier stages left for this one on the issue.
-pub(super) async fn inputs(v: &Visit<'_>) -> Result<Vec<Known>, StepError> {
-    let inputs = v.doc.inputs();
-    if inputs.is_empty() {
+/// What stages left on the issue, the newest last; nothing where this one builds on none of it.
+pub(super) async fn rows(v: &Visit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
+    if v.doc.inputs().is_empty() {
         return Ok(Vec::new());
     }
     let cx = v.cx;
-    let rows: Vec<ArtifactRow> = cx
-        .once("artifacts", |_| async {
-            let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
-            Ok(db.artifacts_of(cx.run().trigger.issue).await.map_err(anyhow::Error::new)?)
+    cx.once("artifacts", |_| async {
+        let db = cx.tools().store.repo(cx.run().id.repo).await.map_err(anyhow::Error::new)?;
+        Ok(db.artifacts_of(cx.run().trigger.issue).await.map_err(anyhow::Error::new)?)
+    })
+    .await
+}
+
+/// Where what this stage cannot do without was not made yet of what its next input is now: begins the stage that makes it, which
+/// this one follows by the same word.
+pub(super) async fn begin_before(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<Option<Outcome>, StepError> {
+    let newest = |input: &Input| rows.iter().rposition(|row| row.kind == input.kind);
+    let [own, of, ..] = v.doc.inputs() else { return Ok(None) };
+    if newest(own).is_none() {
+        need_artifact(newest(of).map(|at| &rows[at]), of.heading, &format!("/{}", of.kind))?;
+    }
+    if newest(of) <= newest(own) {
+        return Ok(None);
+    }
+    let cx = v.cx;
+    let begun: Option<RunId> = cx
+        .once("begin", |_| async {
+            Ok(match cx.begin(own.kind, cx.run().trigger.clone()).await? {
+                Opened::New(run) | Opened::Duplicate(run) => Some(run),
+                Opened::Live(_) => None,
+            })
         })
         .await?;
+    match begun {
+        Some(run) => Ok(Some(Outcome { summary: format!("begins with {} as {run}", own.kind), url: None })),
+        None => Err(StepError::User(format!(
+            "{} is being worked on. Wait for that run or `/stop` it, then write `{}`.",
+            own.heading,
+            v.doc.about().command(cx.run()).usage
+        ))),
+    }
+}
+
+/// What earlier stages left for this one on the issue.
+pub(super) fn inputs(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<Vec<Known>, StepError> {
     let mut known = Vec::new();
-    for input in inputs {
+    for input in v.doc.inputs() {
         let newest = rows.iter().rfind(|row| row.kind == input.kind);
         let Some(row) = (match input.made_by {
             Some(command) => Some(need_artifact(newest, input.heading, command)?),
@@ -159,7 +191,8 @@ pub(super) async fn leave_paths(
     Ok(found)
 }
 
-async fn live(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
+/// The live runs of the repository.
+pub(super) async fn live(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
     let repo = cx.run().id.repo;
     let db = cx.tools().store.repo(repo).await.map_err(anyhow::Error::new)?;
     let live = Filter { repo: Some(repo), issue: None, live_only: true };

@@ -35,12 +35,14 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// A visit begins. Where one is missing before it, the run had halted, and its check says so.
-    pub(super) fn begin(&mut self, visit: u64) {
+    /// A visit begins. Where one is missing before it, which it tells, the run had halted, and its check says so.
+    pub(super) fn begin(&mut self, visit: u64) -> bool {
+        let halted = self.visit > 0 && self.visit + 1 < visit;
         if self.visit + 1 < visit {
             (self.going, self.says) = (None, None);
         }
         self.visit = visit;
+        halted
     }
 
     pub(super) fn published(&mut self, audit: Hash) {

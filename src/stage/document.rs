@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     codebase::TreeIndex,
     commands::CommandSpec,
-    documents::{Mistake, Repository},
+    documents::{Mistake, Repository, change::Workspace},
     engine::{Countersigned, Kind, Outcome, Proof, RunInfo, StepError, StepInfo},
     messages::Credit,
     rounds::{Cx, IssueSnapshot, Policy},
@@ -26,6 +26,8 @@ pub struct About {
     /// The lesser proofs that its publishing takes.
     pub proofs: &'static [Proof],
     pub target: Target,
+    /// Who drafts, each by its row in the table of roles.
+    pub roles: &'static [&'static str],
 }
 
 /// Where a document is published.
@@ -58,6 +60,8 @@ pub enum Asks {
     Verdict,
     /// Does the document stand, which nobody is going to review?
     Unreviewed,
+    /// May there be more in it than people approved? No gate of a document asks that.
+    Leave,
 }
 
 /// A gate as the policy of a run has it.
@@ -125,9 +129,14 @@ pub trait Document: Send + Sync {
         "a software architect who writes for the engineer that will build from your text"
     }
 
-    /// Whose tools the drafter has, where the settings give it any.
+    /// In which role the drafter works: it has the model of that one, and its tools where the settings give it any.
     fn role(&self) -> &'static str {
-        "architect"
+        self.about().roles[0]
+    }
+
+    /// A copy of the files that it changes, as this draft of it has them, for a drafter that may write.
+    fn workspace(&self, _draft: Option<&str>) -> Option<Workspace> {
+        None
     }
 
     /// What earlier stages left that this one is told.
@@ -206,6 +215,11 @@ pub trait Document: Send + Sync {
 
     /// How the text changes the repository, for whoever has to decide.
     fn diff(&self, _text: &str) -> Option<String> {
+        None
+    }
+
+    /// What a model is shown of that, to say what it does: what is committed.
+    fn narrated(&self, _text: &str) -> Option<String> {
         None
     }
 

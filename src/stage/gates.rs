@@ -12,11 +12,14 @@ use super::{
 use crate::{
     documents::visible::{gathered, visible},
     engine::{
-        Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind, TextRow,
+        APPROVE, Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind,
+        TextRow,
     },
-    messages::{self, ApproveLine, AskedBecause, Authorship, CommitKind, Standing, State as Shown},
+    messages::{
+        self, ApproveLine, AskedBecause, Authorship, CommitKind, Inconclusive, Standing, State as Shown,
+    },
     publication::{self, Heard, Landed, Now, Only, Publication},
-    rounds::{self, Cx, IssueSnapshot, Urgency, announce, need, text_of},
+    rounds::{self, Base, Cx, IssueSnapshot, Urgency, announce, need, text_of},
     types::{CommentId, Hash, Role, Timestamp, Verdict},
 };
 
@@ -28,7 +31,7 @@ pub(super) struct Asked {
     /// The gate comment, and the visit that made it.
     pub(super) url: String,
     #[serde(default)]
-    visit: u64,
+    pub(super) visit: u64,
     /// What people type to approve; none: the stage's name.
     #[serde(default)]
     word: Option<String>,
@@ -44,6 +47,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// One that is yet to be posted.
+    pub(super) fn new(visit: u64, word: &str, subject: Hash, ways: Vec<String>) -> Self {
+        let (shown_at, url, word) = (Timestamp(0), String::new(), Some(word.to_owned()));
+        Self { subject, shown_at, url, visit, word, ways, touched: None, reminded: false }
+    }
+
+    pub(super) fn posted(self, (url, shown_at): (String, Timestamp)) -> Self {
+        Self { url, shown_at, ..self }
+    }
+
     fn word<'w>(&'w self, v: &Visit<'_>) -> &'w str {
         self.word.as_deref().unwrap_or(v.doc.about().stage)
     }
@@ -54,13 +67,20 @@ impl Asked {
     }
 }
 
+impl Stage {
+    /// Does the gate of this very visit wait for people?
+    pub fn asks_in(&self, cx: &Cx) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit())
+    }
+}
+
 /// A person decides, or the policy says that nobody needs to.
 pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let Some(Gate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
-    let asked_here = s.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit());
+    let asked_here = s.asks_in(cx);
     if asked_here {
         put_back(s, v).await?;
     }
@@ -79,18 +99,8 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             _ => ask(s, v, (word, ways), asks).await,
         };
     };
-    if answer.verb == "approve" && answer.hash.is_none() && asked_here {
-        // It may have been booked before anybody knew.
-        let key = format!("touched-{}", answer.cause);
-        let before = |touched: &&Remark| touched.at <= answer.at;
-        let by: Option<String> =
-            cx.once(&key, |_| async { Ok(cx.touched().filter(before).map(|t| t.by.login.clone())) }).await?;
-        if by.is_some() {
-            let asked = need(&s.asked)?.clone();
-            let body = messages::too_soon(&asked.line(v), by.as_deref());
-            announce(cx, &format!("hash-only-{}", answer.cause), &body).await?;
-            return Ok(Exit::Ask(spec(s, v, asks, &asked)?));
-        }
+    if asked_here && let Some(exit) = unseen(s, v, asks, answer).await? {
+        return Ok(exit);
     }
     match hear(s, v, answer).await? {
         Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
@@ -100,17 +110,18 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             let objection = match (answer.verb.as_str(), asks) {
                 ("revise", _) => Some(answer.clone()),
                 (_, Asks::Draft) => None,
-                (_, Asks::Beforehand | Asks::Verdict | Asks::Unreviewed) => objection(cx, answer).await?,
+                _ => objection(cx, answer).await?,
             };
             if let Some(objection) = objection {
-                answered(s, v, &objection).await?;
-                if let Some(review) = objection.review.filter(|_| v.doc.about().target == Target::Code) {
-                    after::take_remarks(s, v, review, &objection.by.login).await?;
+                let why = s.round.review.as_ref().and_then(|review| review.why.as_ref());
+                if let Some(why @ Inconclusive::DrafterUnattested) = why {
+                    announce(cx, &format!("in-vain-{}", objection.cause), &messages::in_vain(why)).await?;
+                    return Ok(Exit::Ask(spec(s, v, asks, need(&s.asked)?)?));
                 }
-                return send_back(s, v, &objection.text).await;
+                return object(s, v, &objection).await;
             }
             let kind = match asks {
-                Asks::Draft => None,
+                Asks::Draft | Asks::Leave => None,
                 Asks::Unreviewed => Some(ApprovalKind::Unreviewed),
                 Asks::Verdict if answer.verb == "override" => Some(ApprovalKind::Override),
                 Asks::Beforehand | Asks::Verdict => Some(ApprovalKind::Approve),
@@ -129,6 +140,40 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Ok(Exit::Pass)
         }
     }
+}
+
+/// An approval without a hash, from when what stood on the page was not only ours, does not count.
+pub(super) async fn unseen(
+    s: &Stage,
+    v: &Visit<'_>,
+    asks: Asks,
+    answer: &Answer,
+) -> Result<Option<Exit>, StepError> {
+    if answer.verb != APPROVE || answer.hash.is_some() {
+        return Ok(None);
+    }
+    let cx = v.cx;
+    // It may have been booked before anybody knew.
+    let key = format!("touched-{}", answer.cause);
+    let before = |touched: &&Remark| touched.at <= answer.at;
+    let by: Option<String> =
+        cx.once(&key, |_| async { Ok(cx.touched().filter(before).map(|t| t.by.login.clone())) }).await?;
+    if by.is_none() {
+        return Ok(None);
+    }
+    let asked = need(&s.asked)?;
+    let body = messages::too_soon(&asked.line(v), by.as_deref());
+    announce(cx, &format!("hash-only-{}", answer.cause), &body).await?;
+    Ok(Some(Exit::Ask(spec(s, v, asks, asked)?)))
+}
+
+/// Says that the document goes back, and sends it there.
+pub(super) async fn object(s: &mut Stage, v: &Visit<'_>, objection: &Answer) -> Result<Exit, StepError> {
+    answered(s, v, objection).await?;
+    if let Some(review) = objection.review.filter(|_| v.doc.about().target == Target::Code) {
+        after::take_remarks(s, v, review, &objection.by.login).await?;
+    }
+    send_back(s, v, &objection.text).await
 }
 
 /// Hears what people said of findings since, and which of them they insist on.
@@ -178,7 +223,7 @@ async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit
 }
 
 /// Puts the comment that asks back, where somebody changed it since.
-async fn put_back(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+pub(super) async fn put_back(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     let (cx, mut asked) = (v.cx, need(&s.asked)?.clone());
     let Some(touched) = cx.touched().filter(|touched| asked.touched.as_ref() != Some(touched)) else {
         return Ok(());
@@ -195,7 +240,7 @@ async fn put_back(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
 }
 
 /// Nobody has answered: looks at what time has brought about.
-async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
+pub(super) async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
     let mut asked = need(&s.asked)?.clone();
@@ -206,8 +251,8 @@ async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, Step
         return Err(StepError::User(messages::nobody_answered(days)));
     }
     if remind.is_some_and(|at| at <= now) {
-        let gate = show::card(s, v, Standing::Waits(asked.line(v)), None).await?;
-        match announce(cx, "reminder", &messages::reminder(&gate, &asked.url)).await {
+        let reminder = show::reminder(s, v, &asked).await?;
+        match announce(cx, "reminder", &reminder).await {
             Err(StepError::User(why)) => tracing::info!(run = %cx.run().id, why, "nobody could be reminded"),
             told => drop(told?),
         }
@@ -335,6 +380,16 @@ async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
     }
 }
 
+/// Others have none of the files on the branch that are to change: said before anything is paid for, as it would be said at
+/// the gate.
+pub(super) async fn free(cx: &Cx, base: &Base, files: &[String]) -> Result<(), StepError> {
+    let others = publication::foreign(cx, "others", Some((base, files))).await?;
+    match among(cx, others, |path| files.iter().any(|file| file == path)).await? {
+        Some(path) => Err(not_over(&path)),
+        None => Ok(()),
+    }
+}
+
 /// The first of the files that others have on the branch, as it was listed, that is one of ours.
 pub(super) async fn among(
     cx: &Cx,
@@ -387,15 +442,11 @@ async fn ask(
     );
     let paths = Texts::of(s, v).await?.paths;
     s.overlaps = artifacts::leave_paths(v, &paths).await?;
-    let word = word.to_owned();
-    let ways: Vec<String> = ways.iter().map(|way| (*way).to_owned()).collect();
-    let line = ApproveLine { stage: word.clone(), subject, ways: ways.clone() };
+    let asked = Asked::new(cx.visit(), word, subject, ways.iter().map(|way| (*way).to_owned()).collect());
     // A halt may have left one, of which nothing holds here.
     s.asked = None;
-    let gate = show::gate(s, v, Standing::Waits(line), left).await?;
-    let (url, shown_at) = announce(cx, publication::GATE, &gate).await?;
-    let (visit, word) = (cx.visit(), Some(word));
-    let asked = Asked { subject, shown_at, url, visit, word, ways, touched: None, reminded: false };
+    let gate = show::gate(s, v, Standing::Waits(asked.line(v)), left).await?;
+    let asked = asked.posted(announce(cx, publication::GATE, &gate).await?);
     let spec = spec(s, v, asks, &asked)?;
     s.asked = Some(asked);
     show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
@@ -409,13 +460,14 @@ pub(super) async fn propose(
     v: &Visit<'_>,
 ) -> Result<Result<(Hash, Option<String>), Exit>, StepError> {
     let cx = v.cx;
-    let message = show::commit(s, v, CommitKind::Proposal, None)?;
-    let texts = Texts::of(s, v).await?;
-    let publication = texts.publication(s, v)?;
     let code = v.doc.about().target == Target::Code;
     if code {
         over_nobody(s, v).await?;
+        super::narrate(s, v).await?;
     }
+    let message = show::commit(s, v, CommitKind::Proposal, None)?;
+    let texts = Texts::of(s, v).await?;
+    let publication = texts.publication(s, v)?;
     let on = match (code, &s.proposal) {
         (true, _) => Only::Accepted(s.foreign),
         (false, Some(_)) => Only::Shown,
@@ -446,7 +498,7 @@ pub(super) async fn propose(
     Ok(Ok((subject, landing.left)))
 }
 
-fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec, StepError> {
+pub(super) fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec, StepError> {
     let mut verbs = vec![("revise".to_owned(), Role::Write.into())];
     let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
     match asks {
@@ -462,7 +514,11 @@ fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec,
     // What is past is due at once: the next look sees to it.
     let soon = v.cx.clock().now().plus(Duration::from_secs(1));
     let expires = times(s, asked)?.into_iter().flatten().min().map(|at| at.max(soon));
-    let approvers = s.rules.approvers();
+    let mut approvers = s.rules.approvers();
+    if asks == Asks::Leave {
+        // One person is enough, of those whom the settings ask about the files; all of them are asked at the document's gate.
+        approvers.needed = 1;
+    }
     Ok(GateSpec { stage, subject, verbs, shown_at, approvers, expires, ways })
 }
 
@@ -539,7 +595,7 @@ async fn ask_again(
 }
 
 /// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
-async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
+pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
     cx.once(&format!("objection-{}", answer.cause), |_| async {
         let rows = cx.ledger().await?.answers;
         let heard =
@@ -599,7 +655,7 @@ pub(super) async fn unpause(s: &Stage, cx: &Cx) -> Result<(), StepError> {
 }
 
 /// As [`restate`], for the answer that ends this visit's gate.
-async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepError> {
+pub(super) async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepError> {
     let all = s.approval.as_ref().filter(|row| row.answer.as_ref() == Some(answer)).map(show::accepted_by);
     let by = all.unwrap_or_else(|| answer.by.login.clone());
     let (verb, at) = (answer.verb.clone(), answer.at);
@@ -660,6 +716,6 @@ pub(super) async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Resu
     s.hidden = gathered(s.hidden.iter().chain(&words.hidden));
     s.round.send_back(&words.text, more);
     (s.asked, s.approval, s.edited) = (None, None, None);
-    s.stop = None;
+    (s.stop, s.wished) = (None, None);
     Ok(Exit::Reread)
 }

@@ -70,16 +70,16 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     let mut s = s.clone();
     s.label = found.label.or(s.label);
     // Its first draft made it, or was about to; or an earlier end of the same run did.
-    if !before_showing(v) || cx.visit() > straight_to(v) + 1 {
+    if !before_showing(v) || cx.visit() > straight_to(&s, v) + 1 {
         s.status = s.status.in_doubt();
         s.check.doubt();
     }
     let published = published(&s, v).await?;
     let ours = published.is_some();
     let merged = after::merged(&s, v, halt).await?;
-    let outcome = match published {
-        _ if merged.is_some() => after::done(&mut s, v, merged.unwrap_or_default()).await.map(Some)?,
-        Some(published) => match conclude(&mut s, v, published).await {
+    let outcome = match (merged, published) {
+        (Some(commit), _) => Some(after::done(&mut s, v, commit).await?),
+        (None, Some(published)) => match conclude(&mut s, v, published).await {
             // The same fault as before, perhaps: people are told of that one.
             Err(StepError::Bug(error)) if matches!(halt, Halt::Bug { .. }) => {
                 tracing::error!(run = %cx.run().id, "what is left after publishing cannot be done: {error:#}");
@@ -92,15 +92,19 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
             }
             concluded => Some(concluded?),
         },
-        None => {
+        (None, None) => {
             after::learn(&s, v, false).await?;
+            // A gate says it of itself.
+            if stopped && v.at.kind != Kind::Gate {
+                s.say(messages::run_was(&halt.sentence()));
+            }
             let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
             match say_turn(&mut s, v, "status", state, messages::STOPPED).await {
                 // The comment below may get through all the same.
                 Err(StepError::User(why)) => {
                     tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
                 }
-                said => said?,
+                said => drop(said?),
             }
             None
         }
@@ -119,14 +123,14 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
         gates::unpause(&s, cx).await?;
     }
     let why = match halt {
-        Halt::Stopped { .. } => format!("the run was {}", halt.sentence()),
+        Halt::Stopped { .. } => messages::run_was(&halt.sentence()),
         _ => "the run could not go on, as the newest comment says".to_owned(),
     };
     if s.questions.as_ref().is_some_and(|questions| questions.waits().is_some()) {
         unclear::restate(&s, v, Answering::Ended(why.clone())).await?;
     }
     let ended = Standing::Ended(why);
-    if v.at.kind == Kind::Gate {
+    if v.at.kind == Kind::Gate || v.at.kind == Kind::Pause && s.wished.is_some() {
         // The visit before this one asked.
         gates::restate(&s, v, cx.visit() - 1, ended).await?;
     } else if s.proposal.is_some() && !ours && v.doc.about().target != Target::Code {
@@ -177,9 +181,14 @@ fn halt_card(s: &Stage, halt: &Halt, remains: &Remains, v: &Visit<'_>) -> HaltCa
         Halt::Limit { moves } => HaltReason::MoveLimit { moves: *moves },
         Halt::User(_) | Halt::Stopped { .. } => HaltReason::Said(halt.sentence()),
     };
-    let command = v.doc.about().command(v.cx.run());
-    // What can be left out of it would be taken for what is to be written.
-    let again = if command.takes_text() { command.usage.to_owned() } else { format!("/{}", command.name) };
+    let (command, run) = (v.doc.about().command(v.cx.run()), v.cx.run());
+    let again = match v.cx.then() {
+        // It was begun for what follows, and that begins it again.
+        Some(next) if next == run.trigger.command => format!("/{next}"),
+        _ if command.takes_text() => command.usage.to_owned(),
+        // What can be left out of it would be taken for what is to be written.
+        _ => format!("/{}", command.name),
+    };
     HaltCard {
         run: v.cx.run().id,
         at_step: messages::step_name(v.at.id, v.at.title),

@@ -13,16 +13,20 @@ mod document;
 mod gates;
 mod halt;
 mod held;
+mod leave;
 mod place;
 mod show;
+mod similar;
 mod unclear;
 
-pub use after::watch;
+pub use after::{as_pushed, watch};
 pub use artifacts::{Known, stands};
 pub use document::{About, Accepted, Asks, Document, Filed, Gate, Input, NamesCheck, Placed, Target};
 pub use gates::gate;
 pub use halt::halted;
 pub use held::{Before, budget};
+pub use leave::{Leave, Wish, leave, wish};
+pub use similar::{commits, similar};
 pub use unclear::{Question, conflicts, questions};
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +36,7 @@ use self::{
     approvals::Rules,
     gates::{Anew, Asked, ask_anew, take_over},
     held::Paused,
+    leave::Wished,
     unclear::Questions,
 };
 use crate::{
@@ -42,9 +47,10 @@ use crate::{
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
-        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
-        StatusComment, Stop, Turn, fault, need, text_of,
+        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Narrated, Policy, ReviewBrief,
+        Round, StatusComment, Stop, Turn, fault, need, text_of,
     },
+    store::RunRow,
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
 };
 
@@ -111,6 +117,9 @@ pub struct Stage {
     /// Sentences for the status comment.
     #[serde(default)]
     said: Vec<String>,
+    /// Hosts that somebody named and the operator may.
+    #[serde(default)]
+    hosts: Vec<String>,
     /// What people are asked before anything is drafted.
     #[serde(default)]
     questions: Option<Questions>,
@@ -126,6 +135,17 @@ pub struct Stage {
     /// What came of what was pushed, once that is code.
     #[serde(default)]
     after: After,
+    /// What its drafter wants beyond what people approved, and what they allowed of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wished: Option<Wished>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    leaves: Vec<Leave>,
+    /// What the pull request says that the change does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    narrated: Option<Narrated>,
+    /// Visits that went round on purpose before anything was shown.
+    #[serde(default)]
+    rounds_before: u64,
 }
 
 /// What a workflow's own steps may look at and leave.
@@ -162,6 +182,16 @@ impl Stage {
         }
     }
 
+    /// Is the drafter at work for what CI says of what was pushed?
+    pub fn mends(&self) -> bool {
+        self.after.mends()
+    }
+
+    /// Is the draft as it is on its branch?
+    pub fn is_proposed(&self) -> bool {
+        self.proposal.as_ref().is_some_and(|proposal| Some(proposal.document) == self.round.document)
+    }
+
     /// Was nothing drafted yet?
     pub fn fresh(&self) -> bool {
         self.round.number == 0
@@ -174,6 +204,16 @@ impl Stage {
     pub fn begin_anew(&mut self) -> Result<(), StepError> {
         self.round.begin_anew(need(&self.policy)?.max_rounds);
         Ok(())
+    }
+
+    /// What people allowed beyond what they had approved.
+    pub fn leaves(&self) -> &[Leave] {
+        &self.leaves
+    }
+
+    /// What code holds against the draft first.
+    pub fn wrong(&self) -> Option<&str> {
+        self.round.mistakes.iter().find(|mistake| mistake.is_error()).map(|mistake| mistake.message.as_str())
     }
 
     /// May there be another draft?
@@ -191,6 +231,23 @@ impl Stage {
     pub fn know(&mut self, known: Known) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
+    }
+
+    /// So many steps are gone through once more before anything is drafted.
+    pub fn goes_round(&mut self, steps: u64) {
+        self.rounds_before += steps;
+    }
+
+    /// Less of what it is told under this name.
+    pub fn recut(&mut self, kind: &str, text: Hash) {
+        self.beside.iter_mut().filter(|known| known.kind == kind).for_each(|known| known.text = text);
+    }
+
+    /// A host to be named in the server's settings, if it is not told yet.
+    pub fn closed(&mut self, host: String) {
+        if !self.hosts.contains(&host) {
+            self.hosts.push(host);
+        }
     }
 
     /// A sentence for the status comment, if it is not there yet.
@@ -231,7 +288,10 @@ pub struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// A step begins.
     pub fn begin(s: &mut Stage, doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
-        s.check.begin(cx.visit());
+        if s.check.begin(cx.visit()) {
+            // Whoever had it tried again was shown that at once.
+            s.label = Some(messages::WORKING.name.to_owned());
+        }
         Self { doc, at: at.info(), cx }
     }
 }
@@ -255,11 +315,13 @@ pub enum Exit {
     AskAnew,
     /// People dismissed what the review objected to: the same bytes are reviewed again.
     ReviewAgain,
+    /// People have to allow more than they approved.
+    Beyond,
     /// There is no money for the next call.
     Money,
     /// There is money again for what it lacked for.
     Resume(Before),
-    /// The drafter left what was pushed as it is: there is nothing to run, to review or to push.
+    /// What was pushed is left as it is: there is nothing to run, to review or to push.
     AsPushed,
     Ask(GateSpec),
     Wait {
@@ -294,7 +356,7 @@ pub fn steps<S: Step>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
-/// Reads the issue and what holds for the run.
+/// Reads the issue and what holds for the run, which is over at once where another stage has to come first.
 pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
@@ -325,7 +387,13 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         }
         s.say(messages::waived(by, reason));
     }
-    s.beside = artifacts::inputs(v).await?;
+    let rows = artifacts::rows(v).await?;
+    if policy.from_design
+        && let Some(outcome) = artifacts::begin_before(v, &rows).await?
+    {
+        return Ok(Exit::Done(outcome));
+    }
+    s.beside = artifacts::inputs(v, &rows)?;
     if let Some(request) = &cx.run().trigger.request {
         let (kind, heading) =
             ("request".to_owned(), "What was asked for, in a comment on the issue".to_owned());
@@ -354,11 +422,7 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         _ => desk.fetch(cx, "fetch", &repo).await?,
     };
     if code {
-        let others = publication::foreign(cx, "others", Some((&base, files.as_slice()))).await?;
-        // Said before anything is paid for, as it would be said at the gate.
-        if let Some(path) = gates::among(cx, others, |path| files.iter().any(|file| file == path)).await? {
-            return Err(gates::not_over(&path));
-        }
+        gates::free(cx, &base, &files).await?;
     }
     let words = words(s, v).await?;
     let Excerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
@@ -384,7 +448,7 @@ pub async fn without_code(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepErro
 /// taken the knowledge with it.
 async fn doubt(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
-    if s.status.url.is_none() && cx.visit() > straight_to(v) {
+    if s.status.url.is_none() && cx.visit() > straight_to(s, v) {
         s.status = s.status.clone().in_doubt();
         let (repo, number) = (cx.tools().repo(cx).await?, need(&s.issue)?.number);
         let left = cx.once("label-left", |_| async {
@@ -401,6 +465,11 @@ pub async fn at_work(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
     show::working(s, v).await
 }
 
+/// As [`at_work`], where the visit shows more than that: `key` names it in the journal.
+pub async fn at_work_as(s: &mut Stage, v: &Visit<'_>, key: &str) -> Result<(), StepError> {
+    show::turn_as(s, v, key, messages::State::Working, messages::WORKING).await
+}
+
 /// Buys a draft.
 pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if let Some(exit) = held::still(s, v).await? {
@@ -413,12 +482,21 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if s.round.to_review_again() {
         return Ok(Exit::ReviewAgain);
     }
+    let tools = policy.tools.as_ref().filter(|tools| tools.drafter);
+    if tools.is_some_and(|tools| tools.commands) && cx.tools().sandbox().await.is_err() {
+        s.say(messages::without_commands(v.doc.role()));
+    }
     at_work(s, v).await?;
     let body = text_of(cx, &issue.body).await?;
     let repository = repository(s, v).await?;
     let history = rounds::remembered(cx, s.history).await?;
     let extras = artifacts::told(s, cx).await?;
     let base = need(&s.base)?.clone();
+    let draft = match s.round.document.filter(|_| tools.is_some()) {
+        Some(document) => Some(text_of(cx, &document).await?),
+        None => None,
+    };
+    let copy = v.doc.workspace(draft.as_deref());
     let brief = Brief {
         what: v.doc.about().what,
         author: v.doc.author(),
@@ -428,12 +506,11 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         history: &history,
         extras: &extras,
         rules: &v.doc.rules(),
-        spec: &policy.drafter,
+        spec: policy.drafter_of(v.doc.role()),
         reviewer: &policy.reviewer,
         caps: &policy.caps,
         workers: place::assigned(s, v).await?.pool,
-        looks: Looks::of(cx, v.doc.role(), &base, policy.tools.as_ref().filter(|tools| tools.drafter))
-            .await?,
+        looks: Looks::of(cx, v.doc.role(), &base, tools).await?.map(|looks| looks.writing(copy.as_ref())),
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
@@ -442,8 +519,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Err(why) => return held::unanswered(s, v, Before::Draft, before, why).await,
     };
     match drafted {
-        Drafted::Document if after::is_as_pushed(s, v) => Ok(Exit::AsPushed),
-        Drafted::Document => Ok(Exit::Pass),
+        Drafted::Document => Ok(after::drafted(s, v)),
         Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
             Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
             Turn::Stop(_) => {
@@ -679,7 +755,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
     still_wanted(s, cx).await?;
-    let proposed = s.proposal.as_ref().is_some_and(|proposal| proposal.document == document);
+    let proposed = s.is_proposed();
     if about.target == Target::Code && !proposed {
         let policy = need(&s.policy)?;
         let gate = about.steps.iter().find(|step| v.doc.gate(step.id, policy).is_some());
@@ -744,6 +820,19 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     Ok(Exit::Done(conclude(s, v, published).await?))
 }
 
+/// Has the pull request say what this code does, once it is certain that it is pushed.
+async fn narrate(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+    let document = *need(&s.round.document)?;
+    if s.narrated.as_ref().is_some_and(|known| known.of == document) {
+        return Ok(());
+    }
+    let Some(diff) = v.doc.narrated(&text_of(v.cx, &document).await?) else { return Ok(()) };
+    let workers = place::assigned(s, v).await?.pool;
+    let said = rounds::narrate(v.cx, need(&s.policy)?, need(&s.issue)?, workers, &diff).await?;
+    s.narrated = Some(Narrated { of: document, said });
+    Ok(())
+}
+
 /// The issue that was to give way is another one: people are shown how, and asked anew.
 async fn edited(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
@@ -766,6 +855,15 @@ enum Published {
 /// What is left to do once it is published.
 async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
     let outcome = settle(s, v, published).await?;
+    let cx = v.cx;
+    if let Some(next) = cx.then() {
+        let issue = cx.run().trigger.issue;
+        let is_next = |run: &RunRow| run.trigger.issue == issue && run.workflow == next;
+        let lives = cx.once("follower", |_| async { Ok(artifacts::live(cx).await?.iter().any(is_next)) });
+        if lives.await? {
+            s.say(messages::ends_here(next));
+        }
+    }
     show::turn(s, v, Shown::Done, messages::DONE).await?;
     Ok(outcome)
 }
@@ -793,10 +891,11 @@ async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Ou
     })
 }
 
-/// The number of the visit that comes to this step first, if nothing is visited twice.
-fn straight_to(v: &Visit<'_>) -> u64 {
+/// The number of the visit that comes to this step first, if nothing is visited twice but what goes round before.
+fn straight_to(s: &Stage, v: &Visit<'_>) -> u64 {
     let steps = v.doc.about().steps;
-    steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id).map_or(u64::MAX, |(_, number)| number)
+    let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
+    straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
 /// Does the step come before any that shows something? Then nothing was shown to anybody yet.

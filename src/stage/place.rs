@@ -13,5 +13,5 @@ pub(super) async fn assigned(s: &Stage, v: &Visit<'_>) -> Result<Assigned, StepE
         Some(document) => v.doc.paths(&text_of(v.cx, &document).await?),
         None => v.doc.files_to_change(),
     };
-    Ok(workers.assigned(&issue.labels, &paths))
+    Ok(v.cx.tools().assigned(v.cx, &issue.labels, &paths))
 }

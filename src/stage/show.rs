@@ -3,21 +3,23 @@
 //! Views only: state in, typed values for `messages` out.
 
 use super::{
-    Asks, Before, Stage, Target, Visit, after, approvals, check, document, held, place, unclear::Questions,
+    Asks, Before, Stage, Target, Visit, after, approvals, artifacts, check, document, gates::Asked, held,
+    place, unclear::Questions,
 };
 use crate::{
     config::{Assigned, document_path_of},
     documents::visible,
-    engine::{ApprovalKind, ApprovalRow, CallRow, Kind, StepError},
+    engine::{ApprovalKind, ApprovalRow, CallRow, Kind, RunView, StepError},
     github::{Body, LabelSpec, LabelSwap, Repo, decorated},
     limits,
     messages::{
         self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
-        Mark, Note, PullCard, ReviewLog, RoundLine, RoundLog, Standing, StatusView, StepLine, Waiting,
+        Mark, Note, PullCard, ReviewLog, RoleState, RoundLine, RoundLog, Standing, StatusView, StepLine,
+        Waiting,
     },
-    publication,
+    publication::{self, foremost},
     rounds::{self, Cx, Served, Urgency, fault, need},
-    store::Spending,
+    store::{RunRow, Spending},
     types::{Hash, Role, Verdict},
 };
 
@@ -49,6 +51,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         waiting: waiting(s, v, state),
         draft,
         hidden: visible::gathered(s.issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
+        roles: roles(s, v, state).await,
         notes: notes(s, issue_chars, &cx.ledger().await?.calls, place::assigned(s, v).await?),
         cost: spent(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
@@ -59,6 +62,27 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         updated: cx.clock().now(),
     };
     Ok(messages::status(&view))
+}
+
+/// Those that work in the run, while it goes on, with less than the settings give them.
+async fn roles(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<RoleState> {
+    use messages::State::{Done, Failed, Stopped};
+    let over = matches!(state, Done | Stopped | Failed);
+    let Some(policy) = s.policy.as_ref().filter(|_| !over) else { return Vec::new() };
+    let (tools, providers) = (policy.tools.as_ref(), &v.cx.tools().providers);
+    let kind = match &s.base {
+        Some(base) if tools.is_some_and(|tools| tools.commands) => v.cx.tools().kind(v.cx, base).await.ok(),
+        _ => None,
+    };
+    let (drafts, reviews) = (tools.filter(|tools| tools.drafter), tools.filter(|tools| tools.reviewer));
+    let about = v.doc.about();
+    let does = format!("drafts the {}", about.what);
+    let reviewing = rounds::role_state("reviewer", (&policy.reviewer, "reviews"), reviews, kind, providers);
+    let drafting = about
+        .roles
+        .iter()
+        .map(|role| rounds::role_state(role, (policy.drafter_of(role), &does), drafts, kind, providers));
+    drafting.chain([reviewing]).filter(|role| role.state != "ready").collect()
 }
 
 /// Where the result is, and what that is.
@@ -72,7 +96,10 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == Kind::Pause) {
         Some(paused) => paused.step(v).unwrap_or(v.at),
-        None if v.at.kind == Kind::Pause => Before::Conflicts.step(v).unwrap_or(v.at),
+        None if v.at.kind == Kind::Pause => {
+            let wished = s.wished.as_ref().and_then(|wished| steps.iter().find(|step| step.id == wished.at));
+            wished.copied().or_else(|| Before::Conflicts.step(v)).unwrap_or(v.at)
+        }
         None => v.at,
     };
     let here = steps.iter().position(|step| step.id == at.id).unwrap_or_default();
@@ -123,7 +150,8 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
     let asked = s.asked.as_ref().filter(|_| needs_you)?;
     Some(Waiting::Decision {
         line: asked.line(v),
-        verdict: s.round.review.as_ref().map(|r| r.verdict),
+        // Leave is given whatever a review said.
+        verdict: s.round.review.as_ref().filter(|_| s.wished.is_none()).map(|r| r.verdict),
         role: Role::Write,
         gate_url: Some(asked.url.clone()),
     })
@@ -136,6 +164,7 @@ fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow], workers: Assigned) ->
         notes.push(Note::Said(format!("The server's own settings are used: {complaint}")));
     }
     notes.extend(s.said.iter().cloned().map(Note::Said));
+    notes.extend(Some(&s.hosts).filter(|hosts| !hosts.is_empty()).cloned().map(Note::Hosts));
     if issue_chars > limits::ISSUE_CHARS {
         notes.push(Note::IssueCut { shown: limits::ISSUE_CHARS, of: issue_chars });
     }
@@ -168,11 +197,23 @@ pub(super) async fn gate(
     standing: Standing,
     left: Option<String>,
 ) -> Result<Body, StepError> {
-    Ok(messages::gate(&card(s, v, standing, left).await?))
+    Ok(match &s.wished {
+        Some(wished) => messages::leave(&wished.card(s, v, standing).await?),
+        None => messages::gate(&card(s, v, standing, left).await?),
+    })
+}
+
+/// The comment that reminds people of what waits for them.
+pub(super) async fn reminder(s: &Stage, v: &Visit<'_>, asked: &Asked) -> Result<Body, StepError> {
+    let standing = Standing::Waits(asked.line(v));
+    Ok(match &s.wished {
+        Some(wished) => messages::leave_reminder(&wished.card(s, v, standing).await?, &asked.url),
+        None => messages::reminder(&card(s, v, standing, None).await?, &asked.url),
+    })
 }
 
 /// What it is made of.
-pub(super) async fn card(
+async fn card(
     s: &Stage,
     v: &Visit<'_>,
     standing: Standing,
@@ -264,16 +305,20 @@ pub(super) async fn pull(
             looked => looked?,
         },
     };
-    let offered = match approved {
-        Some(_) => v.doc.offered(&rounds::text_of(cx, &document).await?),
-        None => None,
+    let code = v.doc.about().target == Target::Code;
+    let (offered, report) = match approved {
+        Some(_) => {
+            let text = rounds::text_of(cx, &document).await?;
+            (v.doc.offered(&text), v.doc.report(&text))
+        }
+        None => (None, None),
     };
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
         run: cx.run().id,
         log_path: approved.map(|_| log_path(&path)),
-        closes: v.doc.about().target == Target::Code,
+        closes: code,
         document_path: path,
         document,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
@@ -284,8 +329,18 @@ pub(super) async fn pull(
         over: over.and_then(|standing| standing.over()),
         others: publication::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
+        subject: approved.map(|row| row.subject),
+        report,
+        findings: if code { s.round.findings.all().to_vec() } else { Vec::new() },
         offered,
         unreviewed: v.doc.unreviewed(),
+        leaves: s.leaves.iter().map(super::Leave::text).collect(),
+        narrated: s
+            .narrated
+            .clone()
+            .filter(|known| known.of == document)
+            .and_then(|known| known.said)
+            .map(|(by, text)| (model(&by), text)),
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
@@ -322,15 +377,18 @@ pub(super) fn commit(
     audit: Option<Hash>,
 ) -> Result<String, StepError> {
     let issue = need(&s.issue)?;
+    let code = v.doc.about().target == Target::Code;
+    let host = issue.url.split('/').nth(2).and_then(|host| host.split(':').next()).unwrap_or("github.com");
     Ok(messages::commit_message(&CommitCard {
         kind,
-        code: v.doc.about().target == Target::Code,
+        code,
         stage: v.doc.about().stage.to_owned(),
         issue: issue.number,
         title: issue.title.clone(),
         run: v.cx.run().id,
         document: *need(&s.round.document)?,
         audit,
+        with: code.then(|| (v.cx.run().trigger.actor.clone(), host.to_owned())),
     }))
 }
 
@@ -360,8 +418,36 @@ pub(super) fn log(s: &Stage, cx: &Cx) -> Result<String, StepError> {
     }))
 }
 
+/// The label that the issue bears where others of its runs are alive as well: what waits for a person comes first, and
+/// nothing is over while one of them works.
+async fn among(cx: &Cx, key: &str, view: LabelView) -> Result<LabelView, StepError> {
+    if view == messages::NEEDS_YOU {
+        return Ok(view);
+    }
+    let own = cx.run();
+    let (asks, works): (bool, bool) = cx
+        .once(&format!("{key}-among"), |_| async {
+            let mut others = artifacts::live(cx).await?;
+            let other = |run: &RunRow| run.id != own.id && run.cancel.is_none();
+            others.retain(|run| run.trigger.issue == own.trigger.issue && other(run));
+            let most = foremost(others.iter().map(|run| RunView::new::<()>(run, None)));
+            let asks = most.as_ref().is_some_and(|(_, label)| *label == Some(messages::NEEDS_YOU));
+            Ok((asks, most.is_some()))
+        })
+        .await?;
+    Ok(match (asks, works) {
+        (true, _) => messages::NEEDS_YOU,
+        (_, true) => messages::WORKING,
+        _ => view,
+    })
+}
+
 /// Moves the issue's state label.
 pub(super) async fn label(s: &mut Stage, cx: &Cx, view: LabelView) -> Result<(), StepError> {
+    if s.label.as_deref() == Some(view.name) {
+        return Ok(());
+    }
+    let view = among(cx, "label", view).await?;
     let repo = cx.tools().repo(cx).await?;
     label_as(s, cx, &repo, "label", view).await
 }
@@ -373,7 +459,7 @@ async fn label_as(s: &mut Stage, cx: &Cx, repo: &Repo, key: &str, view: LabelVie
     cx.once(key, |_| async {
         let moved = match s.label.as_deref() {
             Some(old) => repo.swap_label(&swap(cx, old, view)).await,
-            None => repo.ensure_label(cx.run().trigger.issue, spec(view)).await,
+            None => repo.ensure_label(cx.run().trigger.issue, view.spec()).await,
         };
         decorated(moved).map(drop).map_err(fault)
     })
@@ -409,20 +495,21 @@ pub(super) async fn turn_as(
     state: messages::State,
     view: LabelView,
 ) -> Result<(), StepError> {
-    say_turn(s, v, key, state, view).await?;
+    let view = say_turn(s, v, key, state, view).await?;
     let repo = v.cx.tools().repo(v.cx).await?.asking();
     label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// As [`turn_as`], but the label stays where it is if it takes a write of its own.
+/// As [`turn_as`], but the label stays where it is if it takes a write of its own. Says which it is to be.
 pub(super) async fn say_turn(
     s: &mut Stage,
     v: &Visit<'_>,
     key: &str,
     state: messages::State,
     view: LabelView,
-) -> Result<(), StepError> {
+) -> Result<LabelView, StepError> {
     let cx = v.cx;
+    let view = among(cx, key, view).await?;
     let shown = status(s, v, state).await?;
     let old = s.label.as_deref().filter(|old| *old != view.name);
     let swap = old.map(|old| swap(cx, old, view));
@@ -430,15 +517,12 @@ pub(super) async fn say_turn(
         s.label = Some(view.name.to_owned());
     }
     let repo = cx.tools().repo(cx).await?.asking();
-    check::turn(s, v, &repo, key, state).await
-}
-
-fn spec(view: LabelView) -> LabelSpec<'static> {
-    LabelSpec { name: view.name, color: view.color, description: view.description }
+    check::turn(s, v, &repo, key, state).await?;
+    Ok(view)
 }
 
 fn swap<'a>(cx: &Cx, old: &'a str, view: LabelView) -> LabelSwap<'a> {
-    LabelSwap { issue: cx.run().trigger.issue, old, new: spec(view) }
+    LabelSwap { issue: cx.run().trigger.issue, old, new: view.spec() }
 }
 
 /// Makes the label that starts this workflow known in the repository, so that whoever typed the command can

@@ -12,7 +12,7 @@ use super::{
     directory,
     error::Fault,
     repository::{self, json, text, walk},
-    rows::{TextKind, TextRow},
+    rows::TextKind,
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
 
@@ -37,6 +37,11 @@ pub fn repository_named(root: &Path, name: &RepoName) -> Result<Option<RepoId>, 
     let file = root.join("main.db");
     let row = glimpse(&file, |tx| directory::owns(tx, name)).map_err(|fault| fault.at(&file))?;
     Ok(row.map(|row| row.id))
+}
+
+/// Did a server ever start on this?
+pub fn is_there(root: &Path) -> bool {
+    root.join("main.db").exists()
 }
 
 /// Every repository that left anything here, with its name.
@@ -85,13 +90,13 @@ pub fn lineage(root: &Path, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec
 pub fn last_diff(root: &Path, run: RunId) -> Result<Option<String>, StoreError> {
     let file = root.join("repos").join(run.repo.to_string()).join(repository::FILE);
     let read = glimpse(&file, |tx| {
-        let mut last = None;
-        walk(tx, run.repo, |_, link| {
-            let row =
-                serde_json::from_value::<TextRow>(link.detail).ok().filter(|row| row.kind == TextKind::Diff);
-            last = row.filter(|_| link.run == run).map(|row| row.text).or(last);
-        })?;
-        last.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
+        let last =
+            "SELECT detail ->> '$.text' FROM audit WHERE run = ?1 AND what = ?2 ORDER BY seq DESC LIMIT 1";
+        let what = TextKind::Diff.what();
+        let last: Option<String> =
+            tx.query_row(last, params![signed(run.seq), what], |row| row.get(0)).optional()?;
+        let hash = last.map(|hash| hash.parse::<Hash>()).transpose()?;
+        hash.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
     });
     read.map_err(|fault| fault.at(&file))
 }

@@ -57,7 +57,7 @@ pub use self::{
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
-    lineage::{Told, audit, last_diff, lineage, repositories, repository_named},
+    lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
     outages::Outage,
     patrol::LabelingKey,
     repository::{RepoDb, Walked, routes},

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Approvers, Calls, Gathered};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
-    Timestamp, UserId, Verdict,
+    Timestamp, UserId, Verdict, WorkerPool,
 };
 
 /// What started a run, pinned for its whole life.
@@ -41,6 +41,9 @@ pub struct Request {
     pub skill: String,
     /// In thousandths.
     pub confidence: u16,
+    /// Where that kind belongs, if nothing else says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<WorkerPool>,
 }
 
 /// How a request in free words was read. A repository's newest of the same key is its cache.
@@ -52,9 +55,12 @@ pub struct RouteRow {
     pub comment: Option<CommentId>,
     /// Its first words.
     pub snippet: String,
+    /// All that was read of it, stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Hash>,
     /// As the documents' room has it.
     pub decision: serde_json::Value,
-    /// What followed: `begin`, `probably`, `offer`, `decline`.
+    /// What followed: `begin`, `probably`, `offer`, `answer`, `decline`.
     pub lead: String,
     /// The workflow of the skill.
     pub workflow: Option<String>,
@@ -254,11 +260,11 @@ impl Remark {
     pub const OVERLAPS: &str = "overlaps";
     /// The verb of one that says that something happened to what the run pushed: it is time to look.
     pub const LOOK: &str = "look";
-
-    /// It may be read so much later.
-    pub const LOOK_WITHIN: Duration = Duration::from_secs(20);
     /// The verb of one that is a review of what the run pushed, whose number the finding is.
     pub const REVIEWED: &str = "reviewed";
+
+    /// One that says it is time to look may be read so much later.
+    pub const LOOK_WITHIN: Duration = Duration::from_secs(20);
 
     /// Did a person say it of a finding?
     pub fn is_of_finding(&self) -> bool {

@@ -14,6 +14,6 @@ mod token;
 
 pub use private::{Operator, private};
 pub use public::{Door, Refusals, public};
-pub use roles::{RoleState, roles};
+pub use roles::roles;
 pub use serving::{Bounds, serve};
 pub use token::{Token, token_file};

@@ -14,7 +14,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{RoleState, Token, public::Refusals, roles};
+use super::{Token, public::Refusals, roles};
 use crate::{
     config::Settings,
     engine::{Filter, Port, RunView},
@@ -80,7 +80,7 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
         .collect();
     let roles: serde_json::Map<_, _> = roles(&room.settings, &room.providers)
         .into_iter()
-        .map(|RoleState { name, state, why }| (name.to_owned(), json!({ "state": state, "why": why })))
+        .map(|role| (role.name.to_owned(), json!({ "state": role.state, "why": role.why })))
         .collect();
     Json(json!({
         "ready": true,

@@ -180,6 +180,7 @@ impl Document for Design {
             steps: stage::steps(Lld::GRAPH),
             proofs: Lld::PROOFS,
             target: Target::Branch,
+            roles: &["architect"],
         }
     }
 

@@ -213,6 +213,7 @@ impl Document for Text {
             steps: stage::steps(Spec::GRAPH),
             proofs: Spec::PROOFS,
             target: Target::Branch,
+            roles: &["architect"],
         }
     }
 

@@ -89,6 +89,14 @@ impl Models {
             ("spec", rehearsed("spec"), None),
             ("scout", rehearsed("scout"), None),
             ("route", ROUTED.to_owned(), None),
+            ("question", ROUTED.replace("work", "question"), None),
+            (
+                "answered",
+                r#"{"answer": "It adds up by project.", "places": [{"path": "src/lib.rs"}]}"#.to_owned(),
+                None,
+            ),
+            ("plan", r#"{"queries": ["weeks"]}"#.to_owned(), None),
+            ("further", r#"{"queries": ["hours"]}"#.to_owned(), None),
             // As text, too: where tools are offered, no form is demanded.
             ("better", better.to_string(), Some(better)),
             ("revised", revised.to_string(), Some(revised)),
@@ -96,9 +104,17 @@ impl Models {
         ] {
             fs::write(package.join(name), transcript(&text, value)).unwrap();
         }
+        // Below the heading of its file stands nothing: that was written before.
+        let code = &script::small().0[3];
+        let (heading, block) = code.split_once("```rust\n").unwrap();
+        let with = json!({ "path": "src/lib.rs", "text": block.split("```").next().unwrap() });
+        let writes = json!({ "toolCalls": [{ "name": "write", "arguments": with }] }).to_string();
+        fs::write(package.join("writes"), transcript(&writes, None)).unwrap();
+        let title = countersign::localhub::sample().issues[0].0;
+        let heading = heading.replace("{{issue}}", "1").replace("{{title}}", title);
+        fs::write(package.join("written-code"), transcript(&heading, None)).unwrap();
         let names = ["small-design", "small-spec", "small-tests", "small-code"];
         for (name, text) in names.iter().zip(script::small().0) {
-            let title = countersign::localhub::sample().issues[0].0;
             let text = text.replace("{{issue}}", "1").replace("{{title}}", title);
             fs::write(package.join(name), transcript(&text, None)).unwrap();
         }
@@ -167,6 +183,10 @@ case "$prompt" in
 'Write the issue'*) answer=issue ;;
 'Write the implementation spec'*) answer=spec ;;
 'Write the brief'*) answer=scout ;;
+'## What you are to do'*'Answer the question'*) answer=answered ;;
+'## What you are to do'*'how does it add up'*) answer=question ;;
+'## What you are to do'*'Say what to search for'*) answer=plan ;;
+'## What you are to do'*'Say what else to search for'*) answer=further ;;
 '## What you are to do'*) answer=route ;;
 'Write the'*) answer=first ;;
 *'What a maintainer asks for'*) answer=revised ;;
@@ -174,6 +194,8 @@ case "$prompt" in
 esac
 case "$prompt" in
 *'What your calls found, the 2. time'*) ;;
+*'Write the code'*'What your calls found'*) answer=written-code ;;
+*'Write the code'*'What you may look at'*) answer=writes ;;
 *'What you may look at'*) answer=look ;;
 esac
 sleep THINKING

@@ -34,7 +34,7 @@ pub(crate) struct Scenario {
     pub(crate) toml: &'static str,
     /// In these steps it is killed, as they are stored; none: in all.
     pub(crate) killed_in: &'static [&'static str],
-    /// In the status comment at the end.
+    /// In a comment at the end.
     pub(crate) end: &'static str,
 }
 
@@ -129,7 +129,7 @@ pub(crate) const CODE: Scenario = Scenario {
         Act { ready: |t| t.answered_that_it_waits() == 1, ..MERGES },
     ],
     cap: USUAL_CAP,
-    toml: "",
+    toml: "[implement]\ntools = true\n",
     killed_in: &[],
     end: "implement: done",
 };
@@ -144,6 +144,24 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         toml: "[issue]\nreview = false\n",
         killed_in: &["\"DraftGate\"", "\"File\""],
         end: "issue: done",
+    },
+    Scenario {
+        workflow: "route",
+        name: "a question, which is answered",
+        acts: &[Act { act: |t| t.say("sam", "@countersign how does it add up?"), ..ASK }],
+        cap: USUAL_CAP,
+        toml: "[route]\nmodel = \"claude:opus\"\n",
+        killed_in: &["\"Choose\"", "\"Answer\""],
+        end: "It adds up by project.",
+    },
+    Scenario {
+        workflow: "scout",
+        name: "a search that finds nothing, and another one",
+        acts: &[Act { act: |t| t.label("countersign:scout"), ..LABEL }, APPROVE],
+        cap: USUAL_CAP,
+        toml: "[route]\nmodel = \"claude:opus\"\n",
+        killed_in: &["\"Search\"", "\"Read\"", "\"Further\""],
+        end: "scout: done",
     },
     Scenario {
         workflow: "note",

@@ -84,6 +84,21 @@ const BUILDS: &[Build] = &[
         ],
     },
     Build {
+        what: ".mvn names what the virtual machine runs",
+        needs: "mvn",
+        files: &[
+            (".mvn/jvm.config", "-Xmx6m -XX:OnOutOfMemoryError=./attack.sh\n"),
+            (
+                "pom.xml",
+                "<project><modelVersion>4.0.0</modelVersion><groupId>a</groupId><artifactId>a</artifactId><version>1</version></project>",
+            ),
+            (
+                ".github/countersign.toml",
+                "[test]\ncommand = \"mvn -B -o validate >mvn-said 2>&1; cat $HOME/said || cat mvn-said; exit 1\"\n",
+            ),
+        ],
+    },
+    Build {
         what: "a command, and git's hooks and configuration",
         needs: "sh",
         files: &[

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
 mod builds;
+mod roles;
 mod rows;
 mod world;
 

@@ -194,6 +194,17 @@ pub(crate) const TOGETHER: &[Row] = &[
         &["memfd: Function not implemented", "shm: Operation", "page: made", "4096"],
         &["memfd: Function not implemented", "shm: Operation", "page: Operation", "msg: Operation", "4096"],
     ),
+    row(
+        "opens a terminal",
+        "perl -e 'for (\"/dev/ptmx\", \"/dev/pts/ptmx\", \"/dev/tty\", \"/dev/tty1\") { print open(F, \"+<\", $_) ? \"$_ is open; \" : \"$_: $!; \" }'; echo none other",
+        &["/dev/ptmx: No such file", "/dev/pts/ptmx: No such file", "/dev/tty: No such file", "none other"],
+        &[
+            "/dev/ptmx: Permission denied",
+            "/dev/pts/ptmx: Permission denied",
+            "/dev/tty: Permission denied",
+            "none other",
+        ],
+    ),
     row("makes device nodes", "mknod sda b 8 0; mknod null c 1 3; ls", &[DENIED], &[DENIED]),
     row(
         "makes files that lend their owner's rights",

@@ -21,7 +21,7 @@ use syn::{
 const FLOORS: &[&[&str]] = &[
     &["limits", "types"],
     &["clock", "config", "proc"],
-    &["documents", "git", "store"],
+    &["documents", "egress", "git", "store"],
     &["github", "providers", "sandbox"],
     &["codebase", "commands", "messages", "runners"],
     &["agents"],

@@ -8,13 +8,15 @@ use countersign::{
     providers::{Call, CallError, CallErrorKind, Providers, Reply},
     store::Store,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     Hurried,
     anthropic::{self, Api, Behaviour},
     question, schema, settings,
+    streaming::{Behaviour as Streamed, start},
+    tools,
 };
 
 pub(crate) const KEY: &str = "sk-ant-the-key-of-this-test";
@@ -41,6 +43,45 @@ async fn failure(behaviour: Behaviour) -> CallError {
     let error = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
     assert!(error.usage.billed && error.usage.attempts == 1);
     error
+}
+
+#[tokio::test]
+async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
+    let block = |index: u64, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let delta =
+        |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let input = |index, json: &str| delta(index, json!({"type": "input_json_delta", "partial_json": json}));
+    let usage = json!({"input_tokens": 9, "output_tokens": 1});
+    let start_of = json!({"type": "message_start", "message": {"model": "claude-opus-4-6", "usage": usage}});
+    let events = [
+        start_of,
+        block(0, json!({"type": "text", "text": ""})),
+        delta(0, json!({"type": "text_delta", "text": "# I look first."})),
+        block(1, json!({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}})),
+        input(1, ""),
+        input(1, "{\"path\": \"src"),
+        input(1, "/lib.rs\"}"),
+        block(2, json!({"type": "tool_use", "id": "toolu_2", "name": "list", "input": {}})),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 7}}),
+        json!({"type": "message_stop"}),
+    ];
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
+    let (url, api) = start("/v1/messages", Streamed::Stream(body)).await;
+    let mut settings = settings("/nowhere".as_ref());
+    settings.anthropic.base_url = url;
+    settings.anthropic.api_key = Some(KEY.into());
+    let call = Call { tools: Some(tools()), ..question("claude") };
+    let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
+    let asked = json!({"toolCalls": [
+        {"name": "read", "arguments": {"path": "src/lib.rs"}}, {"name": "list", "arguments": {}},
+    ]});
+    assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), asked);
+    let told = &api.requests()[0].1["tools"];
+    let tool = &tools()[0];
+    let own = json!({"name": "read", "description": "a file", "input_schema": tool["parameters"]});
+    assert_eq!(told, &json!([own]));
+    let unasked = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap_err();
+    assert_eq!(unasked.kind, CallErrorKind::InvalidOutput, "nobody asks for what was not offered");
 }
 
 #[tokio::test]

@@ -48,6 +48,7 @@ fn question(model: &str) -> Call {
         system: "Answer briefly.".into(),
         prompt: "Is this sound?".into(),
         schema: None,
+        tools: None,
         model: model.into(),
         deadline: Duration::from_secs(30),
         budget: None,
@@ -65,6 +66,13 @@ fn schema() -> Value {
         "required": ["verdict"],
         "additionalProperties": false,
     })
+}
+
+/// What is offered with a question.
+fn tools() -> Value {
+    let parameters =
+        json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    json!([{"name": "read", "description": "a file", "parameters": parameters}])
 }
 
 fn providers(settings: &ModelSettings) -> Providers {

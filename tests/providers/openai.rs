@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use countersign::{
     clock::SystemClock,
     config::{Model, ModelSettings, Price},
-    providers::{CallError, CallErrorKind, Providers, Reply},
+    providers::{Call, CallError, CallErrorKind, Providers, Reply},
     types::Family,
 };
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     Hurried, ask, ask_by, gives_up_by_our_clock, question, schema, settings,
     streaming::{Api, Behaviour, start},
+    tools,
 };
 
 const KEY: &str = "sk-TheKeyOfThisTest";
@@ -88,6 +89,75 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     assert_eq!(body["stream_options"], json!({"include_usage": true}));
     assert_eq!(body["response_format"]["json_schema"]["schema"], schema());
     assert_eq!(body["messages"][0], json!({"role": "system", "content": "Answer briefly."}));
+}
+
+#[tokio::test]
+async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
+    let piece = |index: u64, function: Value| {
+        event(json!({"tool_calls": [{"index": index, "function": function}]}), None)
+    };
+    let calls = |ended: &str| {
+        events(&[
+            event(json!({"role": "assistant", "content": "I look first."}), None),
+            event(
+                json!({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "read", "arguments": ""}}]}),
+                None,
+            ),
+            piece(0, json!({"arguments": "{\"path\": \"src"})),
+            piece(0, json!({"arguments": "/lib.rs\"}"})),
+            // Some say a name with every piece, and some count no places.
+            event(json!({"tool_calls": [{"index": 0, "id": "call_2", "function": {"name": "list"}}]}), None),
+            event(json!({"tool_calls": [{"index": 0, "id": "call_2", "function": {"name": "list"}}]}), None),
+            piece(2, json!({"name": "curl", "arguments": "{\"url\""})),
+            event(json!({}), Some(ended)),
+        ])
+    };
+    let asked = json!({"toolCalls": [
+        {"name": "read", "arguments": {"path": "src/lib.rs"}},
+        {"name": "list", "arguments": {}},
+        {"name": "curl", "arguments": "{\"url\""},
+    ]});
+    // Some end such an answer as they end any.
+    for ended in ["tool_calls", "stop"] {
+        let (url, api) = start("/chat/completions", Behaviour::Stream(calls(ended))).await;
+        let call = || Call { tools: Some(tools()), ..question("openai") };
+        let reply = ask(&at(url.clone()), "openai:gpt-x", call()).await.unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), asked);
+        let told = &api.requests()[0].1["tools"];
+        assert_eq!(told, &json!([{"type": "function", "function": tools()[0]}]));
+        // Nobody asks for what was not offered.
+        let unasked = ask(&at(url), "openai:gpt-x", question("openai")).await;
+        assert_eq!(unasked.is_ok(), ended == "stop", "{unasked:?}");
+        assert!(api.requests()[1].1.get("tools").is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_tools_is_asked_without_them() {
+    for (status, message) in [
+        (500, "tools param requires --jinja flag"),
+        (400, "\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"),
+        (400, "registry.ollama.ai/library/gemma:2b does not support tools"),
+    ] {
+        let refusal = Behaviour::Status(status, json!({"error": {"message": message}}), None);
+        let answers = Behaviour::InTurn(vec![refusal.clone(), Behaviour::Stream(says("# 1", "stop"))]);
+        let (url, api) = start("/chat/completions", answers).await;
+        let call = Call { tools: Some(tools()), ..question("openai") };
+        let reply = ask(&at(url), "openai:gpt-x", call.clone()).await.unwrap();
+        assert_eq!((reply.text.as_str(), reply.usage.attempts), ("# 1", 2));
+        let told = |n: usize| api.requests()[n].1.get("tools").is_some();
+        assert!(told(0) && !told(1));
+        let (url, api) = start("/chat/completions", refusal).await;
+        assert!(ask(&at(url), "openai:gpt-x", call).await.is_err());
+        assert_eq!(api.requests().len(), 2);
+    }
+    for (status, message) in [(400, "no such parameter"), (500, "the tool server is down")] {
+        let other = Behaviour::Status(status, json!({"error": {"message": message}}), None);
+        let (url, api) = start("/chat/completions", other).await;
+        let call = Call { tools: Some(tools()), ..question("openai") };
+        assert!(ask(&at(url), "openai:gpt-x", call).await.is_err());
+        assert_eq!(api.requests().len(), 1);
+    }
 }
 
 #[tokio::test]

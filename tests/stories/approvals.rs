@@ -294,8 +294,9 @@ async fn bad_answers_move_nothing() {
     w.stands(Status::Done).await;
     assert!(w.gate().contains("**Accepted by sam** on"), "{}", w.gate());
     w.comment("max", &line).await;
+    assert!(w.newest().contains("any more. Run `1002-1` (lld) is done"), "{}", w.newest());
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
-    w.comment("max", &line).await;
+    w.says("stranger", &line, "-1").await;
     w.stands(Status::Done).await;
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
 }

@@ -112,7 +112,7 @@ async fn repositories_with_no_tests_or_failing_ones_or_two_kinds_are_served() {
         ("web/test/a.test.js", "throw new Error('not of this change')"),
     ];
     for (files, told) in [
-        (&[("tests/old.rs", "")][..], "all 2 tests of the change pass, and so do all 0 others"),
+        (&[("tests/old.rs", "")][..], "all pass: 2 tests of the change, and 0 others"),
         (&web, "1 tests failed before and are not counted"),
     ] {
         let ([design, spec, tests, code], _) = small();

@@ -83,6 +83,9 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     assert!(said.contains("✋ lld: waiting for whoever runs this server"), "{said}");
     let missing = "The drafter `claude:opus` has neither a Claude program that is logged in nor an API key on this server.";
     assert!(said.contains(missing), "{said}");
+    let architect =
+        "- architect: unavailable, claude:opus cannot be asked\n- reviewer: unavailable, gemini:pro cannot";
+    assert!(said.contains(architect), "{said}");
     assert!(!w.thread().contains("/nowhere") && !w.thread().contains("APPROVED"), "{}", w.thread());
     assert_eq!(w.labels(), ["countersign:needs-you"]);
     assert_eq!(w.run().await.unwrap().status, Status::Waiting);
@@ -294,7 +297,7 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
     let mut w = World::new(Setting { models, toml, script, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
-    assert!(gate.contains("no review of it could count, and none was paid for."), "{gate}");
+    assert!(gate.contains("no review of it could count, and none was paid for, nor is a revision"), "{gate}");
     assert!(gate.contains("Drafted by a model that did not say its name, round 1."), "{gate}");
     let asked: Vec<_> = w.calls().await.into_iter().map(|row| row.role).collect();
     assert_eq!(asked, ["drafter"]);

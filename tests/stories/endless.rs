@@ -1,5 +1,7 @@
 //! A reviewer that never stops finding things: the loop ends at its cap, with the best version there was and a person asked.
 
+use std::path::Path;
+
 use countersign::{
     engine::{CallRow, Status},
     limits,
@@ -56,6 +58,64 @@ fn unfolded(text: &str) -> String {
 /// How long the prompts of a role were, in tokens, a round each.
 fn prompts(calls: &[CallRow], role: &str) -> Vec<u64> {
     calls.iter().filter(|call| call.role == role).map(|call| call.input_tokens).collect()
+}
+
+/// Says how long the prompts were. What is known of a finding is a line or two, and what was settled is told to nobody but the
+/// reviewer, so they stay as long as they are.
+async fn stay_bounded(w: &World, of: &str, rounds: usize) {
+    let run = w.run().await.unwrap().id;
+    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
+    assert_eq!(calls.len(), 2 * rounds);
+    let tokens: u64 = calls.iter().map(|call| call.input_tokens + call.output_tokens).sum();
+    say(&format!("never approved, {of}: {rounds} rounds, {} calls, {tokens} tokens", calls.len()));
+    for role in ["drafter", "reviewer"] {
+        let prompts = prompts(&calls, role);
+        say(&format!("  prompts of the {role}, in tokens: {prompts:?}"));
+        let (second, fifth, last) = (prompts[1], prompts[4], prompts[rounds - 1]);
+        assert!(fifth * 4 <= second * 5, "{role}: {prompts:?}");
+        assert!(last < limits::CONTEXT_TOKENS as u64 * 2, "{role}: {prompts:?}");
+    }
+}
+
+/// This repository's own code: some hundreds of files.
+fn own() -> Vec<(String, Vec<u8>)> {
+    let (root, mut files) = (Path::new(env!("CARGO_MANIFEST_DIR")), Vec::new());
+    let mut folders = vec![root.join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push((
+                    path.strip_prefix(root).unwrap().to_str().unwrap().to_owned(),
+                    std::fs::read(path).unwrap(),
+                )),
+            }
+        }
+    }
+    files
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn prompts_of_a_real_repository_stay_bounded() {
+    const FIVE: usize = 5;
+    let body = "The sweep of GitHub's log of deliveries asks for a page at a time. Where the installation is suspended it \
+                should wait, and the `serve` log must say so once. It is done when a story shows it.";
+    let setting = Setting {
+        script: Some(script().toml()),
+        toml: format!("[lld]\nmax_rounds = {FIVE}\n"),
+        issue: Some(("Say once that the sweep waits".to_owned(), body.to_owned())),
+        bare: true,
+        files: own(),
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    w.find("Rehearsal");
+    w.gate();
+    stay_bounded(&w, "this repository", FIVE).await;
 }
 
 #[tokio::test]
@@ -132,19 +192,7 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     assert_eq!(w.notifying(), 2, "{}", w.thread());
     assert_eq!(w.lines_to_paste(), [""; 0], "nothing passes it but a reason");
 
-    let run = w.run().await.unwrap().id;
-    let calls = w.app.store.repo(w.repo).await.unwrap().ledger(run).await.unwrap().calls;
-    assert_eq!(calls.len(), 2 * ROUNDS);
-    let tokens: u64 = calls.iter().map(|call| call.input_tokens + call.output_tokens).sum();
-    say(&format!("never approved: {ROUNDS} rounds, {} calls, {tokens} tokens", calls.len()));
-    for role in ["drafter", "reviewer"] {
-        let prompts = prompts(&calls, role);
-        say(&format!("  prompts of the {role}, in tokens: {prompts:?}"));
-        // What is known of a finding is a line or two, and what was settled is told to nobody but the reviewer.
-        let (second, fifth, last) = (prompts[1], prompts[4], prompts[ROUNDS - 1]);
-        assert!(fifth * 4 <= second * 5, "{role}: {prompts:?}");
-        assert!(last < limits::CONTEXT_TOKENS as u64 * 2, "{role}: {prompts:?}");
-    }
+    stay_bounded(&w, "the sample", ROUNDS).await;
     w.comment("max", "/override what is left is for the code review").await;
     w.stands(Status::Done).await;
     w.pull();

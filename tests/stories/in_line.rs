@@ -47,6 +47,7 @@ impl World {
             system: String::new(),
             prompt: "?".into(),
             schema: None,
+            tools: None,
             model: id.model,
             deadline: Duration::from_secs(60),
             budget: None,

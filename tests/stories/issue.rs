@@ -43,7 +43,7 @@ impl World {
             .unwrap_or_else(|| panic!("no {way}:\n{}", self.thread()))
     }
 
-    async fn runs(&self) -> Vec<RunView> {
+    pub(crate) async fn runs(&self) -> Vec<RunView> {
         let filter = Filter { repo: Some(self.repo), issue: None, live_only: false };
         self.app.engine.list(filter).await.unwrap()
     }
@@ -535,7 +535,9 @@ async fn our_own_edit_makes_no_gate_stale() {
     let line = w.way("in-place");
     w.comment("sam", &line).await;
     assert_eq!(w.filed(w.issue).title, "Add what issue 2 asks for");
+    assert_eq!(w.labels(), ["countersign:needs-you"], "the one is done and the other waits");
     w.comment("sam", "/approve").await;
+    assert_eq!(w.labels(), ["countersign:done"]);
     let runs = w.runs().await;
     assert!(runs.iter().all(|run| run.status == Status::Done), "{}", w.thread());
     w.seen_by_all();

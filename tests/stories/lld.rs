@@ -151,6 +151,7 @@ async fn a_label_ends_in_an_approved_design() {
     | Drafted by | `stub-drafter` |
     | Reviewed by | `stub-reviewer` |
     | Decision | approved by sam at 2026-03-02T09:01:00Z |
+    | Approved hash | `HASH` |
     | Review log | `docs/lld/LLD-1.review.md` |
     | Audit head | `HASH` |
 
@@ -307,10 +308,17 @@ async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
 async fn closing_the_issue_stops_the_run() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
-    let maya = w.user("maya");
+    let (maya, line) = (w.user("maya"), w.approve_line());
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
     w.stands(Status::Stopped).await;
+    // A pasted line is a person's mistake, and the bare word may be another bot's.
+    w.comment("sam", &line).await;
+    let said = w.newest();
+    assert!(
+        said.contains("Nothing waits for a decision here any more") && said.contains("the issue was closed"),
+        "{said}"
+    );
     w.hub.reopen(w.repo, w.issue, maya).unwrap();
     w.settle().await;
     w.comment("sam", "/approve").await;

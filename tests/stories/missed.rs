@@ -50,7 +50,7 @@ impl World {
         brought
     }
 
-    async fn look(&mut self) -> Labels {
+    pub(crate) async fn look(&mut self) -> Labels {
         let found = self.app.intake.look_for_labels().await.unwrap();
         self.settle().await;
         found

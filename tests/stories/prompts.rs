@@ -20,6 +20,9 @@ use crate::{
 /// What the drafter answers, one after the other; the last again and again.
 pub(crate) type Drafts = Vec<fn(&str) -> String>;
 
+/// An answer of a service that takes no form.
+pub(crate) const NO_FORM: &str = "no form";
+
 pub(crate) struct Models {
     drafts: Drafts,
     /// What the reviewer answers to a prompt.
@@ -53,6 +56,10 @@ async fn answer(State(models): State<Arc<Models>>, Json(request): Json<Value>) -
         let asked = models.sent("drafter").len();
         let draft = models.drafts[asked.min(models.drafts.len() - 1)](&prompt);
         models.sent.lock().unwrap().push(("drafter", prompt));
+        if draft == NO_FORM && request.get("response_format").is_some() {
+            let error = json!({"error": {"message": "response_format is not supported"}});
+            return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+        }
         draft
     } else {
         // Not every question to a reviewer is about a verdict.

@@ -219,8 +219,11 @@ impl<'a> Play<'a> {
                     review: None,
                 };
                 let late = random.below(20) == 0;
+                let asks = |hash: &String| asked.is_some_and(|subject| subject.starts_with(hash));
+                let of_it = answer.hash.as_ref().is_none_or(asks);
                 let signal = Signal { repo: PLACE.0, issue: PLACE.1, answer, late };
-                if let Signalled::Taken(_) = self.engine.signal(signal).await.unwrap() {
+                // What names another document is no word for this one, whoever takes it.
+                if matches!(self.engine.signal(signal).await.unwrap(), Signalled::Taken(_)) && of_it {
                     self.taken.push((verb, asked.expect("a gate took it"), text, id));
                 }
             }

@@ -8,13 +8,13 @@ use countersign::{
     config::BudgetSettings,
     engine::{
         Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, GateSpec, Halt, Kind, Next, Outcome,
-        Proof, Record, Step, StepError, StepInfo, Trigger, Workflow,
+        Proof, Record, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
     },
     rounds::{
-        self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, StatusComment,
-        Turn,
+        self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, Served,
+        StatusComment, Turn,
     },
-    types::{Actor, Hash, IssueNo, Role, UserId, WorkerPool},
+    types::{Actor, Hash, IssueNo, Role, UserId, Verdict, WorkerPool},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -267,8 +267,31 @@ fn reviewed(round: &Round) -> u64 {
     serde_json::to_value(round).unwrap()["calls"]["reviewer"].as_u64().unwrap()
 }
 
+/// The verdict of the model that drafted.
+fn own(document: Hash, drafter: Served) -> VerdictRow {
+    VerdictRow {
+        document,
+        round: 1,
+        verdict: Verdict::Approved,
+        reviewer_served: Some(drafter.model.clone()),
+        reviewer_family: drafter.family.clone(),
+        drafter_served: Some(drafter.model),
+        drafter_family: drafter.family,
+        prompt: document,
+        nonce: "abcdefgh".into(),
+        why: String::new(),
+    }
+}
+
 async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At>, StepError> {
     rounds::hear(cx, &mut s.round).await?;
+    let document = s.round.document.unwrap();
+    if let Some(drafter) = s.round.drafter.clone().filter(|_| chance.one_in(8)) {
+        // Whoever drafted it finds it good, and says so where a reviewer does.
+        cx.record("own", Record::Verdict(own(document, drafter))).await?;
+        s.looked.push(Looked { document, call: None, blocking: Vec::new(), alike: true });
+        return Ok(Next::Go(Gate));
+    }
     let alike = chance.one_in(12);
     let brief = ReviewBrief {
         what: "design",
@@ -294,7 +317,7 @@ async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<
         Err(why) => return unanswered(s, cx, before, why),
     };
     s.looked.push(Looked {
-        document: s.round.document.unwrap(),
+        document,
         call: u32::try_from(reviewed(&s.round)).ok().filter(|now| u64::from(*now) > calls),
         blocking,
         alike: alike && before.drafter.is_some(),

@@ -43,7 +43,11 @@ fn of_role(calls: &[countersign::engine::CallRow]) -> usize {
 
 #[tokio::test]
 async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
-    let (mut w, models) = with_reviewer(vec![reads, drafts], |_| approved(), tools("")).await;
+    // What asks for tools is no document, whatever else it holds.
+    fn plans(_: &str) -> String {
+        format!("First I look.\n# Plan\n{}", reads(""))
+    }
+    let (mut w, models) = with_reviewer(vec![plans, drafts], |_| approved(), tools("")).await;
     w.comes_to_the_gate().await;
     let prompts = models.sent("drafter");
     assert_eq!((prompts.len(), drafted(&w).await), (2, (2, 0)));
@@ -292,7 +296,7 @@ async fn doctor_says_how_each_role_stands() {
     for line in [
         "ok    role           architect: ready, stub:drafter drafts designs\n",
         "ok    role           reviewer: ready, stub:reviewer reviews\n",
-        "note  role           implementer: degraded, stub:drafter drafts code without typecheck, lint, format, read, list, ",
+        "ok    role           implementer: ready, stub:drafter drafts code\n",
         "note  role           hunter: unavailable, no workflow has work for it yet\n",
         "note  role           narrator: unavailable, claude:haiku cannot be asked\n",
     ] {
@@ -343,6 +347,75 @@ async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes(
     w.gate();
     w.commits();
     w.pull();
+}
+
+#[tokio::test]
+#[ignore = "takes long"]
+async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_rules_of_the_change() {
+    if !can_run().await {
+        return;
+    }
+    let toml = "[implement]\ntools = true\ntool_commands = true\n";
+    let mut w = specified(toml, |script, [tests, code]| {
+        let (head, block) = code.split_once("```rust\n").unwrap();
+        let block = block.split("```").next().unwrap();
+        let write = |path: &str, text: &str| ("write", json!({ "path": path, "text": text }));
+        let first = asks(&[
+            ("cargo check", json!({})),
+            write("src/lib.rs", &block.replace("left.saturating_add(right)", "nowhere")),
+            write("tests/new.rs", "// Nothing to show.\n"),
+            write("build.rs", "fn main() {}\n"),
+            ("/bin/cp", json!({ "from": "src/lib.rs", "path": "src/lib.rs" })),
+        ]);
+        let mend = block.replace("left.wrapping_add(right)", "nowhere");
+        let second = asks(&[
+            write("src/lib.rs", &mend),
+            ("typecheck", json!({})),
+            ("read", json!({ "path": "src/lib.rs" })),
+            ("read", json!({ "path": "tests/new.rs" })),
+        ]);
+        let of = |text: &str| json!({ "role": "drafter", "workflow": "implement", "text": text });
+        let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
+        let script = script.with(of(&first)).fails("drafter", "capacity").of("implement").with(of(&second));
+        // Below the heading stands nothing, for it was written.
+        script.with(of(head)).reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    // The server ends between two of its answers.
+    w = w.restart().await;
+    w.wait(60).await;
+    w.tried().await;
+    w.stands(Status::Asking).await;
+    let said = "- models looked at the repository themselves: 9 calls, 3 of them refused\n";
+    assert!(w.status().body.contains(said), "{}", w.thread());
+    let out = w.data().with_file_name("out");
+    typed(&w, &["export", "maya/tally", "--issue", "1", "--out", out.to_str().unwrap()]).await;
+    let all = texts_below(&out);
+    for said in [
+        "refused: `tests/new.rs` is a file of the tests, which are locked; leave it out",
+        "refused: `build.rs` is not in the approved spec; leave it out",
+        "refused: there is no tool called \"/bin/cp\" for the implementer",
+        "cannot find value `nowhere` in this scope",
+        "call 2: typecheck {}\nit ended well\n",
+        "    left.saturating_add(right)\n",
+        "fn what_does_not_fit_is_the_largest()",
+    ] {
+        assert!(all.contains(said), "{said}\n{all}");
+    }
+    assert!(w.gate().contains("\n+    left.saturating_add(right)\n"), "{}", w.thread());
+    w.nothing_is_pushed();
+    w.pull();
+}
+
+/// What stands in all files of a folder.
+fn texts_below(folder: &std::path::Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let text = |path: std::path::PathBuf| match path.is_dir() {
+        true => texts_below(&path),
+        false => String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned(),
+    };
+    entries.map(text).collect()
 }
 
 #[tokio::test]

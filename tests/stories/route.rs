@@ -10,7 +10,8 @@ use countersign::{
 use serde_json::{Value, json};
 
 use crate::{
-    prompts::{Drafts, segment, sound, with_models, with_reviewer},
+    operator::typed,
+    prompts::{Drafts, NO_FORM, segment, sound, with_models, with_reviewer},
     script::approved,
     world::{Setting, World, world},
 };
@@ -68,6 +69,7 @@ impl World {
 
 #[tokio::test]
 async fn a_request_in_free_words_begins_what_it_asks_for() {
+    // What was held to a form has no fence around it; what is read as it comes may.
     let fenced = format!("```json\n{}\n```", said("feature-brief", 0.96));
     let mut w = read_as(&[text(&fenced)], Setting::default()).await;
     w.comment("sam", "@countersign can we add dark mode to the UI? 🌙").await;
@@ -79,13 +81,13 @@ async fn a_request_in_free_words_begins_what_it_asks_for() {
     let [line] = &w.routes()[..] else { panic!("{:?}", w.routes()) };
     assert_eq!(
         (line.route.lead.as_str(), line.route.calls, line.begun.is_some(), line.changed),
-        ("begin", 1, true, false)
+        ("begin", 2, true, false)
     );
     assert_eq!(line.route.snippet, "can we add dark mode to the UI? 🌙");
 
     let costs = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
     let of_router: Vec<_> = costs.iter().filter(|row| row.call.role == "router").collect();
-    assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (1, "route"), "it is in the books");
+    assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (2, "route"), "it is in the books");
 
     w.comment("sam", "@countersign and make it blue").await;
     assert!(w.find("begin nothing new").body.contains("`/revise TEXT`"));
@@ -171,6 +173,239 @@ async fn where_it_is_not_clear_people_choose() {
     }
 }
 
+/// What was asked of the router that this one takes the place of, and led nowhere by its words.
+#[tokio::test]
+async fn requests_in_anybodys_words_find_their_kind() {
+    let long = format!("{} the totals are wrong", "word ".repeat(12_000));
+    for (request, skill, workflow) in [
+        ("investigate why /upgrade-to-templates command isn't there", "bug-brief", "issue"),
+        ("something's wrong with the plugin", "bug-brief", "issue"),
+        ("can you check why this broke", "bug-brief", "issue"),
+        ("the parser is a mess, untangle it", "refactor-brief", "lld"),
+        ("añade un modo oscuro, por favor", "feature-brief", "lld"),
+        (long.as_str(), "bug-brief", "issue"),
+    ] {
+        let mut w = read_as(&[text(&said(skill, 0.92).to_string())], Setting::default()).await;
+        w.comment("sam", &format!("@countersign {request}")).await;
+        match workflow {
+            "lld" => w.at_the_gate_of(workflow).await,
+            _ => {
+                assert_eq!(w.run().await.unwrap().workflow, workflow, "{}", w.thread());
+                assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+                assert!(w.gate().contains("/approve issue new"), "{}", w.thread());
+                w.status();
+                w.labels();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_never_answers_is_ended_with_all_that_it_began() {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/sleeping-claude.sh");
+    let toml = format!(
+        "[providers.claude]\npath = \"{program}\"\nconfig_dir = \"claude\"\n\
+         [route]\nmodel = \"claude:haiku\"\nprogram_timeout = \"1s\"\n"
+    );
+    let mut w = World::new(Setting { toml, ..Setting::default() }).await;
+    let login = w.directory().join("bot/claude");
+    std::fs::create_dir_all(&login).unwrap();
+    std::fs::write(login.join(".credentials.json"), "{}").unwrap();
+    w.comment("sam", "@countersign there is a bug in it").await;
+    w.begins_nothing().await;
+    let offer = w.find("took longer than 1 s").body;
+    assert!(offer.contains("/route bug-brief there is a bug in it"), "{offer}");
+    let pids = std::fs::read_to_string(login.join("sleeping")).unwrap();
+    for pid in pids.split_whitespace() {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "{state}");
+    }
+}
+
+fn question() -> Value {
+    let mut question = said("bug-brief", 0.99);
+    question["intent"] = json!("question");
+    question
+}
+
+fn explains(answer: &str, places: &Value) -> Value {
+    let answer = json!({ "answer": answer, "places": places }).to_string();
+    json!({ "role": "narrator", "task": "answer", "text": answer })
+}
+
+#[tokio::test]
+async fn a_question_is_answered_with_places_that_are_there_and_one_an_hour() {
+    let place = |path: &str, from: u64, to: u64| json!({ "path": path, "from": from, "to": to, "what": "It adds up, @maya." });
+    let places = json!([
+        place("src/lib.rs", 1, 3),
+        place("src/lib.rs", 1, 90_000),
+        place("src/nope.rs", 1, 1),
+        place("../etc/passwd", 0, 0),
+        place("README.md", 0, 0)
+    ]);
+    let said = "It adds up *hours*, @maya.\n\n/approve\n\nCloses #1";
+    let answers = [text(&question().to_string()), explains(said, &places)];
+    let mut w = read_as(&answers, Setting::default()).await;
+    w.comment("stranger", "@countersign how does the total come about?").await;
+    assert!(w.run().await.is_none(), "who may not say /route is not read");
+    w.comment("sam", "@countersign how does the total come about?").await;
+    w.begins_nothing().await;
+    let answer = w.find("It adds up *hours*").body;
+    assert!(
+        !answer.contains("\n/approve") && !answer.contains(" @maya") && !answer.contains("Closes #1"),
+        "{answer}"
+    );
+    assert!(answer.contains("Left out: 3 places that are not there"), "{answer}");
+    let links: Vec<_> = answer.split("](<").skip(1).map(|rest| rest.split(">)").next().unwrap()).collect();
+    assert_eq!(links.len(), 2, "{answer}");
+    assert!(links[0].ends_with("/src/lib.rs#L1-L3") && links[1].ends_with("/README.md"), "{links:?}");
+    let client = reqwest::Client::builder().user_agent("story").build().unwrap();
+    for link in links {
+        let (repo, file) = link.split_once("/blob/").unwrap();
+        let repo = repo.strip_prefix(w.hub.base_url().as_str()).unwrap();
+        let (commit, path) = file.split('#').next().unwrap().split_once('/').unwrap();
+        let url =
+            w.hub.base_url().join(&format!("/api/v3/repos/{repo}/contents/{path}?ref={commit}")).unwrap();
+        assert_eq!(client.get(url).send().await.unwrap().status(), 200, "{link}");
+    }
+    assert_eq!((w.routes()[0].route.lead.as_str(), w.notifying()), ("answer", 1));
+    let spent = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
+    assert_eq!(spent.iter().map(|row| row.call.role.as_str()).collect::<Vec<_>>(), ["router", "narrator"]);
+
+    w.pass(3000);
+    w.comment("sam", "@countersign how does the total come about?").await;
+    assert!(w.last("ask again later").body.contains("one an hour is answered"));
+    w.comment("tess", "@countersign how does the total come about?").await;
+    w.last("It adds up *hours*");
+    w.pass(700);
+    w.comment("sam", "@countersign how does the total come about?").await;
+    w.last("It adds up *hours*");
+    assert!(w.pulls().is_empty());
+}
+
+#[tokio::test]
+async fn what_answers_no_question_is_not_posted() {
+    let leads = explains("See https://eve.example.", &json!([]));
+    for (answer, says) in [
+        (leads, "unusable, twice"),
+        (json!({ "role": "narrator", "task": "answer", "text": "It adds up." }), "unusable, twice"),
+        (json!({ "role": "narrator", "task": "answer", "error": "capacity" }), "busy or out of reach"),
+        (explains("Nobody knows.", &json!([])), "names no place in the code that is there"),
+    ] {
+        let mut w = read_as(&[text(&question().to_string()), answer], Setting::default()).await;
+        w.comment("sam", "@countersign how does it work?").await;
+        w.begins_nothing().await;
+        let said = w.newest();
+        assert!(said.contains(says) && !said.contains("eve.example"), "{said}");
+        w.find("begun");
+    }
+}
+
+#[tokio::test]
+async fn whoever_answers_a_question_is_shown_the_code_and_has_no_tools() {
+    let drafts: Drafts = vec![|_| question().to_string(), |prompt| {
+        assert!(
+            prompt.contains("Adds up the hours in a plain-text") && !prompt.contains("toolCalls"),
+            "{prompt}"
+        );
+        assert!(segment(prompt, "question").starts_with("how does it add up?"), "{prompt}");
+        json!({ "answer": "By project.", "places": [{ "path": "src/lib.rs" }] }).to_string()
+    }];
+    let toml = "[route]\nmodel = \"openai:alpha-1\"\n".to_owned();
+    let (mut w, _) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
+    w.comment("sam", "@countersign how does it add up?").await;
+    w.begins_nothing().await;
+    // It leaves out what the form demands, and the second call does not demand it.
+    w.find("By project.");
+}
+
+#[tokio::test]
+async fn a_service_that_refuses_the_form_is_asked_without_it() {
+    let drafts: Drafts = vec![|_| NO_FORM.to_owned(), |prompt| {
+        assert!(!prompt.contains("could not be used"), "{prompt}");
+        said("bug-brief", 0.5).to_string()
+    }];
+    let toml = "[route]\nmodel = \"openai:alpha-1\"\n".to_owned();
+    let (mut w, _) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
+    w.comment("sam", "@countersign it is broken").await;
+    w.begins_nothing().await;
+    assert!(
+        w.find("Write one of these").body.contains("It is not clear what this asks for"),
+        "{}",
+        w.thread()
+    );
+    assert_eq!((w.routes()[0].route.calls, w.routes()[0].route.fell_back.clone()), (2, None));
+}
+
+#[tokio::test]
+async fn what_a_request_left_open_is_answered_and_both_are_one_request() {
+    fn unclear(_: &str) -> String {
+        said("bug-brief", 0.5).to_string()
+    }
+    fn clear(prompt: &str) -> String {
+        let (_, request) = prompt.split_once("<<<request ").unwrap();
+        let (_, request) = request.split_once(">>>\n").unwrap();
+        assert!(request.starts_with("the system is slow\n\nthe export, for 2 minutes"), "{request}");
+        said("feature-brief", 0.95).to_string()
+    }
+    let drafts: Drafts =
+        vec![unclear, unclear, clear, |_| sound("src/lib.rs"), unclear, |_| sound("src/lib.rs")];
+    let toml = "[route]\nmodel = \"openai:alpha-1\"\n".to_owned();
+    let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
+    w.comment("sam", "/route answer: the export").await;
+    w.find("no request of yours on this issue that waits for an answer");
+    w.comment("sam", "@countersign the system is slow").await;
+    let offer = w.find("What it leaves open").body;
+    assert!(offer.contains("```\n/route answer: …\n```"), "{offer}");
+    w.pass(25 * 3600);
+    w.comment("sam", "/route answer: the export").await;
+    w.last("no request of yours on this issue that waits for an answer");
+    assert_eq!(models.sent("drafter").len(), 1, "no model was asked");
+    w.comment("sam", "@countersign the system is slow").await;
+    w.last("What it leaves open");
+    w.comment("stranger", "@countersign answer: all of it").await;
+    // Nobody answers for another.
+    w.comment("tess", "@countersign answer: all of it").await;
+    w.last("no request of yours on this issue that waits for an answer");
+    w.comment("sam", "@countersign answer: the export, for 2 minutes").await;
+    w.at_the_gate_of("lld").await;
+    let drafted = &models.sent("drafter")[3];
+    assert!(drafted.contains("the system is slow\n\nthe export, for 2 minutes"), "{drafted}");
+    w.comment("sam", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.comment("sam", "@countersign answer: and blue").await;
+    w.last("no request of yours on this issue that waits for an answer");
+    w.comment("sam", "@countersign the import is slow").await;
+    w.last("What it leaves open");
+    w.pass(60);
+    w.comment("sam", "/lld").await;
+    w.at_the_gate_of("lld").await;
+    w.comment("sam", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.comment("sam", "@countersign answer: the import").await;
+    w.last("no request of yours on this issue that waits for an answer");
+}
+
+#[tokio::test]
+async fn a_line_that_is_pasted_late_is_not_about_what_read_a_request() {
+    let mut question = said("bug-brief", 0.99);
+    question["intent"] = json!("question");
+    let mut w = read_as(&[text(&question.to_string())], Setting::default()).await;
+    w.label("maya", "countersign:lld").await;
+    w.at_the_gate_of("lld").await;
+    let line = w.approve_line();
+    w.comment("tess", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.gate();
+    w.pull();
+    w.comment("sam", "@countersign is it green?").await;
+    w.begins_nothing().await;
+    w.newest();
+    w.comment("sam", &line).await;
+    let said = w.newest();
+    assert!(said.contains("-1` (lld) is stopped: "), "{said}");
+}
+
 #[tokio::test]
 async fn a_line_that_was_offered_begins_without_a_model() {
     let toml = "mode = \"confirm\"\n".to_owned();
@@ -201,15 +436,22 @@ async fn a_repository_adds_kinds_without_a_restart_and_hears_of_files_that_are_w
     let mut w = read_as(&[text(&said("market-analysis-brief", 0.94).to_string())], Setting::default()).await;
     let folder = ".github/countersign/skills";
     let (market, broken) = (format!("{folder}/market-analysis-brief.md"), format!("{folder}/ops-brief.md"));
-    let files: [(&str, &[u8]); 2] =
-        [(&market, &skill("market-analysis-brief", "scout")), (&broken, &skill("ops-brief", "deploy"))];
+    let skill_of = |name, workflow, more: &str| {
+        String::from_utf8(skill(name, workflow))
+            .unwrap()
+            .replace("\n---\nAdvice", &format!("\n{more}---\nAdvice"))
+    };
+    let ours = skill_of("market-analysis-brief", "scout", "labels: [research]\npool: background\n");
+    let files: [(&str, &[u8]); 2] = [(&market, ours.as_bytes()), (&broken, &skill("ops-brief", "deploy"))];
     w.hub.push_commit(w.repo, "main", w.user("maya"), &files, "Kinds").unwrap();
     w.comment("sam", "@countersign need to analyze market trends for Q4").await;
     w.at_the_gate_of("scout").await;
     let told = w.find("cannot be used").body;
     assert!(told.contains("ops-brief.md:4`: there is no workflow"), "{told}");
     assert!(w.pull().title.starts_with("scout for #1"));
-    assert!(w.status().body.contains("read as a “market-analysis-brief” (94 % sure)"));
+    let status = w.status().body;
+    assert!(status.contains("read as a “market-analysis-brief” (94 % sure)"), "{status}");
+    assert!(status.contains("- worker pool `background`, for `market-analysis-brief`\n"), "{status}");
 }
 
 #[tokio::test]
@@ -294,4 +536,22 @@ async fn a_request_that_could_not_be_read_is_asked_anew_in_its_own_words() {
     w.comment("sam", "/restart").await;
     w.at_the_gate_of("lld").await;
     assert_eq!(w.routes()[0].route.snippet, "can we add dark mode?");
+}
+
+#[tokio::test]
+async fn a_call_that_costs_too_much_is_told_of() {
+    let answers = toml::to_string(&json!({ "answer": [text(&said("bug-brief", 0.5).to_string())] })).unwrap();
+    let row = "[[model]]\nid = \"stub-router\"\naliases = [\"router\"]\nproviders = [\"stub\"]\nfamily = \"stub-router\"\ncontext = 100000\nmax_output = 500\n";
+    let toml = format!("{MODEL}{row}price = {{ input = 100, output = 100 }}\n");
+    let script = Some(format!("billed = true\n{answers}"));
+    let mut w = World::new(Setting { script, toml, private: true, ..Setting::default() }).await;
+    w.comment("sam", "@countersign it is broken").await;
+    w.begins_nothing().await;
+    w.find("It is not clear what this asks for");
+    assert!(w.routes()[0].route.dearest_microusd > 20_000, "{:?}", w.routes());
+    for command in ["routes", "doctor"] {
+        let (_, said) = typed(&w, &[command]).await;
+        assert!(said.contains("Cost alert: a call of the last requests cost more than $0.01"), "{said}");
+        assert!(said.contains("Cost alert: the last requests cost more than $0.005 in the mean"), "{said}");
+    }
 }

@@ -1,9 +1,6 @@
 //! From an approved design to its implementation spec, told as people see it.
 
-use countersign::{
-    engine::{Filter, Port, Status},
-    types::Hash,
-};
+use countersign::{engine::Status, types::Hash};
 
 use crate::{
     script::{Script, approved, design, finding, rehearsed, review},
@@ -130,6 +127,25 @@ async fn once_the_branch_is_gone_the_default_branch_counts() {
     w.checks();
     w.commits();
     w.pull();
+}
+
+/// Who closes it ends the work that waits there. Who then asks for a spec wants it all the same, and to see it somewhere.
+#[tokio::test]
+#[ignore = "takes long"]
+async fn a_spec_that_is_asked_for_after_the_pull_request_was_closed_opens_another() {
+    let mut w = designed(Setting::default()).await;
+    let (first, maya) = (w.pull_number(), w.user("maya"));
+    w.hub.close_issue(w.repo, first, maya).unwrap();
+    w.settle().await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Done).await;
+    let states: Vec<String> = w.hub.pulls(w.repo).into_iter().map(|pull| pull.state).collect();
+    assert_eq!(states, ["closed", "open"]);
+    assert!(w.file("docs/spec/SPEC-1.md").starts_with("# 1 - Implementation"));
+    let body = w.pull_at(1).body;
+    assert!(body.contains("### spec") && body.contains("approved by sam"), "{body}");
+    w.pull_at(0);
+    w.commits();
 }
 
 #[tokio::test]
@@ -297,16 +313,18 @@ async fn a_hotfix_asks_nobody_about_design_and_spec_and_says_so() {
 }
 
 impl World {
+    async fn workflows(&self) -> Vec<String> {
+        let mut runs = self.runs().await;
+        runs.sort_by_key(|run| run.id);
+        runs.iter().map(|run| format!("{} {}", run.workflow, run.status)).collect()
+    }
+
     /// Design and spec are done and the code was begun, of a repository in which nothing can be built.
     async fn comes_to_its_code(&mut self) {
         let w = self;
         w.tried().await;
-        let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
-        let mut runs = w.app.engine.list(filter).await.unwrap();
-        runs.sort_by_key(|run| run.id);
-        let ends: Vec<_> = runs.iter().map(|run| (run.workflow.as_str(), run.status)).collect();
-        assert_eq!(ends, [("lld", Status::Done), ("spec", Status::Done), ("implement", Status::Failed)]);
-        assert!(runs.iter().all(|run| run.started_by.login == "maya"), "{runs:?}");
+        assert_eq!(w.workflows().await, ["lld done", "spec done", "implement failed"]);
+        assert!(w.runs().await.iter().all(|run| run.started_by.login == "maya"));
         w.stands(Status::Failed).await;
         w.last("Halted at Run the tests there are");
         w.last("lld: done");
@@ -323,4 +341,82 @@ async fn a_design_that_is_stopped_is_followed_by_nothing() {
     w.comment("sam", "/stop").await;
     w.stands(Status::Stopped).await;
     assert_eq!(w.run().await.unwrap().workflow, "lld");
+}
+
+/// What is built is the spec all the same: it is written first, with all that it goes through, and the code follows by the
+/// same word.
+#[tokio::test]
+async fn where_code_is_made_of_the_design_its_spec_is_written_first() {
+    let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
+    let toml = "[implement]\nfrom = \"lld\"\n".to_owned();
+    let mut w = designed(Setting { files, toml, ..Setting::default() }).await;
+    w.comment("tess", "/implement").await;
+    assert_eq!(w.run().await.unwrap().workflow, "lld", "it takes the role write");
+    w.comment("sam", "/implement").await;
+    w.tried().await;
+    assert_eq!(w.workflows().await, ["lld done", "implement done", "spec done", "implement failed"]);
+    w.stands(Status::Failed).await;
+    w.last("Halted at Run the tests there are");
+    w.last("spec: done");
+    // What is there is built at once, until the design is another one.
+    w.pass(60);
+    w.comment("sam", "/implement").await;
+    w.tried().await;
+    w.stands(Status::Failed).await;
+    assert_eq!(w.workflows().await.len(), 5, "{:?}", w.workflows().await);
+    w.last("Halted at Run the tests there are");
+    w.label("maya", "countersign:lld").await;
+    w.approved_by("sam").await;
+    w.label("maya", "countersign:implement").await;
+    w.tried().await;
+    w.stands(Status::Failed).await;
+    w.last("Halted at Run the tests there are");
+    w.last("spec: done");
+    let all = w.workflows().await;
+    assert_eq!(all[5..], ["lld done", "implement done", "spec done", "implement failed"], "{all:?}");
+    w.commits();
+    w.pull();
+}
+
+#[tokio::test]
+async fn where_code_is_made_of_the_design_each_end_names_what_brings_it_on() {
+    let toml = "[implement]\nfrom = \"lld\"\n[spec]\ndraft_gate = true\nexpire_days = 1\n".to_owned();
+    let mut w = World::new(Setting { toml: toml.clone(), ..Setting::default() }).await;
+    w.comment("sam", "/implement").await;
+    w.stands(Status::Failed).await;
+    let halt = w.last("The approved design is missing").body;
+    assert!(halt.contains("/lld") && !halt.contains("/spec"), "{halt}");
+
+    let mut w = designed(Setting { toml, ..Setting::default() }).await;
+    w.comment("sam", "/implement").await;
+    w.stands(Status::Asking).await;
+    w.clock.pass(std::time::Duration::from_secs(2 * 24 * 3600));
+    w.settle().await;
+    w.stands(Status::Failed).await;
+    let halt = w.last("Halted at").body;
+    assert!(halt.contains("\n/implement\n") && !halt.contains("\n/spec\n"), "{halt}");
+    w.gate();
+    w.checks();
+    w.commits();
+    w.pull();
+}
+
+#[tokio::test]
+async fn where_the_next_part_is_alive_already_it_is_said_that_nothing_follows() {
+    let toml = "[spec]\ndraft_gate = true\n".to_owned();
+    let mut w = designed(Setting { toml, ..Setting::default() }).await;
+    w.label("maya", LABEL).await;
+    w.stands(Status::Asking).await;
+    w.comment("maya", "/auto").await;
+    assert_eq!(w.workflows().await, ["lld done", "spec asking", "lld asking"]);
+    let line = w.last("/approve lld ").body;
+    let line = line.lines().find(|line| line.starts_with("/approve lld ")).unwrap().to_owned();
+    w.comment("sam", &line).await;
+    let status = w.last("lld: done").body;
+    assert!(status.contains("It ends here: a run of spec is alive on this issue"), "{status}");
+    assert_eq!(w.workflows().await, ["lld done", "spec asking", "lld done"]);
+    w.last("the LLD was accepted");
+    w.checks();
+    w.commits();
+    w.pull();
 }

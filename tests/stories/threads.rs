@@ -2,7 +2,10 @@
 
 use countersign::engine::Status;
 
-use crate::world::{World, world};
+use crate::{
+    script::{Script, approved, design},
+    world::{Setting, World, world},
+};
 
 impl World {
     /// At its gate, with all comments read.
@@ -12,7 +15,17 @@ impl World {
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
         w
     }
+
+    /// The bot left a label on that says something else than this one.
+    async fn left_working(&mut self, of: &str) {
+        let bot = self.user("countersign[bot]");
+        self.hub.unlabel(self.repo, self.issue, bot, of).unwrap();
+        self.hub.label(self.repo, self.issue, bot, WORKING).unwrap();
+        self.settle().await;
+    }
 }
+
+const WORKING: &str = "countersign:working";
 
 #[tokio::test]
 async fn an_answer_stands_below_the_newest_question() {
@@ -57,6 +70,12 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
 async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
     let (needs_you, done) = ("countersign:needs-you", "countersign:done");
     let mut w = World::asking().await;
+    w.left_working(needs_you).await;
+    w.look().await;
+    assert_eq!(w.labels(), [WORKING], "its run goes on, and the next turn says how");
+    let bot = w.user("countersign[bot]");
+    w.hub.unlabel(w.repo, w.issue, bot, WORKING).unwrap();
+    w.hub.label(w.repo, w.issue, bot, needs_you).unwrap();
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), needs_you).unwrap();
     w.settle().await;
     assert_eq!(w.labels(), [needs_you]);
@@ -71,6 +90,10 @@ async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
     w.label("maya", "bug").await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
+    // Two runs that end at the same time leave it so.
+    w.left_working(done).await;
+    w.look().await;
+    assert_eq!(w.labels(), ["bug", done]);
     w.stands(Status::Done).await;
     // How a run ended is for people to tidy up.
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), done).unwrap();
@@ -130,14 +153,28 @@ async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
-    let mut w = World::asking().await;
+    let (env, long) = (".env", "docs/long.md");
+    let rows = "beside it |\n| `.env` | Modify | The port |\n| `docs/long.md` | Modify | The end |\n";
+    let draft = design().replacen("beside it |\n", rows, 1);
+    let script = Script::default().drafts(&draft).reviews(&approved());
+    let lines = "a line\n".repeat(50_000);
+    let files = vec![(env.to_owned(), b"PORT=1\n".to_vec()), (long.to_owned(), lines.clone().into_bytes())];
+    let mut w = World::new(Setting { script: Some(script.toml()), files, ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
     let old = w.approve_line();
     let design = w.hub.branch_file(w.repo, "countersign/issue-1", "docs/lld/LLD-1.md").unwrap();
     let design = countersign::documents::lld::parse(std::str::from_utf8(&design).unwrap());
     let file: (&str, &[u8]) = (&design.files[0].path, b"// changed");
-    w.hub.push_commit(w.repo, "main", w.user("maya"), &[file], "Change it").unwrap();
+    let end = lines + "the end\n";
+    let files = [file, (env, b"PORT=2\nPASSWORD=hunter2\n"), (long, end.as_bytes())];
+    w.hub.push_commit(w.repo, "main", w.user("maya"), &files, "Change it").unwrap();
     w.comment("sam", "/approve").await;
-    w.newest();
+    let said = w.newest();
+    assert!(said.contains("What changed in them") && said.contains("\n+// changed\n"), "{said}");
+    for unopened in [env, long] {
+        let named = format!("- `{unopened}`");
+        assert!(said.contains(&named) && !said.contains(&format!("b/{unopened}")), "{said}");
+    }
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("What it covers changed since it was posted, so the line is a new one"), "{gate}");
     let new = w.approve_line();

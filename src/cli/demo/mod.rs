@@ -28,7 +28,7 @@ use crate::{
     engine::{Filter, Port, RunView, Status},
     limits::SEEN_BEFORE_APPROVAL,
     messages::{AUDIT_TRAILER, step_name},
-    publication::WATCH,
+    publication::waits_for_merge,
     types::Hash,
 };
 
@@ -331,11 +331,6 @@ impl Demo {
         let way = gate.ways.first().map_or(String::new(), |way| format!("{way} "));
         Ok(Some(format!("/approve {} {way}{}", gate.stage, gate.subject.short())))
     }
-}
-
-/// Is all there that a run makes, and only people are left to merge it?
-fn waits_for_merge(run: &RunView) -> bool {
-    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
 }
 
 async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {

@@ -402,7 +402,7 @@ fn others(hub: &Hub) -> anyhow::Result<()> {
         let files = vec![("README.md".to_owned(), readme.as_bytes().to_vec())];
         let repo = hub.create_repo(ann, name, RepoSource::Files(files), false)?;
         let description = "Report time by week and by project from plain text".to_owned();
-        let fame = Fame { stars, licence: licence.map(str::to_owned), description, topics: Vec::new() };
+        let fame = Fame { stars, licence: licence.map(str::to_owned), description, ..Fame::default() };
         hub.set_fame(repo, fame)?;
     }
     Ok(())
@@ -441,7 +441,7 @@ fn settings_text(hub: &Hub, remembered: &Remembered) -> String {
 }
 
 /// Who receives the code, a line a model.
-pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
+pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let models = match config {
         Some(path) => workflows::settings(path)?.models,
         None => ModelSettings::real(Path::new(""), None, None),
@@ -455,7 +455,8 @@ pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<[String; 2]> {
         }
         format!("{task} by {spec}: {}", all.join("; "))
     };
-    Ok([line("drafts", &models.drafter), line("reviews", &models.reviewer)])
+    let drafts = models.drafters().map(|(_, spec)| line("drafts", spec));
+    Ok(drafts.chain([line("reviews", &models.reviewer)]).collect())
 }
 
 /// Who receives what one model is asked. Claude's API is asked where the program fails.

@@ -2,6 +2,7 @@
 
 use super::Report;
 use crate::{
+    agents,
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, RouteMode, Routing, Settings},
     git, proc,
@@ -9,7 +10,7 @@ use crate::{
     runners,
     sandbox::{Level, Sandbox},
     store::{self, Rest},
-    web::{self, RoleState},
+    web,
 };
 
 pub(super) async fn check(report: &mut Report, settings: &Settings) {
@@ -87,10 +88,11 @@ async fn models(report: &mut Report, settings: &Settings) {
         Ok(providers) => providers,
         Err(error) => return report.bad("models", error.to_string()),
     };
-    if let Err(error) = providers.check_pair(drafter, reviewer) {
+    if let Err(error) = providers.check_models(&settings.models) {
         return report.bad("models", error.to_string());
     }
-    for (what, spec) in [("drafter", drafter), ("reviewer", reviewer)] {
+    for (role, spec) in settings.models.drafters().chain([("reviewer", reviewer)]) {
+        let what = agents::role(role).map_or("drafter", |role| role.name);
         match providers.resolve(spec) {
             Ok((provider, id)) => {
                 routes(report, what, &format!("{spec} ({})", id.model), &provider.look().await);
@@ -117,9 +119,16 @@ async fn models(report: &mut Report, settings: &Settings) {
             }
         }
     }
-    for RoleState { name, state, why } in web::roles(settings, &providers) {
-        let line = format!("{name}: {state}, {why}");
-        if state == "ready" { report.good("role", line) } else { report.note("role", line) }
+    // Before the first start there is nothing to read.
+    if store::is_there(&settings.data_dir) {
+        match super::super::routes::cost_alerts(&settings.data_dir) {
+            Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
+            Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
+        }
+    }
+    for role in web::roles(settings, &providers) {
+        let line = role.text();
+        if role.state == "ready" { report.good("role", line) } else { report.note("role", line) }
     }
 }
 
@@ -127,7 +136,7 @@ async fn models(report: &mut Report, settings: &Settings) {
 fn members(report: &mut Report, what: &'static str, providers: &Providers, settings: &Settings, spec: &str) {
     let Ok(Meaning::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
     let spared =
-        if what == "drafter" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
+        if what != "reviewer" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
     for member in pool.members() {
         match providers.member(member).map(|(provider, id)| (provider.lacks(), id)) {
             Ok((_, ModelId { family: Some(family), .. })) if spared.contains(&family) => {

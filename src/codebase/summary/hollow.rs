@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, ops::Range};
 use tree_sitter::Node;
 
 use super::{grammar, parse};
-use crate::codebase::Language;
+use crate::{
+    codebase::Language,
+    documents::change::{is_named, parts_of_name},
+};
 
 /// An assertion that is nested deeper, or is longer in words, is not looked at: nobody writes one of constants like that.
 const DEEP: usize = 50;
@@ -24,7 +27,8 @@ pub struct Tests {
 impl Tests {
     /// Does the code, and no comment alone, have this name?
     pub fn has(&self, name: &str) -> bool {
-        self.words.contains(name) || name.contains(' ') && self.words.iter().any(|word| word.contains(name))
+        let has = |part| self.words.iter().any(|word| is_named(word.trim_matches(['"', '\'', '`']), part));
+        parts_of_name(name).all(has)
     }
 }
 
@@ -304,6 +308,12 @@ mod tests {
         assert!(tests(Language::JavaScript, &chain).is_none_or(|tests| tests.hollow.is_empty()));
         let tests = tests(Language::Rust, "// adds\n#[test]\nfn sums() { assert!(run()) }").unwrap();
         assert!(tests.has("sums") && !tests.has("adds"));
+        let python = super::tests(
+            Language::Python,
+            "class Sums:\n    def test_a(self):\n        assert run() == 'x'\n",
+        );
+        let has = |name| python.as_ref().unwrap().has(name);
+        assert!(has("Sums::test_a[1]") && !has("Others::test_a") && !has("est_a"));
         assert!(super::tests(Language::Ruby, "x").is_none());
     }
 }

@@ -57,7 +57,7 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
         "Answer with one JSON object `{{\"tests\": [{{\"path\": …, \"name\": …, \"requirement\": …, \"why\": …, \"text\": …}}]}}` \
          and nothing else: at most {MOST_ADVERSARIAL} tests that the code of this change may fail although its own tests pass. \
          Each asserts what the specification demands, at a place where the code may do otherwise: a bound, an order, what is \
-         empty, twice there or malformed. `requirement` is the one of its Test Mapping that the test shows, as `REQ-2`; what \
+         empty, twice there or malformed, and first of all in lines that no test runs, where some are named above. `requirement` is the one of its Test Mapping that the test shows, as `REQ-2`; what \
          no requirement demands is no test. `text` is the whole of a new file that holds this test alone, which has the name \
          `name`, asserts something, is not skipped and depends on nothing but the code; `path` lies in the folder of one of {}, \
          with the same ending, and is not there yet. `why` says in a sentence what the code would do wrong. Where you know of \

@@ -9,7 +9,7 @@ use super::{Body, Change, FileChange, Kind, WHOLE_LINES};
 use crate::documents::{Mistake, edits::Edit, head, shown_path};
 
 /// So many lines of two texts are compared; larger ones are shown whole, one after the other.
-pub(super) const MOST_LINES: usize = 20_000;
+pub const MOST_LINES: usize = 20_000;
 
 /// Each file with its new text, none where it is deleted; all of them or none. `base` has the texts of the files that are
 /// there.
@@ -35,7 +35,7 @@ pub fn apply(
 }
 
 /// The new text of a file, or why there is none.
-fn made(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
+pub(super) fn made(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
         (Kind::Delete, Body::None, _) => Ok(None),
@@ -143,21 +143,18 @@ pub fn diff<'c>(files: impl IntoIterator<Item = &'c FileChange>, base: &BTreeMap
     for file in files {
         let before = base.get(&file.path).map(String::as_str);
         let Ok(after) = made(file, before) else { continue };
-        let name = |side: &str, there: bool| {
-            if there { format!("{side}/{}", file.path) } else { "/dev/null".to_owned() }
-        };
-        let (left, right) = (name("a", file.kind != Kind::Add), name("b", after.is_some()));
-        out.push_str(&file_diff(
-            &left,
-            &right,
-            before.unwrap_or_default(),
-            after.as_deref().unwrap_or_default(),
-        ));
+        let before = if file.kind == Kind::Add { None } else { Some(before.unwrap_or_default()) };
+        out.push_str(&file_diff(&file.path, before, after.as_deref()));
     }
     out
 }
 
-fn file_diff(left: &str, right: &str, before: &str, after: &str) -> String {
+/// How one file was changed; none: it is not there.
+pub fn file_diff(path: &str, before: Option<&str>, after: Option<&str>) -> String {
+    let name =
+        |side: &str, text: Option<&str>| text.map_or("/dev/null".to_owned(), |_| format!("{side}/{path}"));
+    let (left, right) = (&name("a", before), &name("b", after));
+    let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
     let (gone, new) = (before.lines().count(), after.lines().count());
     if gone == 0 && new == 0 {
         return format!("--- {left}\n+++ {right}\n");

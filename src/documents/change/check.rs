@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    Allowed, Change, FileChange, Files, Kind, Part, apply,
-    parse::{file_heading, has_word, parse},
+    Allowed, Change, FileChange, Files, Kind, Part, apply, is_executed, is_test,
+    parse::{file_heading, has_word, parse, parts_of_name},
 };
 use crate::{
     documents::{Mistake, Tree, lld, markdown, path, secrets, shown_path},
@@ -43,12 +43,50 @@ pub fn check(
     }
     lld::unseen(text, &mut out);
     form(text, &change, issue, &mut out);
-    paths(&change, tree, &mut out);
-    scope(&change, allowed, &mut out);
+    touches(&change, allowed, tree, &mut out);
+    complete(&change, allowed, &mut out);
     let files = blocks(&change, base, tree, &mut out);
     tests(&change, allowed, &files, &mut out);
     out.truncate(MOST_MISTAKES);
     out
+}
+
+/// More of them at once are no change of this spec.
+const MOST_BEYOND: usize = 5;
+
+/// The files of a change that are not in its list, where nothing but a person's word is missing: of some of the drafter's
+/// kind, which nothing runs unasked, with paths that can be typed. None where there are too many.
+pub fn beyond(change: &Change, allowed: &Allowed, tree: &dyn Tree) -> Vec<String> {
+    let mut wrong = Vec::new();
+    paths(change, tree, &mut wrong);
+    askable(change, allowed, tree, &wrong)
+}
+
+/// Those that have no `wrong` path.
+fn askable(change: &Change, allowed: &Allowed, tree: &dyn Tree, wrong: &[Mistake]) -> Vec<String> {
+    let typed = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let found = change.files.iter().filter(|file| {
+        let path = file.path.as_str();
+        let of_tests = is_test(path);
+        !allowed.files.contains_key(path)
+            && matches!(file.kind, Kind::Add | Kind::Modify)
+            && (file.part == Part::Tests, allowed.part == Part::Tests) == (of_tests, of_tests)
+            && !is_executed(path)
+            && !tree.is_executable(path)
+            && path.len() <= 200
+            && path.chars().all(typed)
+            && !path.ends_with('.')
+            && !wrong.iter().any(|mistake| mistake.place == shown_path(path))
+    });
+    let found: Vec<String> = found.map(|file| file.path.clone()).collect();
+    if found.len() > MOST_BEYOND { Vec::new() } else { found }
+}
+
+/// What it touches that it may not, whatever it leaves out.
+pub(super) fn touches(change: &Change, allowed: &Allowed, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+    paths(change, tree, out);
+    let asked = askable(change, allowed, tree, out);
+    scope(change, allowed, &asked, out);
 }
 
 /// Why no change could do what a spec asks, whatever is written: as the end of a sentence about the spec.
@@ -214,16 +252,25 @@ pub fn is_workflow(path: &str) -> bool {
 }
 
 /// People approved the spec's files, and what is done with each.
-fn scope(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
+fn scope(change: &Change, allowed: &Allowed, asked: &[String], out: &mut Vec<Mistake>) {
     for file in &change.files {
         let path = shown_path(&file.path);
         let mut say = |rule, message: String| out.push(Mistake::error(rule, path.clone(), message));
         let of_tests = allowed.tests.contains(&file.path);
         match allowed.files.get(&file.path) {
-            None => say("files.scope", format!("`{path}` is not in the approved spec; leave it out")),
+            None => {
+                let or = match asked.contains(&file.path) {
+                    true => ", or, where nothing goes without it, write it again until people are asked",
+                    false => "",
+                };
+                say("files.scope", format!("`{path}` is not in the approved spec; leave it out{or}"));
+            }
             Some(kind) if *kind != file.kind => {
                 let message = format!("`{path}` is {} in the approved spec; write the same", kind.as_str());
                 say("files.kind", message);
+            }
+            Some(_) if of_tests && file.part != Part::Tests && allowed.part != Part::Tests => {
+                say("files.part", format!("`{path}` is a file of the tests, which are locked; leave it out"));
             }
             Some(_) if (file.part == Part::Tests) != of_tests => {
                 let (is, to) = if of_tests { ("is", "Tests") } else { ("is not", "Code") };
@@ -235,8 +282,11 @@ fn scope(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
             Some(_) => {}
         }
     }
-    let wanted =
-        allowed.files.keys().filter(|path| allowed.part != Part::Tests || allowed.tests.contains(*path));
+}
+
+fn complete(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
+    let of_part = |path: &&String| allowed.part != Part::Tests || allowed.tests.contains(*path);
+    let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.besides.contains(*path));
     for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
         let (path, kind) = (shown_path(path), allowed.files[path].as_str());
         let message = format!("`{path}` of the approved spec is missing; add ``### `{path}` ({kind})``");
@@ -245,7 +295,7 @@ fn scope(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
 }
 
 /// Can each block be made in the file it is for, and is what comes of it a text of a size?
-fn blocks(
+pub(super) fn blocks(
     change: &Change,
     base: &BTreeMap<String, String>,
     tree: &dyn Tree,
@@ -289,7 +339,7 @@ fn tests(change: &Change, allowed: &Allowed, made: &[(String, Option<String>)], 
     let mut say = |rule, message| out.push(Mistake::error(rule, Part::Tests.as_str(), message));
     for row in &allowed.rows {
         let file = made.iter().find(|(path, _)| *path == row.file).and_then(|(_, text)| text.as_deref());
-        if file.is_some_and(|text| !has_word(text, &row.name)) {
+        if file.is_some_and(|text| !parts_of_name(&row.name).all(|part| has_word(text, part))) {
             let (name, path) = (shown_path(&row.name), shown_path(&row.file));
             say("tests.name", format!("`{path}` has no test `{name}`, which the approved spec asks for"));
         }

@@ -30,6 +30,26 @@ pub fn tests_of(text: &str) -> Option<&str> {
     Some(text[range.clone()].trim_end())
 }
 
+/// The text with the locked tests, with others in their place that a later text has; those that joined them are in neither.
+pub fn other_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
+    let files = |text: &str| -> Vec<_> {
+        parse(text).of(Part::Tests).map(|file| (file.path.clone(), file.kind, file.body.clone())).collect()
+    };
+    let (text, locked) = (without(text, joined), without(locked, joined));
+    let theirs = tests_of(&text)?;
+    (files(&text) != files(&locked)).then(|| with_tests(&locked, theirs).0)
+}
+
+/// The text without these files of its tests.
+fn without(text: &str, paths: &[&str]) -> String {
+    let (mut out, mut from) = (String::new(), 0);
+    for file in parse(text).of(Part::Tests).filter(|file| paths.contains(&file.path.as_str())) {
+        out.push_str(&text[from..file.range.start]);
+        from = file.range.end;
+    }
+    out + &text[from..]
+}
+
 /// The locked tests before everything else, and whether others stood there.
 fn with_tests(text: &str, locked: &str) -> (String, bool) {
     let change = parse(text);

@@ -6,25 +6,25 @@
 
 pub mod adversarial;
 mod apply;
-mod bite;
 mod check;
 mod fix;
 mod parse;
 mod stubs;
+mod workspace;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::{
-    apply::{apply, diff},
-    bite::{Files, Unit, bite_units, without},
-    check::{check, is_workflow, unbuildable},
-    fix::{fix, tests_of},
-    parse::{Body, Change, FileChange, parse},
+    apply::{MOST_LINES, apply, diff, file_diff},
+    check::{beyond, check, is_workflow, unbuildable},
+    fix::{fix, other_tests, tests_of},
+    parse::{Body, Change, FileChange, is_named, parse, parts_of_name},
     stubs::{STUB, stubs},
+    workspace::Workspace,
 };
 pub use super::lld::Change as Kind;
 use super::{
-    Mistake, Tree,
+    Tree,
     lld::{file_of, first_line},
     path, shown_path,
     spec::{Spec, TestRow},
@@ -59,6 +59,8 @@ pub struct Allowed {
     pub files: BTreeMap<String, Kind>,
     /// Those of them that hold tests, or what tests need.
     pub tests: BTreeSet<String>,
+    /// Those of them that people allowed later: a change may do without.
+    pub besides: BTreeSet<String>,
     /// The tests that the spec asks for.
     pub rows: Vec<TestRow>,
 }
@@ -69,7 +71,24 @@ impl Allowed {
         let files: BTreeMap<_, _> = rows.filter_map(|row| Some((row.path.clone(), row.change?))).collect();
         let named: BTreeSet<&str> = spec.tests.iter().map(|row| row.file.as_str()).collect();
         let tests = files.keys().filter(|path| named.contains(path.as_str()) || is_of_tests(path));
-        Self { part, tests: tests.cloned().collect(), files, rows: spec.tests.clone() }
+        let besides = BTreeSet::new();
+        Self { part, tests: tests.cloned().collect(), files, besides, rows: spec.tests.clone() }
+    }
+
+    /// With these files as well, which are added where `base` has none of that path.
+    #[must_use]
+    pub fn and<'p>(
+        mut self,
+        paths: impl IntoIterator<Item = &'p String>,
+        base: &BTreeMap<String, String>,
+    ) -> Self {
+        for path in paths {
+            let kind = if base.contains_key(path) { Kind::Modify } else { Kind::Add };
+            self.files.insert(path.clone(), kind);
+            self.besides.insert(path.clone());
+            self.tests.extend(is_test(path).then(|| path.clone()));
+        }
+        self
     }
 }
 
@@ -77,6 +96,19 @@ impl Allowed {
 fn is_of_tests(path: &str) -> bool {
     let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py";
     path.split('/').any(|part| names.split(' ').any(|name| name == part))
+}
+
+/// Does it lie there, or is it a test by its name, wherever it lies?
+fn is_test(path: &str) -> bool {
+    const NAMES: [&str; 4] = ["Test", "Tests", "Spec", "Specs"];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let mut words = stem.split(['_', '.', '-']);
+    let ends = [words.next(), words.next_back()];
+    let named = |word: &str| NAMES.iter().any(|known| word.eq_ignore_ascii_case(known));
+    is_of_tests(path)
+        || ends.into_iter().flatten().any(named)
+        || NAMES.iter().any(|known| stem.ends_with(known))
 }
 
 /// The format in words, for a prompt.
@@ -94,7 +126,9 @@ pub fn format_rules(part: Part) -> String {
             "Write the code that makes the tests pass: the sections are `## Code`, with every other file of the \
              specification, and, if any of them is documentation or a changelog, `## Documents`: those it names are written \
              with the code. A workflow of GitHub Actions is written like any other file, and a person applies it. The section `## Tests` is locked: it is \
-             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else.\n"
+             put in its place by machine, so leave it out or as it is. Never name a file of it anywhere else. Only where a locked test \
+             contradicts the specification, so that no right code passes it, write that section anew, whole, as it should be: \
+             people are asked about it where no code passes the locked one.\n"
         }
     };
     format!(
@@ -140,6 +174,16 @@ pub fn is_executed(path: &str) -> bool {
         || name.starts_with("dockerfile.")
         || NAMES.split_whitespace().any(|known| known == name)
         || ENDS.split_whitespace().any(|end| name.ends_with(end))
+}
+
+/// Files with their new texts, none where one is deleted.
+pub type Files = Vec<(String, Option<String>)>;
+
+/// Files as they lie over those of a commit when it is run; none where one is removed. What is never committed lies over nothing:
+/// what runs is what is pushed.
+pub fn laid_over(files: Files) -> Vec<(String, Option<Vec<u8>>)> {
+    let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
+    pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
 
 /// The summary and the files, in at most forty lines.

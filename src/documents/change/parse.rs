@@ -188,6 +188,22 @@ pub(super) fn has_word(text: &str, name: &str) -> bool {
             .any(|(at, _)| !text[..at].ends_with(word) && !text[at + name.len()..].starts_with(word))
 }
 
+/// Does what a test is known by end with this name? A case of a parametrised test has its name, too.
+pub fn is_named(id: &str, name: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let bare = match id.find('[') {
+        Some(at) if !name.contains('[') => &id[..at],
+        _ => id,
+    };
+    !name.is_empty() && bare.strip_suffix(name).is_some_and(|rest| !rest.ends_with(word))
+}
+
+/// What of a test's name stands in its code, each apart: `Sums::full[1]` is a case of `full` in `Sums`.
+pub fn parts_of_name(name: &str) -> impl Iterator<Item = &str> {
+    let bare = name.split('[').next().unwrap_or(name);
+    bare.split("::").flat_map(|part| part.split(" > "))
+}
+
 /// `REQ-1` wherever it stands.
 fn requirements(text: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -265,7 +281,7 @@ fn closing(lines: &[Line<'_>], from: usize, length: usize) -> Option<usize> {
 }
 
 /// What a block says: blocks of search and replace, or the whole of a file.
-fn body(content: &str, kind: Kind) -> Body {
+pub(super) fn body(content: &str, kind: Kind) -> Body {
     if content.lines().find(|line| !line.trim().is_empty()).and_then(marker) != Some(Marker::Search) {
         let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
         return Body::Whole(format!("{}{end}", content.replace("\r\n", "\n")));

@@ -37,10 +37,11 @@ pub fn stubs(blocks: &[String], allowed: &Allowed, base: &BTreeMap<String, Strin
     for (path, code) in declared {
         let there = base.get(path).map_or("", String::as_str);
         let (before, code) = match path.rsplit_once('.') {
-            Some((_, "rs")) => (there.to_owned(), bodies(&code, there, &format!("{{ todo!(\"{STUB}\") }}"))),
-            Some((_, "go")) => {
-                (in_package(path, base), bodies(&code, there, &format!("{{ panic(\"{STUB}\") }}")))
-            }
+            Some((_, "rs")) => (
+                there.to_owned(),
+                bodies(&code, there, |signature, _| format!("{signature} {{ todo!(\"{STUB}\") }}")),
+            ),
+            Some((_, "go")) => (in_package(path, base), bodies(&code, there, of_nothing)),
             _ => continue,
         };
         if code.trim().is_empty() {
@@ -76,8 +77,47 @@ fn in_package(path: &str, base: &BTreeMap<String, String>) -> String {
     base.get(path).cloned().unwrap_or_else(|| format!("{}\n", clause.unwrap_or(&own)))
 }
 
-/// Declarations with this body, without those that stand there already; what is no function stays as it is.
-fn bodies(code: &str, there: &str, body: &str) -> String {
+/// A function of Go that gives what is nothing in its types: where one panics, no other test is run.
+fn of_nothing(signature: &str, name: &str) -> String {
+    let signature = signature.trim_end();
+    let panics = format!("{signature} {{ panic(\"{STUB}\") }}");
+    let Some(begin) = signature.find(&format!("{name}(")).map(|at| at + name.len()) else { return panics };
+    let (mut depth, mut commas) = (0_i32, Vec::new());
+    let mut ends = Vec::new();
+    for (at, c) in signature[begin..].char_indices().map(|(at, c)| (begin + at, c)) {
+        depth += i32::from(matches!(c, '(' | '[' | '{')) - i32::from(matches!(c, ')' | ']' | '}'));
+        match c {
+            ')' if depth == 0 => ends.push(at + 1),
+            ',' if depth == 1 && ends.len() == 1 => commas.push(at),
+            _ => {}
+        }
+    }
+    let Some(&params) = ends.first() else { return panics };
+    let (head, results) = (&signature[..params], signature[params..].trim());
+    let types = match results.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')) {
+        Some(_) => {
+            let from = params + signature[params..].find('(').unwrap_or_default() + 1;
+            let starts = [from].into_iter().chain(commas.iter().map(|at| at + 1));
+            let stops = commas.iter().copied().chain([signature.len() - 1]);
+            starts.zip(stops).map(|(from, to)| signature[from..to].trim()).collect()
+        }
+        None if results.is_empty() => return format!("{head} {{}}"),
+        None => vec![results],
+    };
+    let of_words = |of: &str| {
+        let first = of.split([' ', '(', '[', '{']).next().unwrap_or_default();
+        of.contains(' ') && !["chan", "<-chan", "func", "interface", "map", "struct"].contains(&first)
+    };
+    // Results that have names are taken as they are.
+    let named = types.iter().any(|of| of_words(of)) && results.starts_with('(');
+    let results: Vec<String> = types.iter().map(|of| format!("_ {of}")).collect();
+    let results =
+        if named { signature[params..].trim().to_owned() } else { format!("({})", results.join(", ")) };
+    format!("{head} {results} {{ return }}")
+}
+
+/// Declarations with a body, without those that stand there already; what is no function stays as it is.
+fn bodies(code: &str, there: &str, stub: impl Fn(&str, &str) -> String) -> String {
     let (mut out, mut lines) = (String::new(), code.lines());
     while let Some(line) = lines.next() {
         let names = function_names(line);
@@ -96,7 +136,7 @@ fn bodies(code: &str, there: &str, body: &str) -> String {
         let known = named(there) || named(&out);
         if !known {
             let signature = whole.split(" {").next().unwrap_or(&whole).trim_end_matches([';', ' ']);
-            out.extend([signature, " ", body, "\n"]);
+            out.extend([stub(signature, name).as_str(), "\n"]);
         }
     }
     out

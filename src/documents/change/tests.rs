@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
-use super::*;
+use super::{super::Mistake, *};
 use crate::{documents::spec, types::IssueNo};
 
 const ISSUE: IssueNo = IssueNo(42);
@@ -68,6 +68,66 @@ fn checked(text: &str) -> Vec<Mistake> {
 }
 
 #[test]
+fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
+    let allowed = Allowed { files: BTreeMap::new(), ..allowed(Part::Code) };
+    let found = |paths: &[(&str, &str)]| {
+        let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
+        let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n{}", files.collect::<String>());
+        beyond(&parse(&text), &allowed, &Repo)
+    };
+    assert_eq!(found(&[("src/new.rs", "Add"), ("src/lib.rs", "Modify")]), ["src/new.rs", "src/lib.rs"]);
+    for path in [
+        "../new.rs",
+        "/etc/passwd",
+        ".git/hooks/x",
+        "CODEOWNERS",
+        "docs/CodeOwners",
+        ".github/countersign.toml",
+        ".github/workflows/ci.yml",
+        "away/x.rs",
+        "SRC/x.rs",
+        "src/lib.rs/x",
+        "run.sh",
+        "build.rs",
+        "scripts/x",
+        "tests/new.rs",
+        "sum_test.go",
+        "src/sum.test.ts",
+        "src/test_sum.py",
+        "lib/sum_spec.rb",
+        "src/SumTest.java",
+        "src/x.",
+        "src/a b.rs",
+        "src/ä.rs",
+        "src/@x.rs",
+        "x`/approve.rs",
+    ] {
+        assert_eq!(found(&[(path, "Add")]), Vec::<String>::new(), "{path}");
+        let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Add)\n\n```text\nx\n```\n");
+        let told = check(&text, ISSUE, &allowed, &base(), &Repo);
+        assert!(!told.iter().any(|mistake| mistake.message.contains("until people are asked")), "{told:?}");
+    }
+    assert_eq!(found(&[("src/latest.rs", "Add"), ("src/inspect.rs", "Add")]).len(), 2);
+    assert_eq!(found(&[("src/lib.rs", "Delete")]), Vec::<String>::new());
+    let many: Vec<String> = (0..6).map(|n| format!("src/n{n}.rs")).collect();
+    assert!(found(&many.iter().map(|path| (path.as_str(), "Add")).collect::<Vec<_>>()).is_empty());
+}
+
+#[test]
+fn other_tests_are_those_of_its_drafter_without_what_joined_them() {
+    let joined = "### `tests/joined.rs` (Add)\n\nProves: REQ-1\n\n```rust\nfn full() {}\n```\n\n";
+    let locked = TESTS.to_owned() + "\n" + joined;
+    let with = |tests: &str| fix(&sound(), ISSUE, tests_of(tests)).0;
+    for same in [&locked, TESTS] {
+        assert_eq!(other_tests(&with(same), &locked, &["tests/joined.rs"]), None);
+    }
+    let others =
+        other_tests(&with(&locked.replace("reads_three", "reads_four")), &locked, &["tests/joined.rs"]);
+    let others = others.unwrap();
+    assert!(others.contains("reads_four") && !others.contains("joined"), "{others}");
+}
+
+#[test]
 fn a_sound_change_is_read_checked_and_made() {
     let text = sound();
     assert_eq!(checked(&text), []);
@@ -94,6 +154,91 @@ fn a_sound_change_is_read_checked_and_made() {
     }
     assert_eq!(paths(&text), ["README.md", "src/lib.rs", "src/new.rs", "src/old.rs", "tests/read.rs"]);
     assert!(summary(&text).starts_with("It reads.\n\nTests: Add `tests/read.rs`.\n"), "{}", summary(&text));
+}
+
+/// Its files' blocks taken out, as by a drafter that wrote them before.
+fn without_block(text: &str, path: &str) -> String {
+    let change = parse(text);
+    let file = change.files.iter().find(|file| file.path == path).unwrap();
+    let (block, _) = file.block.clone().unwrap();
+    format!("{}{}", &text[..block.start], &text[block.end..])
+}
+
+#[test]
+fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
+    let mut copy = Workspace::new(allowed(Part::Code), base(), TESTS);
+    assert!(copy.text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
+    for (path, block, why) in [
+        ("tests/read.rs", "", "`tests/read.rs` is a file of the tests, which are locked; leave it out"),
+        ("src/stray.rs", "", "`src/stray.rs` is not in the approved spec; leave it out"),
+        (".github/CODEOWNERS", "* @me\n", "says who owns the code, which only people change"),
+        (".github/countersign.toml", "", "holds the settings of this bot"),
+        ("../outside.rs", "", "`../outside.rs` "),
+        ("/etc/passwd", "", "`/etc/passwd` "),
+        (".git/config", "", "`.git/config` "),
+        ("away/x.rs", "", "is or lies below a link"),
+        ("SRC/new.rs", "", "differs from another path only by case"),
+        ("src/old.rs", "// new\n", "`src/old.rs` is Delete in the approved spec; write the same"),
+        ("src/lib.rs", "<<<<<<< SEARCH\nfn none\n=======\n>>>>>>> REPLACE\n", "that does not match"),
+        ("src/lib.rs", &base()["src/lib.rs"], "stays as it is"),
+        ("src/new.rs", &"x".repeat(1_000_001), "1000002 bytes; 1000000 are allowed"),
+    ] {
+        let said = copy.write(path, block, &Repo).unwrap_err();
+        assert!(said.contains(why), "{path}: {said}");
+    }
+    assert!(copy.written().is_empty());
+    // What is searched for is what is there by now.
+    let text = sound();
+    copy.write("src/lib.rs", "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n", &Repo)
+        .unwrap();
+    let again = "<<<<<<< SEARCH\nmod older;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    \
+                 new::three()\n>>>>>>> REPLACE\n";
+    copy.write("src/lib.rs", again, &Repo).unwrap();
+    copy.write("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &Repo).unwrap();
+    copy.write("README.md", "# Sample\n\n````sh\nread\n````\n", &Repo).unwrap();
+    let answer = without_block(&without_block(&text, "src/lib.rs"), "src/new.rs");
+    assert!(!checked(&answer).is_empty());
+    let whole = copy.in_answer(&answer);
+    assert_eq!(checked(&whole), [], "{whole}");
+    let files = |text: &str| apply(&parse(text), &base()).unwrap();
+    assert_eq!(files(&whole), files(&text), "a block of the answer counts");
+    // Whatever it leaves out is put where it belongs, and what is wrong with that is found.
+    let nothing = copy.in_answer(&format!("# 42 - Change: Read a file\n\nIt reads.\n\n{TESTS}\n"));
+    let wrong: Vec<_> = checked(&nothing).into_iter().map(|mistake| mistake.message).collect();
+    assert_eq!(wrong, ["`src/old.rs` of the approved spec is missing; add ``### `src/old.rs` (Delete)``"]);
+    // Of a draft that does not fit in one place the rest is there to be gone on with.
+    let broken = text.replace("mod old;\n=======", "mod none;\n=======");
+    let mut after = Workspace::new(allowed(Part::Code), base(), &broken);
+    assert!(after.text("src/lib.rs").is_none() && after.text("src/new.rs").is_some(), "{broken}");
+    let said = after.write("README.md", &"x\n".repeat(200_000), &Repo).unwrap_err();
+    assert!(said.contains("longer than the 256 KB") && after.written().is_empty(), "{said}");
+    let revised = copy.in_draft(&text);
+    assert!(revised.contains("`````\n# Sample\n\n````sh\n"), "{revised}");
+    assert_eq!(checked(&revised), []);
+    assert!(Workspace::new(allowed(Part::Tests), base(), "").write("src/new.rs", "", &Repo).is_err());
+}
+
+#[test]
+fn a_long_file_is_written_by_what_changes_in_it() {
+    let line = |n: usize| format!("line {}\r\n", n % 7);
+    let long: String = (0..400).map(line).collect();
+    let mut base = base();
+    base.insert("src/lib.rs".to_owned(), long.clone());
+    let mut copy = Workspace::new(allowed(Part::Code), base.clone(), "");
+    let whole = copy.write("src/lib.rs", "short\n", &Repo).unwrap_err();
+    assert!(whole.contains("has 400 lines; change it by `<<<<<<< SEARCH`"), "{whole}");
+    // The same lines again and again: what is searched for must stand there once.
+    let lines = |from: usize, to: usize| (from..to).map(|n| line(n).replace('\r', "")).collect::<String>();
+    let edit =
+        |from, to, with: &str| format!("<<<<<<< SEARCH\n{}=======\n{with}>>>>>>> REPLACE\n", lines(from, to));
+    copy.write("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &Repo).unwrap();
+    let middle = "<<<<<<< SEARCH\nlast\n=======\nthe last\n>>>>>>> REPLACE\n";
+    copy.write("src/lib.rs", middle, &Repo).unwrap();
+    let text = copy.in_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
+    let made = apply(&parse(&text), &base).unwrap();
+    let wanted = format!("first\r\n{}the last\r\n", &long[line(0).len()..long.len() - line(0).len()]);
+    assert_eq!(made, [("src/lib.rs".to_owned(), Some(wanted))], "{text}");
+    assert!(text.lines().count() < 60 || text.contains("SEARCH"), "{text}");
 }
 
 #[test]
@@ -150,25 +295,6 @@ fn what_runs_by_itself_is_known_by_its_name() {
     for path in ["src/lib.rs", "tests/new.rs", "docs/build.md", "a/package.json.md", "README.md"] {
         assert!(!is_executed(path), "{path}");
     }
-}
-
-#[test]
-fn a_change_is_made_without_one_of_its_parts() {
-    let change = parse(&sound());
-    let units = bite_units(&change, &base()).unwrap();
-    let named: Vec<_> = units.iter().map(|unit| (unit.path.as_str(), unit.lines())).collect();
-    assert_eq!(named, [("src/new.rs", (1, 3)), ("src/lib.rs", (1, 1)), ("src/lib.rs", (4, 1))]);
-    let made = |unit: &Unit, path: &str| {
-        let files = without(&change, &base(), unit).unwrap();
-        files.into_iter().find(|(known, _)| known == path).and_then(|(_, text)| text)
-    };
-    assert_eq!(made(&units[0], "src/new.rs"), None);
-    assert_eq!(
-        made(&units[1], "src/lib.rs").unwrap(),
-        "mod old;\n\npub fn read() -> u8 {\n    new::three()\n}\n"
-    );
-    assert_eq!(made(&units[2], "src/lib.rs").unwrap(), "mod new;\n\npub fn read() -> u8 {\n    0\n}\n");
-    assert!(made(&units[2], "tests/read.rs").is_some());
 }
 
 #[test]
@@ -514,8 +640,22 @@ fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
     let root = &text["src/lib.rs"];
     assert!(root.contains("\npub mod a;\n") && root.contains("\npub fn b() {"), "{root}");
     let text = stubbed(&["// sums/sum.go\nfunc Sum(a, b int) int\n// sums/old.go\nfunc Old()\n"]);
-    let body = "{ panic(\"stub of the specification\") }";
-    assert_eq!(text["sums/sum.go"], format!("package added\n\nfunc Sum(a, b int) int {body}\n"));
+    assert_eq!(text["sums/sum.go"], "package added\n\nfunc Sum(a, b int) (_ int) { return }\n");
+    for (declared, results) in [
+        ("", "{}"),
+        ("(int, error)", "(_ int, _ error) { return }"),
+        ("(n int, err error)", "(n int, err error) { return }"),
+        ("(a, b int)", "(a, b int) { return }"),
+        ("(map[string]int, chan int)", "(_ map[string]int, _ chan int) { return }"),
+        ("func(a, b int) (int, error)", "(_ func(a, b int) (int, error)) { return }"),
+    ] {
+        let text = stubbed(&[&format!("// sums/sum.go\nfunc F(a func(int) int) {declared}\n")]);
+        let whole = format!("package added\n\nfunc F(a func(int) int) {results}\n");
+        assert_eq!(text["sums/sum.go"], whole, "{declared}");
+    }
+    // Some blanks are longer than a byte.
+    let text = stubbed(&["// sums/sum.go\nfunc F() (int)\u{a0}\nfunc G() (int)\t\n"]);
+    assert_eq!(text["sums/sum.go"].matches("(_ int) { return }").count(), 2, "{text:?}");
     assert!(!text.contains_key("sums/old.go"), "it is there already");
     let text = stubbed(&["// tests/new.rs\nfn helper()\n// src/gone.rs\npub fn gone()\n"]);
     assert!(text.is_empty(), "{text:?}");

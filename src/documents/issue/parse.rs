@@ -97,21 +97,12 @@ pub(super) fn items<'o>(
 }
 
 fn criterion(text: &str, range: Range<usize>) -> Criterion {
-    let (text, none) = (text.trim(), (String::new(), text.trim()));
-    let (id, text) = match text.get(..3).filter(|start| start.eq_ignore_ascii_case("AC-")) {
-        Some(_) => {
-            let digits = text[3..].find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len() - 3);
-            match digits {
-                0 => none,
-                _ => (
-                    text[..3 + digits].to_uppercase(),
-                    text[3 + digits..].trim_start_matches([':', '.', ' ', '-', '–']),
-                ),
-            }
-        }
-        None => none,
-    };
-    Criterion { id, text: text.trim().to_owned(), range }
+    let text = text.trim();
+    let marked = text.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("AC-"));
+    let digits = if marked { text[3..].bytes().take_while(u8::is_ascii_digit).count() } else { 0 };
+    let (id, rest) = text.split_at(if digits > 0 { 3 + digits } else { 0 });
+    let rest = if id.is_empty() { rest } else { rest.trim_start_matches([':', '.', ' ', '-', '–']) };
+    Criterion { id: id.to_uppercase(), text: rest.trim().to_owned(), range }
 }
 
 fn file(text: &str, span: &markdown::Span) -> File {

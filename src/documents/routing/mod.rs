@@ -3,20 +3,24 @@
 //! Pure: the model's answer comes in as text and goes out as a decision or as the reason why it is none. A confidence that
 //! is no number from 0 to 1 makes an answer none; it is not put right.
 
+mod question;
 mod skills;
 
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+pub use question::{
+    ANSWER_RULES, Explained, Place, SUMMARY_RULES, answer_schema, explained, summarized, summary_schema,
+};
 pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, skills};
 
 use self::skills::one_line;
 use super::unfenced;
 
 /// Grows with the prompt: a decision of before is not taken from the cache then.
-pub const PROMPT_VERSION: u32 = 2;
+pub const PROMPT_VERSION: u32 = 3;
 
 /// In thousandths, as every confidence here.
 pub const CLEAR: u16 = 900;
@@ -30,6 +34,11 @@ const NO_WORD: u16 = 500;
 /// Of a long request, so many bytes of its beginning and of its end are read: what is wanted stands there.
 const HEAD_BYTES: usize = 8 << 10;
 const TAIL_BYTES: usize = 2 << 10;
+
+/// So many skills are told of whole; of what more are for so much is told of all together, and of each at least.
+const FEW: usize = 4;
+const DESCRIBED_CHARS: usize = 840;
+const LEAST_DESCRIBED: usize = 60;
 
 /// So many kinds are offered.
 const OFFERED: usize = 3;
@@ -82,7 +91,9 @@ pub enum Lead {
     Probably,
     /// People choose.
     Offer,
-    /// It is no request for work.
+    /// It is answered, and nothing begins.
+    Answer,
+    /// Nothing is asked.
     Decline,
 }
 
@@ -93,7 +104,8 @@ impl Decision {
         match (self.method, self.confidence) {
             (Method::Named, _) => Lead::Begin,
             (Method::Keywords, _) => Lead::Offer,
-            _ if self.intent != Intent::Work => Lead::Decline,
+            _ if self.intent == Intent::Question => Lead::Answer,
+            _ if self.intent == Intent::Chatter => Lead::Decline,
             _ if confirm || self.skill.is_none() || self.confidence < second + GAP => Lead::Offer,
             (_, CLEAR..) => Lead::Begin,
             (_, PROBABLE..) => Lead::Probably,
@@ -136,6 +148,12 @@ pub fn named<'t, 's>(text: &'t str, skills: &'s [Skill]) -> Option<(&'s Skill, &
     Some((skill, rest.trim()))
 }
 
+/// What a request says that answers what an earlier one left open: it begins with `answer:`.
+pub fn as_answer(text: &str) -> Option<&str> {
+    let (word, rest) = text.trim().split_once(':')?;
+    word.trim_end().eq_ignore_ascii_case("answer").then_some(rest.trim())
+}
+
 /// What a person decided.
 pub fn by_name(skill: &Skill) -> Decision {
     Decision {
@@ -150,12 +168,14 @@ pub fn by_name(skill: &Skill) -> Decision {
 }
 
 /// What the words alone say: never enough to begin anything.
-pub fn by_keywords(text: &str, skills: &[Skill]) -> Decision {
+pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Decision {
     let text = text.to_lowercase();
+    let labels: HashSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
     let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
     let fits = |skill: &Skill| {
         let name = skill.name.strip_suffix("-brief").unwrap_or(&skill.name);
-        name.split('-').chain(skill.keywords.iter().map(String::as_str)).any(|word| words.contains(word))
+        let mut known = name.split('-').chain(skill.keywords.iter().map(String::as_str));
+        known.any(|word| words.contains(word)) || skill.labels.iter().any(|label| labels.contains(label))
     };
     let mut all: Vec<(String, u16)> =
         skills.iter().map(|skill| (skill.name.clone(), if fits(skill) { WORD } else { NO_WORD })).collect();
@@ -174,26 +194,47 @@ pub fn by_keywords(text: &str, skills: &[Skill]) -> Decision {
     }
 }
 
-/// The form of the answer, in words. Of the skills it holds the names alone.
-pub fn prompt_rules(skills: &[Skill]) -> String {
-    let rules = "Answer with one JSON object and nothing else:\n\n{\"skill\": NAME or null, \"confidence\": 0.0 to 1.0, \"intent\": \
-         \"work\" or \"question\" or \"chatter\", \"reasoning\": \"one sentence\", \"others\": [{\"skill\": NAME, \
-         \"confidence\": 0.0 to 1.0}], \"missing\": [\"a question\"]}\n\n\
-         - `skill` is the name of the one kind below that the request is of, or null where it is of none.\n\
-         - `confidence`: 0.90 to 1.00 for a clear match, 0.70 to 0.89 for a probable one, less where it is unclear. Where a \
-         request asks for several kinds of work, none of them is clear.\n\
-         - `intent` is \"work\" where something is to be done or found out by work on the repository, \"question\" where \
-         somebody wants to be told how something works or what is the case, and \"chatter\" where nothing is asked.\n\
-         - `others` are at most three other kinds it may be.\n\
-         - `missing` are at most three questions whose answers the request leaves open and the work needs.\n\nThe kinds: ";
-    format!("{rules}{}", names(skills))
+/// The form of the answer, in words.
+pub const ROUTE_RULES: &str = "{\"skill\": NAME or null, \"confidence\": 0.0 to 1.0, \"intent\": \"work\", \"question\" or \"chatter\", \
+\"reasoning\": SENTENCE, \"others\": [{\"skill\": NAME, \"confidence\": …}], \"missing\": [QUESTION]}\n\n`skill` is the one kind that \
+fits, or null. `confidence` is 0.90 and more for a clear match, from 0.70 for a probable one, less where it is unclear or several \
+kinds are asked for. `intent` is \"work\" to do or find out something here, \"question\" to be told how something works, \"chatter\" \
+otherwise. `others` are up to three more kinds, `missing` up to three questions that are left open.";
+
+/// The same for services that hold a model to a form.
+pub fn schema(skills: &[Skill]) -> Value {
+    let names: Vec<Value> = skills.iter().map(|skill| json!(skill.name)).collect();
+    let name = json!({ "type": "string", "enum": names });
+    let or_none: Vec<Value> = names.into_iter().chain([Value::Null]).collect();
+    let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
+    let other = json!({
+        "type": "object",
+        "properties": { "skill": name, "confidence": number },
+        "required": ["skill", "confidence"],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": {
+            "skill": { "type": ["string", "null"], "enum": or_none },
+            "confidence": number,
+            "intent": { "type": "string", "enum": ["work", "question", "chatter"] },
+            "reasoning": text,
+            "others": { "type": "array", "items": other },
+            "missing": { "type": "array", "items": text },
+        },
+        "required": ["skill", "confidence", "intent", "reasoning", "others", "missing"],
+        "additionalProperties": false,
+    })
 }
 
-/// The skills and what they are for: whoever may push here wrote the words.
+/// The skills and what they are for: whoever may push here wrote the words. The more there are, the less is told of each, since
+/// all of it is paid for with each request.
 pub fn described(skills: &[Skill]) -> String {
-    let rows: Vec<_> =
-        skills.iter().map(|skill| format!("- `{}`: {}", skill.name, skill.description)).collect();
-    rows.join("\n")
+    let most =
+        if skills.len() <= FEW { usize::MAX } else { (DESCRIBED_CHARS / skills.len()).max(LEAST_DESCRIBED) };
+    let row = |skill: &Skill| format!("- `{}`: {}", skill.name, one_line(&skill.description, most));
+    skills.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 fn names(skills: &[Skill]) -> String {
@@ -294,10 +335,10 @@ mod tests {
         }
         let none = json!({ "skill": null, "confidence": 0.99, "intent": "work" });
         assert_eq!(read(&none).unwrap().leads(false), Lead::Offer);
-        for intent in ["question", "chatter"] {
+        for (intent, lead) in [("question", Lead::Answer), ("chatter", Lead::Decline)] {
             let mut asked = said("bug-brief", 0.99, &[]);
             asked["intent"] = json!(intent);
-            assert_eq!(read(&asked).unwrap().leads(false), Lead::Decline);
+            assert_eq!(read(&asked).unwrap().leads(false), lead);
         }
         assert_eq!(by_name(&all()[0]).leads(true), Lead::Begin);
     }
@@ -351,12 +392,16 @@ mod tests {
             ("añade un modo oscuro 🌙", "bug-brief", NO_WORD),
             ("", "bug-brief", NO_WORD),
         ] {
-            let decision = by_keywords(text, &all());
+            let decision = by_keywords(text, &[], &all());
             assert_eq!((decision.skill.as_deref(), decision.confidence), (Some(best), score), "{text}");
             assert_eq!(decision.leads(false), Lead::Offer);
             assert_eq!(decision.offers(&all()).len(), 3);
         }
-        let nothing = by_keywords("a bug", &[]);
+        let labelled: Vec<_> =
+            all().into_iter().map(|skill| Skill { labels: vec![skill.name.clone()], ..skill }).collect();
+        let decision = by_keywords("", &["Feature-Brief".to_owned()], &labelled);
+        assert_eq!((decision.skill.as_deref(), decision.confidence), (Some("feature-brief"), WORD));
+        let nothing = by_keywords("a bug", &[], &[]);
         assert_eq!((nothing.skill.clone(), nothing.offers(&[]).len()), (None, 0));
         assert_eq!(nothing.leads(false), Lead::Offer);
     }
@@ -370,6 +415,13 @@ mod tests {
         assert!(
             short.starts_with("begin🎉") && short.ends_with("🎉end") && short.contains("bytes are left out")
         );
+    }
+
+    #[test]
+    fn an_answer_says_that_it_is_one() {
+        assert_eq!(as_answer(" Answer: On Linux.\n2: no"), Some("On Linux.\n2: no"));
+        assert_eq!((as_answer("answer :"), as_answer("the answer: 42")), (Some(""), None));
+        assert_eq!((as_answer("answer it"), as_answer("bug-brief: answer: x")), (None, None));
     }
 
     #[test]

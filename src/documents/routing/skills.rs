@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::head;
+use crate::types::WorkerPool;
 
 /// Where a repository keeps its own, on its default branch, and how their names end.
 pub const FOLDER: &str = ".github/countersign/skills/";
@@ -39,6 +40,12 @@ pub struct Skill {
     pub required: Vec<String>,
     /// Words it is known by where no model can be asked.
     pub keywords: Vec<String>,
+    /// Labels of an issue that it is known by then as well.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// Where what it begins belongs, if nothing else says so.
+    #[serde(default)]
+    pub pool: Option<WorkerPool>,
     /// What stands below the front matter: advice to whoever writes the brief.
     pub advice: String,
 }
@@ -64,6 +71,10 @@ struct Front {
     required: Vec<String>,
     #[serde(default)]
     keywords: Vec<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+    #[serde(default)]
+    pool: Option<WorkerPool>,
     /// `brief` or left out: other files of that folder are somebody else's.
     #[serde(default)]
     category: Option<String>,
@@ -171,7 +182,8 @@ fn check(front: Front, advice: &str, yaml: &str, workflows: &[&str]) -> Result<(
         yaml.lines().position(begins).map(|index| index + 2)
     };
     let refuse = |key: &str, why: String| Err((line_of(key), why));
-    let Front { name, description, workflow, questions, required, keywords, category, enabled, .. } = front;
+    let Front { name, description, workflow, questions, required, keywords, labels, pool, .. } = front;
+    let Front { category, enabled, .. } = front;
     if category.as_ref().is_some_and(|category| category != "brief") {
         return refuse("category", "its category is not `brief`; remove the line or the file".to_owned());
     }
@@ -190,7 +202,13 @@ fn check(front: Front, advice: &str, yaml: &str, workflows: &[&str]) -> Result<(
             format!("there is no workflow `{}`; there are {}", one_line(&workflow, 40), workflows.join(", "));
         return refuse("workflow", why);
     }
-    for (key, list) in [("questions", &questions), ("required", &required), ("keywords", &keywords)] {
+    if pool == Some(WorkerPool::High) {
+        let why = "the pool `high` is for the server's settings to give; write medium, low or background";
+        return refuse("pool", why.to_owned());
+    }
+    let lists =
+        [("questions", &questions), ("required", &required), ("keywords", &keywords), ("labels", &labels)];
+    for (key, list) in lists {
         if list.len() > 30 || list.iter().any(|text| text.trim().is_empty() || text.chars().count() > 300) {
             return refuse(key, format!("{key} holds more than 30 rows, or one that is empty or too long"));
         }
@@ -203,6 +221,8 @@ fn check(front: Front, advice: &str, yaml: &str, workflows: &[&str]) -> Result<(
         questions: questions.into_iter().map(line).collect(),
         required: required.into_iter().map(line).collect(),
         keywords: keywords.into_iter().map(|word| line(word).to_lowercase()).collect(),
+        labels: labels.into_iter().map(|label| line(label).to_lowercase()).collect(),
+        pool,
         advice: head(advice, 8000).to_owned(),
     };
     Ok((skill, enabled.unwrap_or(true)))
@@ -261,6 +281,7 @@ mod tests {
             (with("workflow: release"), Some(4), "no workflow `release`; there are issue, lld, scout"),
             (with("workflow: lld\ncategory: coordination"), Some(5), "not `brief`"),
             (with("workflow: lld\nquestions: ['']"), Some(5), "questions holds"),
+            (with("workflow: lld\npool: high"), Some(5), "for the server's settings to give"),
             (with("workflow: lld").replace("x-brief", "X brief"), Some(2), "its name is not"),
             (with("workflow: lld").replace("x-brief", "fix"), Some(2), "its name is not"),
             (

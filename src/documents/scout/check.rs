@@ -92,16 +92,7 @@ fn addresses(text: &str) -> Vec<String> {
         _ => None,
     });
     let mut all: Vec<String> = linked.collect();
-    for word in text.split(|c: char| c.is_whitespace() || "<>()[]\"'`|".contains(c)) {
-        let begins = word.find("://").map(|at| {
-            let scheme = word[..at].trim_end_matches(|c: char| c.is_ascii_alphabetic());
-            scheme.len()
-        });
-        let www = || word.to_ascii_lowercase().find("www.");
-        if let Some(at) = begins.or_else(www) {
-            all.push(word[at..].trim_end_matches(['.', ',', ';', ':', '!', '?', '*', '_']).to_owned());
-        }
-    }
+    all.extend(markdown::bare_addresses(text));
     all.sort();
     all.dedup();
     all
@@ -114,7 +105,9 @@ fn is_known(address: &str, known: &Known) -> bool {
         let rest = url.as_str().strip_prefix(base.trim_end_matches('/'));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '#', '?']))
     };
-    known.found.iter().map(|source| &source.url).chain(&known.besides).any(|base| below(base))
+    let bases = known.found.iter().map(|source| &source.url).chain([&known.issue]);
+    bases.filter(|base| !base.is_empty()).any(|base| below(base))
+        || known.pages.iter().any(|page| Url::parse(page).is_ok_and(|page| page == url))
 }
 
 /// Each claim says where it is from.
@@ -179,7 +172,7 @@ mod tests {
         let source =
             Source { name: "ann/hours".into(), url: URL.into(), stars: 250, licence: Some("MIT".into()) };
         let words: Vec<_> = (0..60).map(|n| format!("word{n}")).collect();
-        Known { found: vec![source], texts: vec![words.join(" ")], besides: vec![] }
+        Known { found: vec![source], texts: vec![words.join(" ")], ..Known::default() }
     }
 
     fn brief() -> String {
@@ -218,6 +211,13 @@ mod tests {
         assert_eq!((check(&text, IssueNo(42), &Repo, &known()), count), (vec![], 1), "{text}");
         assert_eq!(fixed(&text, &known()), (text.clone(), 0));
         assert!(fixed(&bare, &Known::default()).0.contains(&rows(&[])[0]));
+        let searched = Known { searched: [vec!["a b".into()], vec!["c".into()]], ..known() };
+        let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## 3.";
+        let (told, _) =
+            fixed(&brief().replace("|\n\n## 3.", "|\n\nSearched for: everything.\n\n## 3."), &searched);
+        assert!(told.contains(line) && !told.contains("everything"), "{told}");
+        assert_eq!(fixed(&told, &searched), (told.clone(), 0));
+        assert_eq!(check(&told, IssueNo(42), &Repo, &searched), []);
         let wrong = brief().replace("| MIT |", "| none |");
         assert_eq!(fixed(&wrong, &known()), (wrong, 0));
     }
@@ -240,6 +240,10 @@ mod tests {
             let found = rules(&brief().replacen(right, wrong, 1), &known());
             assert_eq!(found, [rule], "{wrong}");
         }
+        let pages = Known { pages: vec!["https://weeks.example".into()], ..known() };
+        let with = |address: &str| rules(&brief().replacen("No weeks.", address, 1), &pages);
+        assert_eq!(with("See https://weeks.example/ for it."), [""; 0]);
+        assert_eq!(with("See https://weeks.example/download for it."), ["link.unknown"]);
         let other = brief().replace("| `ann/hours` |", "| `eve/hours` |");
         assert_eq!(rules(&other, &known()), ["table.unknown", "table.missing"]);
     }

@@ -5,7 +5,7 @@ mod check;
 mod queries;
 
 pub use check::check;
-pub use queries::{QUERY_RULES, Words, planned};
+pub use queries::{QUERY_RULES, Words, planned, query_schema};
 
 use serde::{Deserialize, Serialize};
 
@@ -116,8 +116,30 @@ pub struct Known {
     pub found: Vec<Source>,
     /// What stands in their READMEs, as it was read.
     pub texts: Vec<String>,
-    /// Other addresses that it may name, with what is below them.
-    pub besides: Vec<String>,
+    /// The address of the issue, which it may name, with what is below it.
+    pub issue: String,
+    /// Those of other pages that were read.
+    pub pages: Vec<String>,
+    /// What was searched for at first, and then because of what was read.
+    pub searched: [Vec<String>; 2],
+}
+
+/// How the line begins that says what was searched for: code writes it.
+const SEARCHED: &str = "Searched for: ";
+
+impl Known {
+    fn searched(&self) -> Option<String> {
+        let [first, then] = self
+            .searched
+            .each_ref()
+            .map(|all| all.iter().map(|words| format!("“{words}”")).collect::<Vec<_>>());
+        let then = if then.is_empty() {
+            String::new()
+        } else {
+            format!("; then, after what was read: {}", then.join(", "))
+        };
+        (!first.is_empty()).then(|| format!("{SEARCHED}{}{then}.", first.join(", ")))
+    }
 }
 
 /// The rows of the table, as the brief is to have them.
@@ -130,7 +152,7 @@ pub fn rows(found: &[Source]) -> Vec<String> {
 pub fn format_rules() -> String {
     format!(
         "{}The table has the columns `| Repository | Stars | Licence | Link |`. Name no address but those of the sources you \
-         are given, or ones below them. Say what a source says in your own words: more than {} words in a row out of one are \
+         are given, or ones below them, and those of pages as they stand. Say what a source says in your own words: more than {} words in a row out of one are \
          refused. What a source says is what its authors claim; nobody ran it.\n",
         SCHEMA.rules(),
         check::MOST_QUOTED
@@ -141,7 +163,12 @@ pub fn format_rules() -> String {
 /// stay for the drafter, for who knows what else rests on them.
 pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
     let (mut text, fixes) = lld::repair(text, issue, lld::repairs());
-    let (there, before) = (repositories(&text), text.len());
+    let before = text.clone();
+    let searched = known.searched().filter(|line| !text.lines().any(|other| other == line));
+    if searched.is_some() {
+        text = text.split_inclusive('\n').filter(|line| !line.starts_with(SEARCHED)).collect();
+    }
+    let there = repositories(&text);
     let lacking: Vec<&Source> =
         known.found.iter().filter(|source| !there.iter().any(|row| row[0] == source.name)).collect();
     let items = items(&text, LICENCES).join("\n");
@@ -160,9 +187,13 @@ pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
     };
     if let Some(end) = table_end(&text) {
         let rows: String = wanted.iter().map(|row| format!("\n{row}")).collect();
-        text.insert_str(end, &rows);
+        let line = searched.map_or_else(String::new, |line| format!("\n\n{line}"));
+        // What stood in its place left its blank lines.
+        let rest = text[end..].trim_start_matches('\n');
+        let gap = if line.is_empty() { text[end..].len() - rest.len() } else { 2.min(rest.len()) };
+        text = format!("{}{rows}{line}{}{rest}", &text[..end], "\n".repeat(gap));
     }
-    let added = usize::from(text.len() > before);
+    let added = usize::from(text != before);
     (text, fixes.len() + added)
 }
 

@@ -1,6 +1,7 @@
 //! What to search for: plain words, a few at a time, whoever thought of them.
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::documents::unfenced;
 
@@ -19,11 +20,21 @@ pub const QUERY_RULES: &str = "One JSON object: {\"queries\": [\"…\", …]}. A
 five plain English words between spaces, as repositories describe themselves: no quotes, no operators, no names of people. A \
 search finds what has all of its words, so fewer find more.";
 
-/// Reads a model's plan. What is no word does not stay.
+/// The same for services that hold a model to a form.
+pub fn query_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "queries": { "type": "array", "items": { "type": "string" } } },
+        "required": ["queries"],
+        "additionalProperties": false,
+    })
+}
+
+/// Reads a model's plan, which may hold nothing where there is one already. What is no word does not stay.
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub fn planned(answer: &str) -> Result<Vec<Words>, String> {
+pub fn planned(answer: &str, may_be_empty: bool) -> Result<Vec<Words>, String> {
     #[derive(Deserialize)]
     struct Plan {
         queries: Vec<String>,
@@ -42,7 +53,11 @@ pub fn planned(answer: &str) -> Result<Vec<Words>, String> {
         }
     }
     planned.truncate(SEARCHES);
-    if planned.is_empty() { Err("there is no word in any of its `queries`".to_owned()) } else { Ok(planned) }
+    if planned.is_empty() && !(may_be_empty && plan.queries.is_empty()) {
+        Err("there is no word in any of its `queries`".to_owned())
+    } else {
+        Ok(planned)
+    }
 }
 
 #[cfg(test)]
@@ -52,12 +67,14 @@ mod tests {
     #[test]
     fn a_plan_is_of_plain_words_and_few() {
         let plan = r#"{"queries": ["repo:evil/x \"week report\"", "", "time  sheet", "time sheet", "a b c d e f g", "z"], "more": 1}"#;
-        let joined: Vec<_> = planned(plan).unwrap().iter().map(|words| words.join(" ")).collect();
+        let joined: Vec<_> = planned(plan, false).unwrap().iter().map(|words| words.join(" ")).collect();
         assert_eq!(joined, ["repo evil x week report", "time sheet", "a b c d e"]);
-        assert_eq!(planned("```json\n{\"queries\": [\"weeks\"]}\n```").unwrap(), [["weeks"]]);
+        assert_eq!(planned("```json\n{\"queries\": [\"weeks\"]}\n```", false).unwrap(), [["weeks"]]);
         for wrong in ["weeks", "[\"weeks\"]", r#"{"queries": "weeks"}"#, r#"{"queries": ["🦀", "::"]}"#, ""]
         {
-            assert!(planned(wrong).is_err(), "{wrong}");
+            assert!(planned(wrong, true).is_err(), "{wrong}");
         }
+        let none = r#"{"queries": []}"#;
+        assert!(planned(none, true).unwrap().is_empty() && planned(none, false).is_err());
     }
 }

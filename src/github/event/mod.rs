@@ -125,6 +125,7 @@ pub struct PullEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
     pub pull: IssueNo,
+    pub author: Actor,
     pub sender: Actor,
     pub head_branch: String,
     pub head_oid: Oid,

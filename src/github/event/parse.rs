@@ -135,6 +135,7 @@ fn pull_request(p: Payload<'_>) -> Parsed {
         repo: p.repo()?,
         installation: p.installation()?,
         pull: p.issue_no("pull_request.number")?,
+        author: p.author("pull_request.user")?,
         sender: p.sender()?,
         head_branch: p.text("pull_request.head.ref")?.to_owned(),
         head_oid: p.oid("pull_request.head.sha")?,

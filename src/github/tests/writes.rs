@@ -382,7 +382,7 @@ fn pull_spec() -> PullSpec {
     }
 }
 
-const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=open&base=main&per_page=100";
+const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=open&per_page=100";
 
 #[tokio::test]
 async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {

@@ -7,6 +7,7 @@ use super::{Call, Level, Refusal, RestResult, auth::Caller};
 use crate::{
     localhub::{
         checks::CheckBody,
+        ci::ACTIONS,
         model::{Annotation, CheckRun},
         server::Reply,
     },
@@ -96,8 +97,8 @@ impl Call<'_> {
             let mut found: Vec<&CheckRun> = row.checks.iter().rev().filter(wanted).collect();
             let mut seen = vec![];
             found.retain(|c| {
-                let new = !seen.contains(&(c.app, &c.name));
-                seen.push((c.app, &c.name));
+                let new = !seen.contains(&(c.suite, &c.name));
+                seen.push((c.suite, &c.name));
                 all || new
             });
             found.into_iter().map(|c| self.json(s).check_run(row, c)).collect()
@@ -141,6 +142,33 @@ impl Call<'_> {
             () => "success",
         };
         Ok(self.list_in("statuses", json!({ "state": state, "sha": head }), rows))
+    }
+
+    /// The runs of workflows on a commit, each with its suite.
+    pub(super) fn workflow_runs(&self, owner: &str, name: &str) -> RestResult {
+        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let head = self.request.query("head_sha").unwrap_or_default();
+        let rows: Vec<Value> = self.state(|s| {
+            let Some(row) = s.repositories.get(&repo) else { return vec![] };
+            let jobs = s.app_by_slug(ACTIONS).map(|app| app.id);
+            let mut found: Vec<_> =
+                row.checks.iter().rev().filter(|c| Some(c.app) == jobs && c.head.as_str() == head).collect();
+            found.dedup_by_key(|c| c.suite);
+            found.into_iter().map(|c| self.json(s).workflow_run(repo, c)).collect()
+        });
+        Ok(self.list_in("workflow_runs", json!({}), rows))
+    }
+
+    /// The jobs of a run, by the numbers of their checks.
+    pub(super) fn jobs(&self, owner: &str, name: &str, run: &str) -> RestResult {
+        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let rows: Vec<Value> = self.state(|s| {
+            let Some(row) = s.repositories.get(&repo) else { return vec![] };
+            let jobs = s.app_by_slug(ACTIONS).map(|app| app.id);
+            let of_run = |c: &&CheckRun| Some(c.app) == jobs && c.suite.to_string() == run && !c.reported;
+            row.checks.iter().filter(of_run).map(|c| json!({ "id": c.id, "name": c.name })).collect()
+        });
+        Ok(self.list_in("jobs", json!({}), rows))
     }
 
     /// Leads to where the log lies, which takes no token.

@@ -285,6 +285,8 @@ impl Call<'_> {
             ["git", rest @ ..] => self.git_route(method, owner, name, rest),
             ["check-runs", ..] | ["commits", _, "check-runs"] => self.check_route(method, owner, name, rest),
             ["commits", revision, "status"] if method == "GET" => self.combined_status(owner, name, revision),
+            ["actions", "runs"] if method == "GET" => self.workflow_runs(owner, name),
+            ["actions", "runs", run, "jobs"] if method == "GET" => self.jobs(owner, name, run),
             ["actions", "jobs", job, "logs"] if method == "GET" => self.job_log(owner, name, job),
             ["pulls", rest @ ..] => self.pull_route(method, owner, name, rest),
             _ => self.repo_route(method, owner, name, rest),

@@ -17,6 +17,7 @@ use super::{
     Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
     models::Table,
+    native,
     streamed::{Events, bounded},
 };
 use crate::{clock::SharedClock, config::AnthropicSettings};
@@ -122,6 +123,13 @@ impl Anthropic {
         if let Some(schema) = &call.schema {
             body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
         }
+        let tools = native::tools(
+            call.tools.as_ref(),
+            |name, description, parameters| json!({"name": name, "description": description, "input_schema": parameters}),
+        );
+        if let Some(tools) = tools {
+            body["tools"] = tools;
+        }
         body
     }
 }
@@ -151,8 +159,10 @@ impl Provider for Anthropic {
 fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {
     let fault = |kind, why: &str| Err(Fault::new(kind, why));
     answer::check_served(call, message.served.as_deref())?;
+    let asks = message.calls.said(call);
     match message.stop.as_deref() {
         Some("end_turn" | "stop_sequence") => {}
+        Some("tool_use") if asks.is_some() => {}
         Some("max_tokens" | "model_context_window_exceeded") => {
             return fault(CallErrorKind::Truncated, "the answer was cut at its longest");
         }
@@ -160,6 +170,6 @@ fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Faul
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
-    let fits = answer::fit(call, message.text.clone(), None);
+    let fits = answer::fit(call, asks.unwrap_or_else(|| message.text.clone()), None);
     fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::providers::{
     CallErrorKind, Metered, Usage,
     http::{self, Fault, Head},
+    native::Calls,
 };
 
 /// What was heard of a message so far.
@@ -17,6 +18,7 @@ pub(super) struct Message {
     pub(super) served: Option<String>,
     pub(super) text: String,
     pub(super) thoughts: String,
+    pub(super) calls: Calls,
     pub(super) stop: Option<String>,
     input: u64,
     output: u64,
@@ -56,6 +58,7 @@ impl Message {
         let event: Value = serde_json::from_str(data).map_err(|error| {
             Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
+        let at = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str() {
             Some("message_start") if self.served.is_some() => {
                 return Err(Fault::new(
@@ -69,7 +72,12 @@ impl Message {
                 self.tokens(&message["usage"]);
                 self.counted[0] = message["usage"]["input_tokens"].is_u64();
             }
-            // Tool calls were not asked for.
+            Some("content_block_start") if event["content_block"]["type"] == "tool_use" => {
+                self.calls.hear(at, None, event["content_block"]["name"].as_str(), None);
+            }
+            Some("content_block_delta") if event["delta"]["type"] == "input_json_delta" => {
+                self.calls.hear(at, None, None, event["delta"]["partial_json"].as_str());
+            }
             Some("content_block_delta") if event["delta"]["type"] == "text_delta" => {
                 self.text.push_str(event["delta"]["text"].as_str().unwrap_or_default());
             }

@@ -72,13 +72,3 @@ pub fn unaddressed(runner: &str, file: &str, added: bool, before: &Found) -> Opt
 pub(super) fn is_same(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }
-
-/// Does a test's id end with this name? A case of a parametrised test has its name, too.
-pub(super) fn is_named(id: &str, name: &str) -> bool {
-    let word = |c: char| c.is_alphanumeric() || c == '_';
-    let bare = match id.find('[') {
-        Some(at) if !name.contains('[') => &id[..at],
-        _ => id,
-    };
-    !name.is_empty() && bare.strip_suffix(name).is_some_and(|rest| !rest.ends_with(word))
-}

@@ -4,6 +4,7 @@
 //! Green: with the code each of them passes in every run, and so does what passed before.
 
 mod adversarial;
+mod facts;
 mod ids;
 mod names;
 
@@ -17,11 +18,11 @@ pub use self::{
     names::declared,
 };
 use self::{
-    ids::{holds, is_in, is_named, is_same},
+    ids::{holds, is_in, is_same},
     names::missing,
 };
-use super::{Failure, Found, Outcome, Test, found::MOST_FAULTS};
-use crate::documents::change::STUB;
+use super::{Failure, Found, Outcome, Test, found::MOST_FAULTS, one_line};
+use crate::documents::change::{STUB, is_named};
 
 /// What the change and its spec say of the tests.
 #[derive(Debug, Clone, Default)]
@@ -104,6 +105,9 @@ pub struct Green {
     pub locked: Vec<String>,
     /// How many others passed before and do.
     pub kept: usize,
+    /// Where all tests together are slow, so many of the new ones ran once, as those that are `kept` did.
+    #[serde(default)]
+    pub once: Option<usize>,
     /// What failed before, and what was in test files that are deleted: listed, and never counted.
     pub broken: Vec<String>,
     pub gone: Vec<String>,
@@ -115,6 +119,24 @@ pub struct Failing {
     pub message: String,
     /// The ids of all of them.
     pub tests: Vec<String>,
+}
+
+/// Why nothing could be proven beside such tests: what cannot be built takes others along, and where none passes the fault is
+/// not theirs alone. What else fails is listed, and never counted.
+pub fn unfit(found: &Found) -> Option<String> {
+    let unbuilt = |test: &&Test| match test.outcome {
+        Outcome::Failed(Failure::Build) => true,
+        Outcome::Failed(Failure::Missing) => !test.faults.is_empty(),
+        _ => false,
+    };
+    let unbuilt = found.failed().find(unbuilt).map(|test| format!("`{}` cannot be built", test.id));
+    // A repository may have none yet.
+    let trouble = found.trouble.iter().find(|line| !found.tests.is_empty() || *line != "no tests were found");
+    let none = || {
+        let first = found.failed().next().filter(|_| found.count(Outcome::Passed) == 0)?;
+        Some(format!("none passes: `{}`: {}", first.id, one_line(&first.message)))
+    };
+    unbuilt.or(trouble.cloned()).or_else(none)
 }
 
 /// Do the new tests fail as they have to? `base` is without them, `with` are two runs with them and without the code.
@@ -205,7 +227,8 @@ pub fn red(base: &Found, with: [&Found; 2], told: &Told) -> Result<Red, Vec<Stri
 }
 
 /// What a run with stubs in the place of the code says of tests that could not be built without. One of what cannot be built with
-/// them either says nothing, and neither does one that passed before. A stub panics, so one that passes may want just that.
+/// them either says nothing, and neither does one that passed before. A stub panics or gives nothing, so one that passes may want
+/// just that, and of what ends a test by no assertion the stub may be the reason.
 pub fn with_stubs(mut red: Red, before: &Found, run: &Found, told: &Told) -> Red {
     let before = by_id(before);
     let whole = |id: &str| red.tests.iter().any(|(whole, kind)| *kind == Kind::Compile && holds(whole, id));
@@ -214,9 +237,8 @@ pub fn with_stubs(mut red: Red, before: &Found, run: &Found, told: &Told) -> Red
         let kind = match test.outcome {
             Outcome::Passed if guards(told, &test.id) => Kind::Guard,
             Outcome::Passed => Kind::Compile,
-            Outcome::Failed(_) if test.message.contains(STUB) => Kind::Weak,
-            Outcome::Failed(Failure::Assertion) => Kind::Assertion,
-            Outcome::Failed(Failure::Error | Failure::Crash) => Kind::Runtime,
+            Outcome::Failed(Failure::Assertion) if !test.message.contains(STUB) => Kind::Assertion,
+            Outcome::Failed(Failure::Assertion | Failure::Error | Failure::Crash) => Kind::Weak,
             Outcome::Failed(_) | Outcome::Skipped => continue,
         };
         red.stubbed.insert(test.id.clone(), kind);
@@ -343,13 +365,26 @@ pub fn green(base: &Found, red: &Red, runs: &[&Found]) -> Result<Green, Vec<Fail
         let kept =
             before.keys().filter(|id| passed_before(id) && !locked.contains(**id)).count() - gone.len();
         let (locked, gone) = (locked.into_iter().collect(), gone.into_iter().collect());
-        return Ok(Green { locked, kept, broken: red.broken.clone(), gone });
+        return Ok(Green { locked, kept, once: None, broken: red.broken.clone(), gone });
     }
     let groups =
         failing.into_iter().map(|(message, tests)| Failing { message, tests: tests.into_iter().collect() });
     let mut groups: Vec<Failing> = groups.collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.tests.len()));
     Err(groups)
+}
+
+/// A run of the change's tests alone, as if the others had been run with them and had come to what they came to in the `whole`
+/// run.
+pub fn beside(red: &Red, whole: &Found, mut alone: Found) -> Found {
+    let ran: BTreeSet<String> = by_id(&alone).into_keys().map(str::to_owned).collect();
+    let unbuilt = |id: &str| red.tests.iter().any(|(whole, kind)| *kind == Kind::Compile && holds(whole, id));
+    let others = whole.tests.iter().filter(|test| {
+        let id = test.id.as_str();
+        !red.tests.contains_key(id) && !unbuilt(id) && !ran.contains(id)
+    });
+    alone.tests.extend(others.cloned());
+    alone
 }
 
 /// What fails, for a prompt: a paragraph each, bounded.
@@ -388,6 +423,8 @@ pub enum Noticed {
     /// It cannot be built, or names what is not there.
     Compiler,
     Nobody,
+    /// The run broke off, and no test of it failed.
+    Unclear,
 }
 
 /// What a run came to that had a part of the change undone.
@@ -399,16 +436,18 @@ pub fn noticed(green: &Green, run: &Found) -> Noticed {
     match () {
         () if failed.is_empty() && run.trouble.is_empty() => Noticed::Nobody,
         () if failed.iter().any(|test| !unbuilt(test)) => Noticed::Test,
+        () if failed.is_empty() => Noticed::Unclear,
         () => Noticed::Compiler,
     }
 }
 
-/// What tests noticed, of what they could have: those that only the compiler holds are in neither.
+/// What tests noticed, of what they could have: those that only the compiler holds are in neither, nor those of which nothing is
+/// known.
 pub fn score(parts: impl IntoIterator<Item = Noticed>) -> (usize, usize) {
     parts.into_iter().fold((0, 0), |(test, all), part| match part {
         Noticed::Test => (test + 1, all + 1),
         Noticed::Nobody => (test, all + 1),
-        Noticed::Compiler => (test, all),
+        Noticed::Compiler | Noticed::Unclear => (test, all),
     })
 }
 

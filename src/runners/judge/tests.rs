@@ -170,6 +170,20 @@ fn green_is_every_locked_test_in_every_run_and_all_that_passed() {
     trouble.trouble("the process died");
     assert_eq!(of(&[&trouble]).unwrap_err()[0].message, "the process died");
     assert!(of(&[]).is_err(), "nothing was run");
+    // Where all are run once, those of the change stand for themselves in each further run.
+    let alone = |tests: &[Test]| {
+        beside(&red, &good(&[(4, Some(Test::passed("s doc of what is new")))]), found(tests.iter().cloned()))
+    };
+    let ours = [Test::passed("s::new new"), Test::passed("s::other b"), Test::passed("s::new was")];
+    let all = good(&[(4, Some(Test::passed("s doc of what is new")))]);
+    assert_eq!(of(&[&all, &alone(&ours)]).unwrap().kept, 2);
+    // A file may share its folder's name with one that was not run for it.
+    let red = Red { files: vec!["new_test.go".to_owned()], ..red.clone() };
+    let run = beside(&red, &all, found(ours[..1].iter().cloned()));
+    assert!(run.tests.iter().any(|test| test.id == "s old"), "{run:?}");
+    for tests in [&ours[1..], &[ours[0].clone(), fails("s::other b", "left: 4"), ours[2].clone()]] {
+        assert!(of(&[&good(&[]), &alone(tests)]).is_err(), "{tests:?}");
+    }
 }
 
 /// A test of the same name elsewhere proves nothing, and what cannot be built has the tests of its own file alone.
@@ -252,7 +266,7 @@ fn a_part_that_is_undone_is_noticed_by_a_test_the_compiler_or_nobody() {
         trouble,
     ];
     let parts = parts.map(|run| noticed(&green, &run));
-    assert_eq!(parts, [Noticed::Test, Noticed::Compiler, Noticed::Nobody, Noticed::Compiler]);
+    assert_eq!(parts, [Noticed::Test, Noticed::Compiler, Noticed::Nobody, Noticed::Unclear]);
     assert_eq!(score(parts), (1, 2));
 }
 

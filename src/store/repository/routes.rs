@@ -6,8 +6,13 @@ use rusqlite::{OptionalExtension, params};
 
 use super::{RepoDb, read::json};
 use crate::{
-    store::{RouteLine, RouteRow, StoreError, check::glimpse, database::unsigned, repository::FILE},
-    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
+    store::{
+        RouteLine, RouteRow, StoreError,
+        check::glimpse,
+        database::{signed, unsigned},
+        repository::FILE,
+    },
+    types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
 };
 
 /// Whoever finds a decision wrong says so within this, in milliseconds.
@@ -25,6 +30,44 @@ impl RepoDb {
                 .query_row(params![key.to_string(), since.0], |row| row.get(0))
                 .optional()?;
             body.map(|body| json(&body)).transpose()
+        })
+        .await
+    }
+
+    /// The newest decision before that run's on what this person asked on this issue, and when it was made.
+    pub async fn decided_before(
+        &self,
+        run: RunId,
+        issue: IssueNo,
+        person: UserId,
+    ) -> Result<Option<(RouteRow, Timestamp)>, StoreError> {
+        self.read(move |tx| {
+            let found: Option<(String, i64)> = tx
+                .prepare_cached(
+                    "SELECT route.body, route.at FROM route JOIN run ON run.seq = route.run
+                     WHERE run.issue = ?1 AND route.run < ?2 AND CAST(route.body ->> 'by' AS INTEGER) = ?3
+                     ORDER BY route.run DESC LIMIT 1",
+                )?
+                .query_row(params![signed(issue.0), signed(run.seq), signed(person.0)], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .optional()?;
+            found.map(|(body, at)| Ok((json(&body)?, Timestamp(at)))).transpose()
+        })
+        .await
+    }
+
+    /// When this person's questions were read that were answered or still may be, up to that of this run, the oldest first.
+    pub async fn questions_of(&self, person: UserId, run: RunId) -> Result<Vec<Timestamp>, StoreError> {
+        self.read(move |tx| {
+            let mut statement = tx.prepare_cached(
+                "SELECT route.at FROM route JOIN run ON run.seq = route.run
+                     WHERE CAST(route.body ->> 'by' AS INTEGER) = ?1 AND route.body ->> 'lead' = 'answer'
+                     AND (run.outcome ->> 'url' IS NOT NULL OR run.status NOT IN ('done', 'failed', 'stopped'))
+                     AND route.rowid <= (SELECT MAX(rowid) FROM route WHERE run = ?2) ORDER BY route.rowid",
+            )?;
+            let times = statement.query_map(params![signed(person.0), signed(run.seq)], |row| row.get(0))?;
+            Ok(times.map(|at| at.map(Timestamp)).collect::<Result<_, _>>()?)
         })
         .await
     }

@@ -6,26 +6,23 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    State, keep,
+    GREEN_RUNS, State, keep,
     text::{LOCKED, LOCKED_HEADING, Text},
-    thrice,
-    trial::{self, Overlay, Trial, goes_on},
+    trial::{self, Overlay, Ran, Trial, goes_on},
 };
 use crate::{
     codebase::TreeIndex,
     documents::{
         Mistake,
         change::{
-            self, Allowed, Body, Part,
+            self, Body,
             adversarial::{Adversarial, prompt_rules, with_adversarial},
         },
-        spec,
         verdict::{RawFinding, Severity},
     },
     engine::{Record, StepError, TextKind, TextRow},
     rounds::{Attack, need, text_of},
     runners::{
-        Found,
         judge::{self, Attacked, Green, Red},
         one_line,
     },
@@ -150,7 +147,7 @@ fn refused(
     v: &Visit<'_>,
     tree: &TreeIndex,
 ) -> Option<String> {
-    let allowed = Allowed::of(&spec::parse(text.spec()), Part::Code).with(&change::parse(before));
+    let allowed = text.allowed().with(&change::parse(before));
     if let Some(why) = test.refused(&allowed) {
         return Some(why.to_owned());
     }
@@ -192,7 +189,7 @@ pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exi
     let rows: Vec<judge::Row> = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
     let known = text.known_tests();
     let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
-    let (ran, red) = (need(&text.before)?.found.clone(), need(&text.red)?.clone());
+    let (ran, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
     let look = |trial: Trial| async move {
         let mut came = apart(&trial, &tried, &overlay, &known).await?;
         let green = beside(&trial, &tried, &overlay, &mut came, (&ran, &red)).await?;
@@ -290,7 +287,7 @@ async fn beside(
     tried: &[Tried],
     overlay: &Overlay,
     came: &mut [Attacked],
-    (before, red): (&Found, &Red),
+    (before, red): (&Ran, &Red),
 ) -> Result<Option<Green>, StepError> {
     loop {
         let passing: Vec<usize> = (0..tried.len()).filter(|at| came[*at] == Attacked::Passes).collect();
@@ -299,7 +296,7 @@ async fn beside(
         }
         let kept: Vec<&Tried> = passing.iter().map(|at| &tried[*at]).collect();
         let red = red_with(red.clone(), kept.iter().map(|(_, row)| row.clone()).collect());
-        let failing = match thrice(trial, &only(overlay, tried, &kept), before, &red).await? {
+        let failing = match trial.repeated(GREEN_RUNS, &only(overlay, tried, &kept), before, &red).await? {
             Ok(green) => return Ok(Some(green)),
             Err(failing) => failing,
         };
@@ -388,9 +385,17 @@ mod tests {
             ("cargo", "full", false),
         ] {
             let (runner, folder, level) = (runner.to_owned(), String::new(), String::new());
-            let (found, notes, seconds) = (Found::default(), Vec::new(), 0.0);
+            let (found, notes, seconds) = (Default::default(), Vec::new(), 0.0);
             let mut text = Text::default();
-            text.before.get_or_insert(Ran { runner, folder, found, notes, seconds, level });
+            text.before.get_or_insert(Ran {
+                runner,
+                folder,
+                found,
+                notes,
+                left_out: Vec::new(),
+                seconds,
+                level,
+            });
             assert_eq!(text.is_taken(name, &[test("Sums::full")]), taken, "{name}");
         }
     }

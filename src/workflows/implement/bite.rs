@@ -1,7 +1,7 @@
 //! Do the tests bite? Which of the changed lines they run is measured where that can be; then the code is undone part by
 //! part, and each time somebody should notice. It is told, and stops nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,12 +11,16 @@ use super::{
     trial::{self, Ran, Trial, goes_on},
 };
 use crate::{
-    documents::change::{self, Files, Part, Unit},
+    codebase::{
+        Language, says_something,
+        units::{self, Unit},
+    },
+    documents::change::{self, Change, Files, Part},
     engine::StepError,
     rounds::{need, text_of},
     runners::{
-        Coverage,
-        judge::{self, Noticed},
+        Coverage, is_measured,
+        judge::{self, Green, Noticed},
     },
     stage::{self, Document as _, Exit, Visit},
 };
@@ -39,11 +43,17 @@ pub(super) struct Bite {
     not_tried: usize,
     #[serde(default)]
     covered: Option<Covered>,
+    /// The tests of the change alone were asked: all tests together are slow.
+    #[serde(default)]
+    of_change: bool,
+    /// With nothing undone they did not pass as they had.
+    #[serde(default)]
+    unsure: bool,
 }
 
 /// Which of the changed lines the tests ran, in the files that the tools speak of.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct Covered {
+pub(super) struct Covered {
     files: usize,
     ran: usize,
     /// A place each.
@@ -56,20 +66,27 @@ impl Bite {
     /// In sentences, for the gate and the report.
     pub(super) fn facts(&self) -> Vec<String> {
         let (noticed, all) = judge::score(self.parts.iter().map(|(_, noticed)| *noticed));
-        let compiler = self.parts.len() - all;
-        let mut facts = vec![format!(
-            "Undone one at a time, {noticed} of {all} parts of the code were noticed by a test; {compiler} more are held by the \
-             compiler alone, and {} were not tried.",
-            self.not_tried
-        )];
+        let held = |by| self.parts.iter().filter(|(_, noticed)| *noticed == by).count();
+        let of = if self.of_change { " of the change, the only ones that were run for this" } else { "" };
+        let mut facts = vec![match self.unsure {
+            true => "Which parts of the code the tests notice was not measured: run for that with nothing undone, they did not pass \
+                     as they had before."
+                .to_owned(),
+            false => format!(
+                "Undone one at a time, {noticed} of {all} parts of the code were noticed by a test{of}; {} more are held by the \
+                 compiler alone, and {} were not tried, or their runs broke off.",
+                held(Noticed::Compiler),
+                self.not_tried + held(Noticed::Unclear)
+            ),
+        }];
         let nobody = self.parts.iter().filter(|(_, noticed)| *noticed == Noticed::Nobody);
         facts.extend(
-            nobody.take(NAMED).map(|(place, _)| format!("No test notices when `{place}` is undone.")),
+            nobody.take(NAMED).map(|(place, _)| format!("No test{of} notices when `{place}` is undone.")),
         );
         facts.push(match &self.covered {
-            Some(covered) => covered.fact(),
+            Some(covered) => covered.fact(NAMED),
             None => "Which of the changed lines the tests run was not measured: it is for Go, for Node, and for Python where \
-                     coverage.py is installed."
+                     coverage.py is installed, if all tests pass then, too."
                 .to_owned(),
         });
         facts
@@ -86,12 +103,12 @@ impl Covered {
             let text =
                 files.iter().find(|(path, _)| *path == part.path).and_then(|(_, text)| text.as_deref());
             seen.insert(&part.path);
-            let (first, count) = part.lines();
+            let (language, (first, count)) = (Language::of(&part.path), part.lines());
             for (line, text) in (first..).zip(text.unwrap_or_default().lines().skip(first - 1).take(count)) {
                 match u32::try_from(line)
                     .ok()
                     .and_then(|line| lines.get(&line))
-                    .filter(|_| says_something(text))
+                    .filter(|_| says_something(language, text))
                 {
                     Some(true) => covered.ran += 1,
                     Some(false) => drop(covered.missed.insert((part.path.clone(), line))),
@@ -103,18 +120,19 @@ impl Covered {
         (covered.ran + covered.missed.len() > 0).then_some(covered)
     }
 
-    fn fact(&self) -> String {
+    /// With so many of the lines that no test runs.
+    pub(super) fn fact(&self, most: usize) -> String {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);
         let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
         let named = self
             .missed
             .iter()
-            .take(NAMED)
+            .take(most)
             .map(|(path, line)| format!("`{path}:{line}`"))
             .collect::<Vec<_>>()
             .join(", ");
-        let more = self.missed.len().saturating_sub(NAMED);
+        let more = self.missed.len().saturating_sub(most);
         let missed = match more {
             _ if named.is_empty() => String::new(),
             0 => format!(" Not run: {named}."),
@@ -127,11 +145,25 @@ impl Covered {
     }
 }
 
-/// A line of nothing but brackets or words for people is none that runs, whatever a tool says.
-fn says_something(line: &str) -> bool {
-    let line = line.trim();
-    let comment = ["//", "#", "/*", "*"].iter().any(|mark| line.starts_with(mark));
-    !comment && line.contains(char::is_alphanumeric)
+/// Which of the changed lines all tests run, where that can be told: in a run that ends as the others did.
+///
+/// # Errors
+/// That it was stopped.
+pub(super) async fn measured(
+    trial: &Trial,
+    green: &Green,
+    (change, files): (&Change, &BTreeMap<String, String>),
+    wanted: u32,
+) -> Result<Option<Covered>, StepError> {
+    let Ok(whole) = change::apply(change, files) else { return Ok(None) };
+    let parts = units::changed_lines(change, files).unwrap_or_default();
+    let ran = match trial.measure(&mut trial::bench()?, change::laid_over(whole.clone())).await {
+        Ok(ran) if judge::noticed(green, &ran.found) == Noticed::Nobody => ran,
+        Err(later @ StepError::Later { .. }) => return Err(later),
+        _ => return Ok(None),
+    };
+    let coverage = ran.found.coverage.as_ref();
+    Ok(coverage.and_then(|coverage| Covered::of(coverage, &parts, &whole, &ran, wanted)))
 }
 
 /// Undoes the parts of the code, and runs all tests without each.
@@ -145,31 +177,48 @@ pub(super) async fn bite(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Ex
         return Ok(Exit::Pass);
     }
     let change = change::parse(&text_of(cx, &document).await?);
-    let parts = change::bite_units(&change, &text.files).unwrap_or_default();
+    let parts = units::bite_units(&change, &text.files).unwrap_or_default();
     let targets: Vec<String> = change.of(Part::Tests).map(|file| file.path.clone()).collect();
-    let most = text.before.as_ref().map_or(SECONDS, |before| (10.0 * before.seconds).min(SECONDS));
-    let (green, files) = (green.clone(), text.files.clone());
+    let before = need(&text.before)?.clone();
+    let most = (10.0 * before.seconds).min(SECONDS);
+    let (green, files, covered) = (green.clone(), text.files.clone(), text.covered.clone());
     let wanted = s.stage.policy()?.coverage.unwrap_or_default();
+    let to_measure = is_measured(&before.runner) && s.covered.is_none_or(|(of, _)| of != document);
     // It decides nothing, so its runs may share what was built.
     let undo = move |trial: Trial| async move {
-        let (mut bite, mut spent) = (Bite::default(), 0.0);
-        let mut bench = trial::bench()?;
-        if let Ok(whole) = change::apply(&change, &files) {
-            let ran = trial.measure(&mut bench, trial::laid_over(whole.clone())).await?;
-            let coverage = ran.found.coverage.as_ref();
-            bite.covered = coverage.and_then(|coverage| Covered::of(coverage, &parts, &whole, &ran, wanted));
-            spent += ran.seconds;
+        let (mut bite, mut spent) = (Bite { covered, ..Bite::default() }, 0.0);
+        if to_measure {
+            bite.covered = measured(&trial, &green, (&change, &files), wanted).await?;
         }
+        let Ok(whole) = change::apply(&change, &files) else { return Ok(bite) };
+        let whole = change::laid_over(whole);
+        // The tests of the change come first: where they notice, or all together are slow, that is all. Runs that do not pass
+        // with nothing undone would show nothing.
+        let (mut bench, mut asked) = (trial::bench()?, Vec::new());
+        for targets in [targets, Vec::new()] {
+            let ran = trial.run_on(&mut bench, &targets, whole.clone()).await?;
+            spent += ran.seconds;
+            // Not every runner can be told of files.
+            let of_change = ran.found.tests.len() < green.locked.len() + green.kept;
+            if judge::noticed(&green, &ran.found) == Noticed::Nobody {
+                bite.of_change = of_change;
+                asked.push(targets);
+            }
+            if !of_change || trial.is_slow(&before) {
+                break;
+            }
+        }
+        bite.unsure = asked.is_empty();
+        let parts = if bite.unsure { Vec::new() } else { parts };
         for (at, part) in parts.iter().enumerate() {
             if spent >= most || at >= MOST_PARTS {
                 bite.not_tried = parts.len() - at;
                 break;
             }
-            let Ok(without) = change::without(&change, &files, part) else { continue };
-            let overlay = trial::laid_over(without);
-            // The tests of the change come first: where they notice, that is all.
+            let Ok(without) = units::without(&change, &files, part) else { continue };
+            let overlay = change::laid_over(without);
             let mut noticed = Noticed::Nobody;
-            for targets in [targets.as_slice(), &[]] {
+            for targets in &asked {
                 let ran = trial.run_on(&mut bench, targets, overlay.clone()).await?;
                 spent += ran.seconds;
                 noticed = judge::noticed(&green, &ran.found);
@@ -187,4 +236,20 @@ pub(super) async fn bite(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Ex
     };
     s.bite = Some((document, keep(cx, &bite).await?));
     Ok(Exit::Pass)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_writes_tests_is_told_which_changed_lines_none_runs() {
+        let missed = [("src/a.py".to_owned(), 7)].into();
+        let covered = Covered { files: 1, ran: 3, missed, wanted: 95 };
+        let mut text = Text::default();
+        text.covered.get_or_insert(covered);
+        let said = text.facts("c0ffee");
+        assert!(said.contains("(75 %, and 95 % are wanted, which is too little)"), "{said}");
+        assert!(said.contains("Not run: `src/a.py:7`."), "{said}");
+    }
 }

@@ -6,8 +6,10 @@
 //! it is merged. [`Implement::GRAPH`] is the whole of what may follow what.
 
 mod adversarial;
+mod beyond;
 mod bite;
 mod lines;
+mod replay;
 mod text;
 mod trial;
 
@@ -16,9 +18,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
+    beyond::Unlocked,
     lines::{Line, Which},
     text::{LOCKED, LOCKED_HEADING, SPEC, Text},
-    trial::{Overlay, Trial, goes_on},
+    trial::{Trial, goes_on},
 };
 use crate::{
     commands::{CommandKind, CommandSpec},
@@ -29,11 +32,7 @@ use crate::{
     },
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
     rounds::{Cx, Desk, need, text_of},
-    runners::{
-        Failure, Found, Outcome as Came, Test,
-        judge::{self, Failing, Green, Red},
-        one_line,
-    },
+    runners::{is_measured, judge},
     stage::{self, Before, Document as _, Exit, Known, Stage, Visit},
     types::{Hash, Role},
 };
@@ -69,6 +68,7 @@ pub enum At {
     Gate,
     Push,
     Watch,
+    Leave,
     Budget,
 }
 
@@ -94,6 +94,7 @@ impl Step for At {
             Self::Gate => ("N7", "Code gate", Kind::Gate),
             Self::Push => ("N7b", "Push", Kind::Publish),
             Self::Watch => ("N9", "Wait for the merge", Kind::Watch),
+            Self::Leave => ("NL", "Wait for leave", Kind::Pause),
             Self::Budget => ("NM", "Wait for money", Kind::Pause),
         };
         StepInfo { id, title, kind }
@@ -106,6 +107,12 @@ pub struct State {
     stage: Stage,
     /// The text with the tests that were seen to fail: from then on they are what they are.
     locked: Option<Hash>,
+    /// The tests that the code's drafter wrote in the place of the locked ones, as the text with them.
+    #[serde(default)]
+    others: Option<Hash>,
+    /// While others are proven.
+    #[serde(default)]
+    unlocked: Option<Unlocked>,
     /// The run of the tests there were. All runs are of one commit, which never changes.
     before: Option<Hash>,
     /// Each proof of red, after the text it is of.
@@ -114,6 +121,9 @@ pub struct State {
     objections: u32,
     /// Each proof of green, after the text it is of: an earlier text may take a later one's place.
     greens: Vec<(Hash, Hash)>,
+    /// Which lines the tests of a green text run, after that text.
+    #[serde(default)]
+    covered: Option<(Hash, Hash)>,
     /// What the repository checks itself by, what of it complains of which text, and how often the drafter was told.
     #[serde(default)]
     lines: Option<Hash>,
@@ -131,6 +141,9 @@ pub struct State {
     joined: Option<(Hash, Hash)>,
     /// Who noticed what was undone, after the text it is of.
     bite: Option<(Hash, Hash)>,
+    /// What it came to where the default branch went on to, after the text it is of.
+    #[serde(default)]
+    replayed: Option<(Hash, Hash)>,
     /// The files that were pushed: what a later text leaves alone is put back as it was.
     #[serde(default)]
     pushed: BTreeSet<String>,
@@ -146,21 +159,22 @@ impl Workflow<Desk> for Implement {
         (At::Load, &[At::Base]),
         (At::Base, &[At::Tests, At::Code]),
         (At::Tests, &[At::CheckTests, At::Tests, At::ReviewTests, At::Budget]),
-        (At::CheckTests, &[At::Red, At::Tests]),
+        (At::CheckTests, &[At::Red, At::Tests, At::Leave]),
         (At::Red, &[At::ReviewTests, At::Tests]),
-        (At::ReviewTests, &[At::Code, At::Tests, At::ReviewTests, At::Budget]),
+        (At::ReviewTests, &[At::Code, At::Tests, At::ReviewTests, At::Leave, At::Budget]),
         (At::Code, &[At::CheckCode, At::Code, At::Review, At::Watch, At::Budget]),
-        (At::CheckCode, &[At::Lint, At::Code]),
+        (At::CheckCode, &[At::Lint, At::Code, At::Leave]),
         (At::Lint, &[At::Green, At::Code]),
-        (At::Green, &[At::EndToEnd, At::Code]),
+        (At::Green, &[At::EndToEnd, At::Code, At::CheckTests]),
         (At::EndToEnd, &[At::Attack, At::Code]),
         (At::Attack, &[At::TryAttack, At::Budget]),
         (At::TryAttack, &[At::Review, At::Lint, At::Code]),
         (At::Review, &[At::Bite, At::Code, At::Review, At::Budget]),
         (At::Bite, &[At::Gate]),
-        (At::Gate, &[At::Push, At::Load, At::Review, At::Gate]),
+        (At::Gate, &[At::Push, At::Load, At::Review, At::Gate, At::Watch]),
         (At::Push, &[At::Gate, At::Watch]),
         (At::Watch, &[At::Load]),
+        (At::Leave, &[At::CheckTests, At::CheckCode, At::Load]),
         (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Attack, At::Review]),
     ];
 
@@ -210,8 +224,10 @@ impl Workflow<Desk> for Implement {
                     // What was in the way may be so no more.
                     s.adversary = None;
                 }
-                if s.stage.fresh() {
-                    stage::load(&mut s.stage, v).await?;
+                if s.stage.fresh()
+                    && let exit @ Exit::Done(_) = stage::load(&mut s.stage, v).await?
+                {
+                    return exit.next(|_| None);
                 }
                 stage::stands(&s.stage, v, SPEC).await?;
                 // Now it is known what to read.
@@ -222,12 +238,18 @@ impl Workflow<Desk> for Implement {
                 Exit::Pass
             }
             At::Base => before(s, v, &text).await?,
-            At::Tests | At::Code => stage::draft(&mut s.stage, v).await?,
-            At::CheckTests | At::CheckCode => {
-                stage::fix(&mut s.stage, v).await?;
-                stage::check(&mut s.stage, v).await?
+            At::Tests | At::Code => {
+                let exit = stage::draft(&mut s.stage, v).await?;
+                if let Exit::Pass = exit {
+                    beyond::others(s, v, &text).await?;
+                }
+                exit
             }
-            At::Red => red(s, v, &text).await?,
+            At::CheckTests | At::CheckCode => beyond::check(s, v, &text).await?,
+            At::Red => {
+                let came = red(s, v, &text).await;
+                beyond::proven(s, came)?
+            }
             At::ReviewTests => review_tests(s, v).await?,
             At::Lint => lines::run(s, v, &text, &[Which::Format, Which::Lint]).await?,
             At::Green => green(s, v, &text).await?,
@@ -236,15 +258,38 @@ impl Workflow<Desk> for Implement {
             At::TryAttack => adversarial::run(s, v, &text).await?,
             At::Review => stage::review(&mut s.stage, v).await?,
             At::Bite => bite::bite(s, v, &text).await?,
+            At::Gate if !s.stage.asks_in(cx) => match replay::replay(s, v, &text).await? {
+                Err(exit) => exit,
+                Ok(replay) => {
+                    if let Some((replay, document)) = replay.zip(s.stage.document()) {
+                        s.replayed = Some((document, keep(cx, &replay).await?));
+                    }
+                    // It is among what people are shown.
+                    let text = Text::read(s, cx).await?;
+                    stage::gate(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?
+                }
+            },
             At::Gate => stage::gate(&mut s.stage, v).await?,
             At::Push => {
-                let exit = stage::publish(&mut s.stage, v).await?;
-                if let (Exit::Pass, Some(pushed)) = (&exit, s.stage.document()) {
+                let replay =
+                    if s.stage.is_proposed() { Ok(None) } else { replay::replay(s, v, &text).await? };
+                let exit = match replay {
+                    Err(exit) => exit,
+                    Ok(replay) => {
+                        // What was approved is pushed as it was shown, so this stands elsewhere.
+                        replay.iter().for_each(|replay| s.stage.say(replay.fact()));
+                        stage::publish(&mut s.stage, v).await?
+                    }
+                };
+                // On its branch it is also where it is asked for anew after that.
+                let is_there = matches!(exit, Exit::Pass) || s.stage.is_proposed();
+                if let Some(pushed) = s.stage.document().filter(|_| is_there) {
                     s.pushed.extend(change::paths(&text_of(cx, &pushed).await?));
                 }
                 exit
             }
             At::Watch => stage::watch(&mut s.stage, v).await?,
+            At::Leave => beyond::leave(s, v).await?,
             At::Budget => stage::budget(&mut s.stage, v).await?,
         };
         let s = &*s;
@@ -258,7 +303,12 @@ impl Workflow<Desk> for Implement {
         halt: &'a Halt,
         cx: &'a Cx,
     ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(&s.stage, halt, (&Text::default(), at), cx).await
+        let mut stage = s.stage.clone();
+        if let Some(unlocked) = &s.unlocked {
+            // The draft is what people go on from, and not the tests that it wanted.
+            stage.amend(unlocked.code);
+        }
+        stage::halted(&stage, halt, (&Text::default(), at), cx).await
     }
 }
 
@@ -291,7 +341,12 @@ fn edge(at: At, exit: &Exit, s: &State) -> Option<At> {
         (At::Review, Exit::Pass | Exit::Undecided) => At::Bite,
         (At::Bite, Exit::Pass) | (_, Exit::AskAnew) => At::Gate,
         (At::Gate, Exit::Pass) => At::Push,
-        (At::Push, Exit::Pass) | (At::Code, Exit::AsPushed) => At::Watch,
+        (At::Push, Exit::Pass) | (At::Code | At::Gate | At::Push, Exit::AsPushed) => At::Watch,
+        // Other tests have to be proven before people are asked about them.
+        (At::Green, Exit::Beyond) => At::CheckTests,
+        (_, Exit::Beyond) => At::Leave,
+        (At::Leave, Exit::Pass) if s.locked.is_some() => At::CheckCode,
+        (At::Leave, Exit::Pass) => At::CheckTests,
         (_, Exit::Money) => At::Budget,
         _ => return None,
     })
@@ -312,8 +367,8 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     let Some((lines, ran)) = trial::job(cx, &base, text.files_to_change(), once).await? else {
         return Ok(goes_on(cx));
     };
-    if let Some(why) = unfit(&ran.found) {
-        let notes: String = ran.notes.iter().map(|note| format!("; {note}")).collect();
+    if let Some(why) = judge::unfit(&ran.found) {
+        let notes: String = ran.noted().map(|note| format!("; {note}")).collect();
         return Err(StepError::User(format!(
             "The tests on `{}` do not run as they are ({why}{notes}), so nothing could be proven by new ones. Mend them, then start \
              anew.",
@@ -324,24 +379,6 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     s.before = Some(keep(cx, &ran).await?);
     s.lines = Some(keep(cx, &lines).await?);
     Ok(Exit::Pass)
-}
-
-/// Why nothing could be proven beside such tests: what cannot be built takes others along, and where none passes the fault is
-/// not theirs alone. What else fails is listed, and never counted.
-fn unfit(found: &Found) -> Option<String> {
-    let unbuilt = |test: &&Test| match test.outcome {
-        Came::Failed(Failure::Build) => true,
-        Came::Failed(Failure::Missing) => !test.faults.is_empty(),
-        _ => false,
-    };
-    let unbuilt = found.failed().find(unbuilt).map(|test| format!("`{}` cannot be built", test.id));
-    // A repository may have none yet.
-    let trouble = found.trouble.iter().find(|line| !found.tests.is_empty() || *line != "no tests were found");
-    let none = || {
-        let first = found.failed().next().filter(|_| found.count(Came::Passed) == 0)?;
-        Some(format!("none passes: `{}`: {}", first.id, one_line(&first.message)))
-    };
-    unbuilt.or(trouble.cloned()).or_else(none)
 }
 
 /// Runs the new tests without the code, twice: they have to fail as they should.
@@ -372,7 +409,7 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
                 let run = trial.run(&targets, [overlay, stubs].concat()).await?;
                 Ok(judge::with_stubs(red, &before, &run.found, &told))
             }
-            red => red,
+            red => red.map_err(|wrong| wrong.into_iter().chain(first.notes).collect()),
         };
         Ok((false, red))
     };
@@ -386,7 +423,7 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
         Some((of_form, Err(wrong))) => {
             s.told += u32::from(of_form);
             let rule = if of_form { "format" } else { "red" };
-            stage::settle_checks(&mut s.stage, mistakes(rule, "Tests", wrong))
+            stage::settle_checks(&mut s.stage, mistakes(rule, "Tests", wrong)).map_err(|why| text.halted(why))
         }
     }
 }
@@ -396,7 +433,14 @@ const MOST_OBJECTIONS: u32 = 2;
 
 /// Has the tests reviewed, of which no word changes afterwards; then they are locked, and the code is next.
 async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
-    match stage::review(&mut s.stage, v).await? {
+    let exit = stage::review(&mut s.stage, v).await?;
+    if let Some(unlocked) = s.unlocked.clone() {
+        return match exit {
+            Exit::Pass | Exit::Undecided | Exit::Redraft => beyond::ask(s, v, &unlocked).await,
+            other => Ok(other),
+        };
+    }
+    match exit {
         Exit::Redraft if s.objections + 1 < MOST_OBJECTIONS => {
             s.objections += 1;
             return Ok(Exit::Redraft);
@@ -404,13 +448,18 @@ async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
         Exit::Pass | Exit::Undecided | Exit::Redraft => {}
         other => return Ok(other),
     }
+    lock(s)?;
+    Ok(Exit::Pass)
+}
+
+/// From now on the tests are what they are, and there is no code yet.
+fn lock(s: &mut State) -> Result<(), StepError> {
     let document = *need(&s.stage.document())?;
     s.locked = Some(document);
     s.told = 0;
     let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
     s.stage.know(Known { kind, heading, text: document, left: false });
-    s.stage.begin_anew()?;
-    Ok(Exit::Pass)
+    s.stage.begin_anew()
 }
 
 /// All tests pass so often before it is believed: one that passes by luck seldom does three times.
@@ -430,16 +479,34 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
         s.greens.push(seen);
         return Ok(Exit::Pass);
     }
-    let (before, red) = (need(&text.before)?.found.clone(), need(&text.red)?.clone());
+    let (before, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
     let overlay = match text.overlay(&text_of(cx, &document).await?) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let look = |trial: Trial| async move { thrice(&trial, &overlay, &before, &red).await };
+    let (change, files) = (change::parse(&text_of(cx, &document).await?), text.files.clone());
+    let wanted = s.stage.policy()?.coverage.unwrap_or_default();
+    let first = s.adversary.is_none();
+    let look = move |trial: Trial| async move {
+        let green = match trial.repeated(GREEN_RUNS, &overlay, &before, &red).await? {
+            Ok(green) => green,
+            Err(failing) => return Ok(Err(failing)),
+        };
+        let mut covered = None;
+        // Lines that no test runs are told to who is yet to write tests against the code.
+        if first && is_measured(&before.runner) {
+            covered = bite::measured(&trial, &green, (&change, &files), wanted).await?;
+        }
+        Ok(Ok((green, covered)))
+    };
     let failing = match trial::job(cx, &base, text.files_to_change(), look).await? {
         None => return Ok(goes_on(cx)),
-        Some(Ok(green)) => {
+        Some(Ok((green, covered))) => {
+            s.others = None;
             s.greens.push((document, keep(cx, &green).await?));
+            if first {
+                s.covered = Some((document, keep(cx, &covered).await?));
+            }
             return Ok(Exit::Pass);
         }
         Some(Err(failing)) => failing,
@@ -450,24 +517,8 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
             gone.tests.join("`, `")
         )));
     }
-    stage::settle_checks(&mut s.stage, mistakes("green", "Code", judge::told(&failing)))
-}
-
-/// All tests once, and twice more where that was enough.
-async fn thrice(
-    trial: &Trial,
-    overlay: &Overlay,
-    before: &Found,
-    red: &Red,
-) -> Result<Result<Green, Vec<Failing>>, StepError> {
-    let mut runs: Vec<Found> = Vec::new();
-    loop {
-        runs.push(trial.run(&[], overlay.clone()).await?.found);
-        let judged = judge::green(before, red, &runs.iter().collect::<Vec<_>>());
-        if judged.is_err() || runs.len() == GREEN_RUNS {
-            return Ok(judged);
-        }
-    }
+    let exit = stage::settle_checks(&mut s.stage, mistakes("green", "Code", judge::told(&failing)));
+    beyond::unlock(s, exit).map_err(|why| text.halted(why))
 }
 
 fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<Mistake> {

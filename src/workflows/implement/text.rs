@@ -7,7 +7,7 @@ use crate::{
     codebase::{self, Language, TreeIndex},
     documents::{
         Mistake,
-        change::{self, Allowed, Change, Part, adversarial::Adversarial},
+        change::{self, Allowed, Change, Part, Workspace, adversarial::Adversarial},
         lld,
         spec::{self, TestRow},
     },
@@ -16,17 +16,18 @@ use crate::{
     rounds::{self, Cx, Policy, text_of},
     runners::{
         judge::{self, Green, Red, Told},
-        one_line,
+        one_line, unfetched,
     },
-    stage::{self, About, Asks, Document, Gate, Input, Target},
+    stage::{self, About, Asks, Document, Gate, Input, Leave, Target, Wish},
     types::{Hash, IssueNo},
 };
 
 use super::{
     adversarial::Adversary,
-    bite::Bite,
+    bite::{Bite, Covered},
     lines::{Line, Which},
-    trial::{self, Overlay, Ran},
+    replay::Replay,
+    trial::{Overlay, Ran},
 };
 use crate::workflows::issue;
 
@@ -38,6 +39,9 @@ const DESIGN: &str = "lld";
 pub(super) const LOCKED: &str = "locked-tests";
 pub(super) const LOCKED_HEADING: &str =
     "The tests, which are locked: they were seen to fail, and the code is to make them pass";
+
+/// Lines that no test runs are named to who writes tests, so many of them.
+const MOST_LINES: usize = 40;
 
 /// The change as a step has it at hand.
 #[derive(Default)]
@@ -58,15 +62,28 @@ pub(super) struct Text {
     pub(super) lines: Vec<Line>,
     complaints: Vec<Which>,
     bite: Option<Bite>,
+    pub(super) replayed: Option<Replay>,
+    pub(super) covered: Option<Covered>,
     document: Option<Hash>,
     commit: String,
     issue: Option<IssueNo>,
     /// Files that the run pushed before.
     pushed: BTreeSet<String>,
+    /// CI failed on them.
+    mends: bool,
+    /// What people allowed beyond the spec and the lock.
+    leaves: Vec<Leave>,
+    /// Files that may be in it beside those of the spec.
+    besides: Vec<String>,
 }
 
 impl Text {
     pub(super) async fn read(s: &State, cx: &Cx) -> Result<Self, StepError> {
+        Self::read_with(s, cx, &[]).await
+    }
+
+    /// As if these files were allowed as well.
+    pub(super) async fn read_with(s: &State, cx: &Cx, paths: &[String]) -> Result<Self, StepError> {
         let spec = s.stage.told(SPEC, cx).await?;
         let design = s.stage.told(DESIGN, cx).await?;
         let locked = match &s.locked {
@@ -74,8 +91,10 @@ impl Text {
             None => None,
         };
         let (mut files, mut commit) = (BTreeMap::new(), String::new());
+        let leaves = s.stage.leaves().to_vec();
+        let besides = [besides(&leaves), paths.to_vec()].concat();
         if let Ok(base) = s.stage.base() {
-            files = rounds::raw_files(cx, base, &files_of(&spec)).await?;
+            files = rounds::raw_files(cx, base, &[files_of(&spec), besides.clone()].concat()).await?;
             commit = base.commit.to_string();
         }
         let document = s.stage.document();
@@ -83,7 +102,10 @@ impl Text {
             all.iter().rev().find(|(of, _)| Some(*of) == text).map(|(_, evidence)| *evidence)
         };
         let (red, green) = (of(&s.reds, s.locked.or(document)), of(&s.greens, document));
-        let bite = s.bite.filter(|(of, _)| Some(*of) == document).map(|(_, evidence)| evidence);
+        let of_this = |known: Option<(Hash, Hash)>| {
+            known.filter(|(of, _)| Some(*of) == document).map(|(_, evidence)| evidence)
+        };
+        let (bite, covered, replayed) = (of_this(s.bite), of_this(s.covered), of_this(s.replayed));
         let complaints = s.complaints.iter().filter(|(of, _, complains)| Some(*of) == document && *complains);
         Ok(Self {
             spec,
@@ -97,10 +119,15 @@ impl Text {
             lines: super::kept(cx, s.lines).await?.unwrap_or_default(),
             complaints: complaints.map(|(_, which, _)| *which).collect(),
             bite: super::kept(cx, bite).await?,
+            replayed: super::kept(cx, replayed).await?,
+            covered: super::kept(cx, covered).await?.flatten(),
             document,
             commit,
             issue: Some(cx.run().trigger.issue),
             pushed: s.pushed.clone(),
+            mends: s.stage.mends(),
+            leaves,
+            besides,
         })
     }
 
@@ -111,7 +138,7 @@ impl Text {
 
     /// What of a text lies over the files of the commit when its tests run.
     pub(super) fn overlay(&self, text: &str) -> Result<Overlay, Vec<Mistake>> {
-        change::apply(&change::parse(text), &self.files).map(trial::laid_over)
+        change::apply(&change::parse(text), &self.files).map(change::laid_over)
     }
 
     /// Are its tests the locked ones, word for word?
@@ -119,18 +146,14 @@ impl Text {
         change::tests_of(text) == self.locked.as_deref().and_then(change::tests_of)
     }
 
-    pub(super) fn spec(&self) -> &str {
-        &self.spec
-    }
-
     /// The tests that the spec asks for.
     pub(super) fn rows(&self) -> Vec<TestRow> {
         spec::parse(&self.spec).tests
     }
 
-    /// What may be in the change now, as far as the spec goes and what joined its tests.
-    fn allowed(&self) -> Allowed {
-        let allowed = Allowed::of(&spec::parse(&self.spec), self.part());
+    /// What may be in the change now, as far as the spec goes, what people allowed, and what joined its tests.
+    pub(super) fn allowed(&self) -> Allowed {
+        let allowed = Allowed::of(&spec::parse(&self.spec), self.part()).and(&self.besides, &self.files);
         match &self.locked {
             Some(locked) => allowed.with(&change::parse(locked)),
             None => allowed,
@@ -201,7 +224,7 @@ impl Text {
         let spec = spec::parse(&self.spec);
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
         let blocks: Vec<String> = lld::signatures(&self.design).into_iter().chain(parts).collect();
-        trial::laid_over(change::stubs(&blocks, &Allowed::of(&spec, Part::Code), &self.files))
+        change::laid_over(change::stubs(&blocks, &Allowed::of(&spec, Part::Code), &self.files))
     }
 
     /// Does the spec still fit the code? If not, no change could be right, and none is paid for.
@@ -271,64 +294,31 @@ impl Text {
         places.collect()
     }
 
+    fn unfetched(&self) -> Option<String> {
+        unfetched(self.files_to_change().iter().map(String::as_str))
+    }
+
+    /// Why the work ends, with what people should know of its runs.
+    pub(super) fn halted(&self, why: StepError) -> StepError {
+        match (why, self.unfetched()) {
+            (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
+            (why, _) => why,
+        }
+    }
+
     fn facts_of_runs(&self) -> Vec<String> {
         let mut facts = Vec::new();
-        if let Some(red) = &self.red {
-            let of = |kind| red.tests.values().filter(|test| **test == kind).count();
-            facts.push(format!(
-                "Without the code, twice alike: {} new tests fail by an assertion, {} because a name is missing that the spec \
-                 declares, {} test binaries cannot be built without such a name, and {} pass since they guard what there is.",
-                of(judge::Kind::Assertion),
-                of(judge::Kind::Missing),
-                of(judge::Kind::Compile),
-                of(judge::Kind::Guard)
-            ));
-            if !red.stubbed.is_empty() {
-                let stubbed = |kind| red.stubbed.values().filter(|known| **known == kind).count();
-                let (weak, pass) = (stubbed(judge::Kind::Weak), stubbed(judge::Kind::Compile));
-                facts.push(format!(
-                    "With stubs of what design and spec declare in the place of the code, {} tests of what could not be built run: \
-                     {weak} of them fail by the stub alone, which is weak red.",
-                    red.stubbed.len()
-                ));
-                if pass > 0 {
-                    facts.push(format!(
-                        "{pass} of them pass with the stubs, which panic: either they want that, or they show nothing."
-                    ));
-                }
-            } else if red.by_compile() {
-                facts.push(
-                    "What could not be built is red by compile: it was not seen to run without the code."
-                        .to_owned(),
-                );
-            }
-            let other = of(judge::Kind::Runtime);
-            if other > 0 {
-                facts.push(format!("{other} more fail as they run, by something else than an assertion."));
-            }
-        }
-        if let Some(green) = &self.green {
-            facts.push(format!(
-                "With the code, three times: all {} tests of the change pass, and so do all {} others that passed before.",
-                green.locked.len(),
-                green.kept
-            ));
-            if !green.broken.is_empty() || !green.gone.is_empty() {
-                facts.push(format!(
-                    "{} tests failed before and are not counted; {} of a test file that is deleted are gone.",
-                    green.broken.len(),
-                    green.gone.len()
-                ));
-            }
-        }
+        facts.extend(self.red.iter().flat_map(Red::facts));
+        facts.extend(self.green.iter().flat_map(Green::facts));
         // Before that they were not all run with it.
         let ran = self.lines.iter().filter(|_| self.green.is_some());
         facts.extend(ran.map(|line| line.fact(self.complaints.contains(&line.which))));
         facts.extend(self.adversary.iter().flat_map(|adversary| adversary.facts(self.document)));
+        let covered = self.covered.iter().filter(|_| self.bite.is_none());
+        facts.extend(covered.map(|covered| covered.fact(MOST_LINES)));
         facts.extend(self.bite.iter().flat_map(Bite::facts));
-        facts.extend(
-            self.before.iter().flat_map(|ran| &ran.notes).map(|note| format!("Of the runs: {note}.")),
-        );
+        facts.extend(self.replayed.iter().map(Replay::fact));
+        facts.extend(self.before.iter().flat_map(Ran::noted).map(|note| format!("Of the runs: {note}.")));
         facts
     }
 
@@ -339,7 +329,8 @@ impl Text {
             let path = one_line(&path).replace('`', "'");
             format!("`{path}` is a workflow of GitHub Actions: it is not committed, and offered as a patch in the pull request.")
         });
-        self.facts_of_runs().into_iter().chain(offered).collect()
+        let allowed = self.leaves.iter().map(|leave| format!("Allowed besides: {}", leave.text()));
+        self.facts_of_runs().into_iter().chain(offered).chain(allowed).collect()
     }
 
     fn proofs(&self, change: &Change) -> Vec<ProofLine> {
@@ -351,17 +342,7 @@ impl Text {
             red: self.red.as_ref().map_or("", |red| {
                 let asked = self.row(row);
                 let seen = red.rows.iter().find(|row| (&row.file, &row.name) == (&asked.file, &asked.name));
-                match seen.and_then(|row| row.kind) {
-                    Some(judge::Kind::Assertion) => "fails by an assertion",
-                    Some(judge::Kind::Missing) => "misses a declared name",
-                    Some(judge::Kind::Runtime) => "fails at run time, by no assertion",
-                    Some(judge::Kind::Guard) => "passes: it guards what there is",
-                    Some(judge::Kind::Weak) => "weak red: with a stub for the code it fails by that alone",
-                    Some(judge::Kind::Compile) => {
-                        "red by compile: is not built without the code, and shows only that a name is missing"
-                    }
-                    None => "was not seen to fail",
-                }
+                seen.map_or("was not seen to fail", |row| red.seen(row))
             }),
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
@@ -379,6 +360,11 @@ fn files_of(spec: &str) -> Vec<String> {
     Allowed::of(&spec::parse(spec), Part::Code).files.into_keys().collect()
 }
 
+/// The files that people allowed beside them.
+fn besides(leaves: &[Leave]) -> Vec<String> {
+    leaves.iter().flat_map(|leave| leave.wish.paths()).cloned().collect()
+}
+
 impl Document for Text {
     fn about(&self) -> About {
         About {
@@ -389,6 +375,7 @@ impl Document for Text {
             steps: stage::steps(Implement::GRAPH),
             proofs: Implement::PROOFS,
             target: Target::Code,
+            roles: &["implementer", "tester", "maintainer"],
         }
     }
 
@@ -402,7 +389,16 @@ impl Document for Text {
     }
 
     fn role(&self) -> &'static str {
-        "implementer"
+        match self.part() {
+            Part::Tests => "tester",
+            _ if self.mends => "maintainer",
+            _ => "implementer",
+        }
+    }
+
+    fn workspace(&self, draft: Option<&str>) -> Option<Workspace> {
+        let text = draft.or(self.locked.as_deref()).unwrap_or_default();
+        Some(Workspace::new(self.allowed(), self.files.clone(), text))
     }
 
     fn shows_from(&self) -> Option<&'static str> {
@@ -421,7 +417,7 @@ impl Document for Text {
     }
 
     fn files_to_change(&self) -> Vec<String> {
-        files_of(&self.spec)
+        [files_of(&self.spec), self.besides.clone()].concat()
     }
 
     fn gate(&self, step: &str, _policy: &Policy) -> Option<Gate> {
@@ -430,7 +426,9 @@ impl Document for Text {
     }
 
     fn rules(&self) -> String {
-        change::format_rules(self.part())
+        // Known before it is paid for.
+        let unfetched = self.unfetched().map(|note| format!("\n{note}.\n"));
+        change::format_rules(self.part()) + &unfetched.unwrap_or_default()
     }
 
     fn fix(&self, text: &str, issue: IssueNo) -> (String, usize) {
@@ -453,14 +451,19 @@ impl Document for Text {
                 "There are only the tests yet, and they are locked after this: judge whether they show each requirement and each \
                  row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
             }
+            _ if self.leaves.iter().any(|leave| matches!(leave.wish, Wish::Tests { .. })) => {
+                "The section `## Tests` stands in the place of tests that were locked before there was any code: who wrote the code \
+                 wanted others, which were seen to fail without it, and people allowed that."
+            }
             _ => {
                 "The section `## Tests` was locked when its tests were seen to fail, before there was any code."
             }
         };
         format!(
-            "- It has the files of the approved spec and no other, but for tests that joined them as told below, and each search \
+            "- It has the files of the approved spec and no other, but for tests that joined them as told below{}, and each search \
              stands in its file at commit {commit} once.\n- \
-             {tests}\n{runs}"
+             {tests}\n{runs}",
+            if self.leaves.is_empty() { "" } else { " and what people allowed besides" }
         )
     }
 
@@ -526,6 +529,12 @@ impl Document for Text {
         Some(change::diff(&change::parse(text).files, &self.files))
     }
 
+    fn narrated(&self, text: &str) -> Option<String> {
+        let change = change::parse(text);
+        let committed = change.files.iter().filter(|file| !change::is_workflow(&file.path));
+        Some(change::diff(committed, &self.files)).filter(|patch| !patch.is_empty())
+    }
+
     fn unreviewed(&self) -> usize {
         self.adversary.iter().flat_map(Adversary::joined).count()
     }
@@ -534,5 +543,30 @@ impl Document for Text {
         let change = change::parse(text);
         let workflows = change.files.iter().filter(|file| change::is_workflow(&file.path));
         Some(change::diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cannot come of it is said before it is paid for, and where it ends.
+    #[test]
+    fn what_is_not_fetched_is_told_to_its_drafter_and_to_people() {
+        let of = |path: &str| {
+            let spec = format!(
+                "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Modify | A crate |\n"
+            );
+            let text = Text { spec, ..Text::default() };
+            (text.rules(), text.halted(StepError::User("It ends.".to_owned())).to_string())
+        };
+        let note = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run.";
+        let (rules, halt) = of("a/Cargo.toml");
+        assert!(
+            rules.ends_with(&format!("\n{note}\n")) && halt.ends_with(&format!("It ends. {note}")),
+            "{halt}"
+        );
+        let (rules, halt) = of("src/lib.rs");
+        assert!(!rules.contains("fetched") && halt.ends_with("It ends."), "{halt}");
     }
 }

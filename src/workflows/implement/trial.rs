@@ -9,35 +9,49 @@ use super::lines::Which;
 use crate::{
     agents::{Profile, Tool},
     config::{REPOSITORY_FILE, TestSettings},
-    documents::change,
     engine::StepError,
     git::Snapshot,
     limits,
     rounds::{Base, Cx, git_error},
-    runners::{Asked, Bench, Found, TestError, Tested, one_line},
+    runners::{
+        Asked, Bench, Found, TestError, Tested,
+        judge::{self, Failing, Green, Red},
+        one_line,
+    },
     sandbox::{Sandbox, SandboxError},
     stage::Exit,
 };
+
+/// Suites that take longer than so many seconds are slow, where the repository does not say it.
+const FULL_SECONDS: u64 = 600;
 
 /// Files that are named of those that a run was without.
 const MOST_LEFT_OUT: usize = 5;
 
 /// A run of a commit's tests.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Ran {
     pub runner: String,
     /// The project's folder; empty for the root.
     pub folder: String,
     pub found: Found,
-    /// Why dependencies were not fetched, and which files are not there.
+    /// Why dependencies were not fetched, where tests miss something.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Which files are not there.
+    #[serde(default)]
+    pub left_out: Vec<String>,
     pub seconds: f64,
     /// How well it was kept apart.
     pub level: String,
 }
 
 impl Ran {
+    /// What is to be known of it besides.
+    pub(super) fn noted(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(&self.left_out)
+    }
+
     /// A path as the project's own tests have it, where it is the project's.
     pub(super) fn within<'p>(&self, path: &'p str) -> Option<&'p str> {
         match self.folder.as_str() {
@@ -45,16 +59,15 @@ impl Ran {
             folder => path.strip_prefix(folder)?.strip_prefix('/'),
         }
     }
+
+    /// One of theirs as the repository has it.
+    fn rooted(&self, path: &str) -> String {
+        if self.folder.is_empty() { path.to_owned() } else { format!("{}/{path}", self.folder) }
+    }
 }
 
 /// Files that lie over those of the commit; none where one is removed.
 pub(super) type Overlay = Vec<(String, Option<Vec<u8>>)>;
-
-/// What is never committed lies over nothing: what runs is what is pushed.
-pub(super) fn laid_over(files: change::Files) -> Overlay {
-    let pushed = files.into_iter().filter(|(path, _)| !change::is_workflow(path));
-    pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
-}
 
 /// Runs of a commit's tests in the sandbox, with other files laid over its own.
 pub(super) struct Trial {
@@ -71,6 +84,51 @@ impl Trial {
     /// `User` where nothing can be run here.
     pub(super) async fn run(&self, targets: &[String], overlay: Overlay) -> Result<Ran, StepError> {
         self.run_on(&mut bench()?, targets, overlay).await
+    }
+
+    /// Do all tests together take longer than the repository waits for three times?
+    pub(super) fn is_slow(&self, before: &Ran) -> bool {
+        before.seconds > self.asked.settings.full_seconds.unwrap_or(FULL_SECONDS) as f64
+    }
+
+    /// All tests so often, or where they are slow all of them once and those of the change as often: until one does not pass.
+    /// `before` is without tests and code.
+    ///
+    /// # Errors
+    /// As those of [`Trial::run`].
+    pub(super) async fn repeated(
+        &self,
+        times: usize,
+        overlay: &Overlay,
+        before: &Ran,
+        red: &Red,
+    ) -> Result<Result<Green, Vec<Failing>>, StepError> {
+        let slow = self.is_slow(before);
+        let mut runs: Vec<Found> = Vec::new();
+        loop {
+            let whole = runs.first().filter(|_| slow);
+            let files =
+                whole.iter().flat_map(|_| &red.files).map(|path| before.rooted(path)).collect::<Vec<_>>();
+            let ran = self.run(&files, overlay.clone()).await?;
+            let run = match whole {
+                Some(whole) => judge::beside(red, whole, ran.found.clone()),
+                None => ran.found.clone(),
+            };
+            // Not every runner can be told of files.
+            let alone = (run.tests.len() > ran.found.tests.len()).then(|| ran.found.clone());
+            runs.push(run);
+            let judged = judge::green(&before.found, red, &runs.iter().collect::<Vec<_>>());
+            if judged.is_err() || runs.len() == times {
+                let of_run = |message| Failing { message, tests: vec!["the run itself".to_owned()] };
+                let once = |green: &Green| {
+                    let again = |id: &str| alone.iter().flat_map(|run| &run.tests).any(|test| test.id == id);
+                    alone.as_ref().map(|_| green.locked.iter().filter(|id| !again(id)).count())
+                };
+                return Ok(judged.map(|green| Green { once: once(&green), ..green }).map_err(|failing| {
+                    failing.into_iter().chain(ran.notes.into_iter().map(of_run)).collect()
+                }));
+            }
+        }
     }
 
     /// The same on what earlier runs there built, which is many times as fast, and which they may have changed.
@@ -97,12 +155,14 @@ impl Trial {
     async fn asked(&self, bench: &mut Bench, asked: Asked) -> Result<Ran, StepError> {
         let tested = self.tested(bench, asked).await?;
         let left_out = tested.left_out.iter().take(MOST_LEFT_OUT);
-        let left_out = left_out.map(|file| format!("`{}` was left out: {}", one_line(&file.path), file.why));
+        let left_out =
+            left_out.map(|file| format!("`{}` was left out: {}", one_line(&file.path), file.why)).collect();
         Ok(Ran {
             runner: tested.runner.to_owned(),
             folder: tested.folder,
             found: tested.found,
-            notes: tested.notes.into_iter().chain(left_out).collect(),
+            notes: tested.notes,
+            left_out,
             seconds: tested.seconds,
             level: self.sandbox.level().as_str().to_owned(),
         })

@@ -8,8 +8,6 @@
 
 mod preflight;
 
-pub(super) use preflight::similar;
-
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
@@ -120,7 +118,7 @@ impl Workflow<Desk> for Issue {
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Preflight => preflight::preflight(s, v).await?,
-            At::Draft => draft(s, v).await?,
+            At::Draft => Box::pin(draft(s, v)).await?,
             At::DraftGate | At::VerdictGate => stage::gate(s, v).await?,
             At::Review => stage::review(s, v).await?,
             At::File => stage::publish(s, v).await?,
@@ -228,6 +226,7 @@ impl Document for Text {
             steps: stage::steps(Issue::GRAPH),
             proofs: Issue::PROOFS,
             target: Target::Issue,
+            roles: &["ingestor"],
         }
     }
 

@@ -2,7 +2,6 @@
 //! contradicts itself, is asked of people, a few questions at most.
 
 use crate::{
-    codebase::alike,
     documents::{
         conflicts::Conflict,
         issue::{Gap, criteria, gaps},
@@ -11,14 +10,10 @@ use crate::{
     messages, publication,
     rounds::{Cx, text_of},
     stage::{self, Exit, Known, Question, Stage, Visit},
-    types::IssueNo,
 };
 
 /// Who is asked more answers none of it.
 const MOST_QUESTIONS: usize = 5;
-
-/// Open issues that are offered as being about the same.
-const MOST_SIMILAR: usize = 3;
 
 pub(super) const RUBRIC: &str = "rubric";
 pub(super) const RUBRIC_HEADING: &str = "What the issue as it was opened does not say";
@@ -35,7 +30,7 @@ pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, Step
     let tree = cx.tools().tree(cx, s.base()?).await?;
     let gaps = gaps(&issue.title, &body, &tree);
     labels(s, cx).await?;
-    similar(s, cx, issue.number, &format!("{}\n{body}", issue.title)).await?;
+    stage::similar(s, cx, issue.number, &format!("{}\n{body}", issue.title)).await?;
     let criteria: Vec<String> = criteria(&body).into_iter().map(|criterion| criterion.text).collect();
     let mut conflicts = Vec::new();
     if criteria.len() > 1 {
@@ -93,39 +88,6 @@ async fn labels(s: &mut Stage, cx: &Cx) -> Result<(), StepError> {
     if !lacking.is_empty() {
         s.say(messages::labels_lacking(&lacking));
     }
-    Ok(())
-}
-
-/// Offers open issues that may be about the same. What cannot be looked up keeps nobody waiting.
-pub(in crate::workflows) async fn similar(
-    s: &mut Stage,
-    cx: &Cx,
-    own: IssueNo,
-    words: &str,
-) -> Result<(), StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    let found: Vec<(IssueNo, String)> = cx
-        .once("similar", |_| async {
-            let mut open = match repo.open_issues().await {
-                Ok(open) => open,
-                Err(error) => {
-                    tracing::warn!(run = %cx.run().id, %error, "similar issues could not be looked for");
-                    return Ok(Vec::new());
-                }
-            };
-            open.retain(|issue| issue.number != own);
-            let texts: Vec<String> = open.iter().map(|i| format!("{0}\n{0}\n{1}", i.title, i.body)).collect();
-            let best = alike(words, &texts, MOST_SIMILAR).into_iter();
-            Ok(best.map(|at| (open[at].number, open[at].title.chars().take(200).collect())).collect())
-        })
-        .await?;
-    if found.is_empty() {
-        return Ok(());
-    }
-    s.say(messages::similar(&found));
-    let text: String = found.iter().map(|(number, title)| format!("- #{number} {title}\n")).collect();
-    let heading = "Open issues that may be about the same".to_owned();
-    s.know(Known { kind: "similar".to_owned(), heading, text: cx.put(text.as_bytes()).await?, left: false });
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 //! the inbox waits for no model. It makes no document: its last step begins the run of another workflow, by the right of
 //! whoever asked, or tells people what they may write.
 
+mod answer;
 mod read;
 
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,8 @@ use crate::{
         Filter, Halt, Kind, Next, Opened, Outcome, Record, Request, RouteRow, RunInfo, Step, StepError,
         StepInfo, Trigger, Workflow,
     },
-    messages::{self, RouteCard, RouteOffer, Stands},
-    rounds::{Asked, Cx, Desk, Policy, Sorted, announce, need, sort, text_of},
+    messages::{self, Declined, RouteCard, RouteOffer, Stands},
+    rounds::{Asked, Base, Cx, Desk, IssueSnapshot, Policy, Sorted, announce, need, sort, text_of},
     store::RunRow,
     types::{Hash, Role, RunId},
 };
@@ -42,6 +43,7 @@ pub enum At {
     Read,
     Choose,
     Begin,
+    Answer,
 }
 
 impl Step for At {
@@ -50,6 +52,7 @@ impl Step for At {
             Self::Read => ("R0", "Read the request"),
             Self::Choose => ("R1", "Choose the workflow"),
             Self::Begin => ("R2", "Begin it, or ask"),
+            Self::Answer => ("R3", "Answer the question"),
         };
         StepInfo { id, title, kind: Kind::Work }
     }
@@ -64,6 +67,11 @@ pub struct State {
     /// Stored texts: the issue's, and the request as people see it.
     body: Option<Hash>,
     request: Option<Hash>,
+    /// The issue as a whole, and the code that a question is about.
+    #[serde(default)]
+    issue: Option<IssueSnapshot>,
+    #[serde(default)]
+    base: Option<Base>,
     /// The skills, as JSON: with all their advice they are long.
     catalog: Option<Hash>,
     /// The same, while a step is at work.
@@ -87,8 +95,12 @@ impl Workflow<Desk> for Route {
     type Step = At;
     type State = State;
 
-    const GRAPH: &'static [(At, &'static [At])] =
-        &[(At::Read, &[At::Choose]), (At::Choose, &[At::Begin]), (At::Begin, &[])];
+    const GRAPH: &'static [(At, &'static [At])] = &[
+        (At::Read, &[At::Choose]),
+        (At::Choose, &[At::Begin, At::Answer]),
+        (At::Begin, &[]),
+        (At::Answer, &[]),
+    ];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: ROUTE,
@@ -112,6 +124,7 @@ impl Workflow<Desk> for Route {
             At::Read => read::read(s, cx).await,
             At::Choose => choose(s, cx).await,
             At::Begin => begin(s, cx).await,
+            At::Answer => answer::answer(s, cx).await,
         }
     }
 
@@ -150,7 +163,7 @@ async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         Some((skill, _)) => Sorted::free(by_name(skill)),
         None if s.skills.is_empty() => Sorted {
             fell_back: Some("every brief skill is switched off here".to_owned()),
-            ..Sorted::free(crate::documents::routing::by_keywords("", &[]))
+            ..Sorted::free(crate::documents::routing::by_keywords("", &[], &[]))
         },
         None => {
             let cached: Option<Decision> = cx
@@ -175,7 +188,9 @@ async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let lead = sorted.decision.leads(routing.mode == RouteMode::Confirm);
     book(s, cx, key, &request, &sorted, lead).await?;
     s.chosen = Some(Chosen { decision: sorted.decision, lead, fell_back: sorted.fell_back });
-    Ok(Next::Go(At::Begin))
+    // A run of a version before this read no code.
+    let answers = lead == Lead::Answer && s.base.is_some();
+    Ok(Next::Go(if answers { At::Answer } else { At::Begin }))
 }
 
 /// Of all that the decision hangs on.
@@ -203,6 +218,7 @@ async fn book(
         key,
         by: trigger.actor.id,
         comment: trigger.comment,
+        request: s.request,
         snippet: request.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(50).collect(),
         decision: value(serde_json::to_value(decision))?,
         lead: value(serde_json::to_value(lead))?.as_str().unwrap_or_default().to_owned(),
@@ -259,16 +275,19 @@ async fn begin(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let skill = chosen.decision.skill.as_ref().and_then(of_name);
     let summary = match (chosen.lead, skill) {
         (Lead::Begin | Lead::Probably, Some(skill)) => begin_one(s, cx, &chosen, skill, &request).await?,
-        (Lead::Decline, _) => {
-            announce(cx, "declined", &messages::route_declined()).await?;
-            "no request for work".to_owned()
-        }
+        (Lead::Decline | Lead::Answer, _) => return decline(cx, Declined::NoWork).await,
         _ => {
             announce(cx, "offer", &messages::route_offer(&card(s, &chosen, &request))).await?;
             "people were asked which workflow they mean".to_owned()
         }
     };
     Ok(Next::Done(Outcome { summary, url: None }))
+}
+
+/// It begins nothing, and people are told why.
+async fn decline(cx: &Cx, why: Declined) -> Result<Next<At>, StepError> {
+    announce(cx, "declined", &messages::route_declined(&why)).await?;
+    Ok(Next::Done(Outcome { summary: "no request for work".to_owned(), url: None }))
 }
 
 /// What came of beginning it.
@@ -336,6 +355,7 @@ async fn begin_one(
         text: told(skill, words),
         skill: skill.name.clone(),
         confidence: chosen.decision.confidence,
+        pool: skill.pool,
     };
     let next = Trigger {
         command: command.name.to_owned(),

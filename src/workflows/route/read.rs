@@ -4,15 +4,18 @@ use super::{At, Route, State, others};
 use crate::{
     config::RouteMode,
     documents::{
-        routing::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, shortened, skills},
+        routing::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, as_answer, shortened, skills},
         visible::visible,
     },
-    engine::{Next, Outcome, StepError, Workflow},
+    engine::{Filter, Next, Outcome, RunInfo, StepError, Workflow},
     git::Entry,
     messages,
-    rounds::{Base, Cx, IssueSnapshot, announce, fault, git_error, need},
-    types::count,
+    rounds::{Base, Cx, IssueSnapshot, announce, fault, git_error, need, text_of},
+    types::{Hash, count},
 };
+
+/// How a decision is booked by which people were left to choose.
+const OFFER: &str = "offer";
 
 /// More files than these that cannot be used are counted, not named.
 const MOST_FAULTS: usize = 10;
@@ -52,10 +55,35 @@ pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> 
     let catalog = serde_json::to_vec(&all).map_err(anyhow::Error::new)?;
     (s.catalog, s.faults) = (Some(cx.put(&catalog).await?), at_most(faults));
     // What people do not see in a request is none of it.
-    let request = shortened(&visible(&cx.run().trigger.args).text);
+    let mut request = shortened(&visible(&cx.run().trigger.args).text);
+    if let Some(answer) = as_answer(&request) {
+        let Some(open) = cx.once("open", |_| left_open(cx)).await? else {
+            announce(cx, "none-open", &messages::route_none_open()).await?;
+            let summary = "an answer, and no request was open".to_owned();
+            return Ok(Next::Done(Outcome { summary, url: None }));
+        };
+        // One request, decided anew.
+        request = shortened(&format!("{}\n\n{answer}", text_of(cx, &open).await?));
+    }
     s.request = Some(cx.put(request.as_bytes()).await?);
-    (s.title, s.labels, s.body) = (issue.title, issue.labels, Some(issue.body));
+    (s.title, s.labels, s.body) = (issue.title.clone(), issue.labels.clone(), Some(issue.body));
+    (s.issue, s.base) = (Some(issue), Some(base));
     Ok(Next::Go(At::Choose))
+}
+
+/// This person's request on this issue that waits for an answer: the newest that was read, if people were left to choose, not too
+/// long ago, and no work was begun since. Nobody answers for another: one's words would begin what takes the other's right.
+async fn left_open(cx: &Cx) -> Result<Option<Hash>, StepError> {
+    let RunInfo { id, trigger, .. } = cx.run();
+    let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
+    let before = db.decided_before(*id, trigger.issue, trigger.actor.id).await.map_err(anyhow::Error::new)?;
+    let now = cx.clock().now();
+    let open = before.filter(|(row, at)| row.lead == OFFER && now.since(*at) <= super::CACHED);
+    let Some((row, at)) = open else { return Ok(None) };
+    let filter = Filter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
+    let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
+    let begun = runs.iter().any(|run| run.workflow != Route::NAME && run.started_at >= at);
+    Ok(row.request.filter(|_| !begun))
 }
 
 /// Those that are named, and how many more there are: a folder full of them fills neither comment nor log.

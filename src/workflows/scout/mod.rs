@@ -29,12 +29,16 @@ pub struct Scout;
 pub(super) const TABLE: WorkflowTable =
     WorkflowTable { searches: true, ..WorkflowTable::of(Scout::NAME, "docs/scout/{slug}-{issue}.md") };
 
+/// From a search to the question what else to search for.
+const ROUND: u64 = 3;
+
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum At {
     Load,
     Search,
     Read,
+    Further,
     Draft,
     Check,
     Review,
@@ -49,6 +53,7 @@ impl Step for At {
             Self::Load => ("S0", "Load the question", Kind::Work),
             Self::Search => ("S1", "Search", Kind::Work),
             Self::Read => ("S2", "Read what was found", Kind::Work),
+            Self::Further => ("S2b", "Ask what else to search for", Kind::Work),
             Self::Draft => ("S3", "Write the brief", Kind::Draft),
             Self::Check => ("S3b", "Check the brief", Kind::Work),
             Self::Review => ("S4", "Adversarial review", Kind::Review),
@@ -70,6 +75,30 @@ pub struct State {
     /// What each of them was found by.
     #[serde(default)]
     words: Vec<scout::Words>,
+    /// What each says of itself, and the home page it names.
+    #[serde(default)]
+    abouts: Vec<String>,
+    #[serde(default)]
+    homes: Vec<Option<String>>,
+    /// A model said what to search for.
+    #[serde(default)]
+    planned: bool,
+    /// All that was searched for; so many before anything was read.
+    #[serde(default)]
+    searched: Vec<scout::Words>,
+    #[serde(default)]
+    first: usize,
+    /// What is to be searched for next.
+    #[serde(default)]
+    further: Vec<scout::Words>,
+    /// How often what was read led to another search, and how much was found before the last one.
+    #[serde(default)]
+    deeper: u8,
+    #[serde(default)]
+    before: usize,
+    /// Pages that were read, besides what GitHub tells.
+    #[serde(default)]
+    pages: Vec<String>,
 }
 
 impl Workflow<Desk> for Scout {
@@ -81,7 +110,8 @@ impl Workflow<Desk> for Scout {
     const GRAPH: &'static [(At, &'static [At])] = &[
         (At::Load, &[At::Search]),
         (At::Search, &[At::Read]),
-        (At::Read, &[At::Draft]),
+        (At::Read, &[At::Further]),
+        (At::Further, &[At::Draft, At::Search]),
         (At::Draft, &[At::Check, At::Draft, At::Review, At::Budget]),
         (At::Check, &[At::Review, At::Draft]),
         (At::Review, &[At::Gate, At::Draft, At::Review, At::Budget]),
@@ -117,6 +147,14 @@ impl Workflow<Desk> for Scout {
             At::Load => load(s, v).await?,
             At::Search => search::search(s, v).await?,
             At::Read => read(s, v).await?,
+            At::Further => {
+                search::further(s, v).await?;
+                if s.further.is_empty() {
+                    return Ok(Next::Go(At::Draft));
+                }
+                s.stage.goes_round(ROUND);
+                return Ok(Next::Go(At::Search));
+            }
             At::Draft => stage::draft(&mut s.stage, v).await?,
             At::Check => {
                 stage::fix(&mut s.stage, v).await?;
@@ -161,9 +199,12 @@ async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
         search::read(s, v).await?;
     }
     match s.stage.policy()?.search.as_ref().is_some_and(|search| search.send_code) {
-        true => stage::analyze(&mut s.stage, v).await?,
-        false => stage::without_code(&mut s.stage, v).await?,
-    };
+        true => {
+            stage::analyze(&mut s.stage, v).await?;
+            stage::commits(&mut s.stage, v.cx, &s.topic).await?;
+        }
+        false => drop(stage::without_code(&mut s.stage, v).await?),
+    }
     let first = s.found.first().map_or(&s.stage.issue()?.url, |source| &source.url).clone();
     s.stage.sample(first, scout::rows(&s.found)[0].clone());
     Ok(Exit::Pass)
@@ -174,7 +215,8 @@ fn edge(at: At, exit: &Exit) -> Option<At> {
     Some(match (at, exit) {
         (At::Load, Exit::Pass) => At::Search,
         (At::Search, Exit::Pass) | (_, Exit::Reread) => At::Read,
-        (At::Read, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => At::Draft,
+        (At::Read, Exit::Pass) => At::Further,
+        (_, Exit::Redraft | Exit::Resume(Before::Draft)) => At::Draft,
         (At::Draft, Exit::Pass) | (_, Exit::Theirs) => At::Check,
         (At::Check, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
         (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => At::Gate,
@@ -191,14 +233,13 @@ struct Text(Known);
 impl Text {
     async fn read(s: &State, cx: &Cx) -> Result<Self, StepError> {
         let mut texts = Vec::new();
-        for n in 0..s.found.len() {
-            texts.push(s.stage.told(&format!("{}{n}", search::README), cx).await?);
-            for m in 0..search::FILES {
-                texts.push(s.stage.told(&format!("{}{n}-{m}", search::FILE), cx).await?);
-            }
+        for kind in search::kinds(s.found.len()) {
+            texts.push(s.stage.told(&kind, cx).await?);
         }
-        let issue = s.stage.issue()?.url.clone();
-        Ok(Self(Known { found: s.found.clone(), texts, besides: vec![issue] }))
+        let (first, then) = s.searched.split_at(s.first.min(s.searched.len()));
+        let [first, then] = [first, then].map(|all| all.iter().map(|words| words.join(" ")).collect());
+        let (issue, pages) = (s.stage.issue()?.url.clone(), s.pages.clone());
+        Ok(Self(Known { found: s.found.clone(), texts, issue, pages, searched: [first, then] }))
     }
 }
 
@@ -212,6 +253,7 @@ impl Document for Text {
             steps: stage::steps(Scout::GRAPH),
             proofs: Scout::PROOFS,
             target: Target::Branch,
+            roles: &["architect"],
         }
     }
 
@@ -238,7 +280,8 @@ impl Document for Text {
 
     fn facts(&self, _commit: &str) -> String {
         "- The repositories of its table are those that were found, with stars and licence as GitHub tells them.\n\
-         - Every address in it is that of a source, or below one; every claim about others has one.\n\
+         - Every address in it is that of a source or of the issue, or below one, or exactly that of a page that was read; \
+         every claim about others has one.\n\
          - No long piece of it is copied from a source. Whether a source says what is claimed was not judged.\n"
             .to_owned()
     }

@@ -3,25 +3,28 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use serde::{Deserialize, Serialize};
+
 use super::State;
 use crate::{
     codebase::{as_shown, estimate},
     documents::{
+        markdown::bare_addresses,
         scout::{Source, Words, rows},
         shorten::shorten,
         visible::{visible, visible_line},
     },
+    egress::{self, PageError, Refusal, Why},
     engine::StepError,
     github::{Fault, Found},
     messages,
     rounds::{self, Cx, fault, need},
-    stage::{Exit, Known, Visit},
-    types::{Hash, Timestamp},
-    workflows::issue,
+    stage::{self, Exit, Known, Visit},
+    types::{Hash, Role, Timestamp},
 };
 
 /// Files of a repository that are read besides its README.
-pub(super) const FILES: u32 = 2;
+const FILES: u32 = 2;
 
 /// Tokens of all that is read together, by our own estimate: half of a source's share is its README's, the rest its files'.
 const READ_TOKENS: usize = 30_000;
@@ -42,10 +45,11 @@ const EMPTY: &[&str] = &[
     "well", "new",
 ];
 
-/// What is to be looked for: the words after the command, or the issue's title.
+/// What is to be looked for: the words after the command without the addresses among them, or the issue's title.
 pub(super) fn topic(args: &str, title: &str) -> String {
     let args = visible_line(args).text;
-    let topic = if args.trim().is_empty() { title } else { args.trim() };
+    let args = args.split_whitespace().filter(|word| !word.contains("://")).collect::<Vec<_>>().join(" ");
+    let topic = if args.is_empty() { title } else { &args };
     topic.chars().take(TOPIC_CHARS).collect()
 }
 
@@ -87,15 +91,14 @@ pub(super) fn slug(topic: &str) -> String {
     if slug.is_empty() { "brief".to_owned() } else { slug }
 }
 
-/// Looks for repositories. What was found stays for the whole run: a brief is revised on what it was written from.
-pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
-    let cx = v.cx;
-    let rules = need(&s.stage.policy()?.search)?.clone();
+/// What to search for at first: what a model plans, then the topic's own words.
+async fn plan(s: &mut State, cx: &Cx) -> Result<Vec<Words>, StepError> {
     let issue = s.stage.issue()?.clone();
-    let planned = rounds::queries(cx, s.stage.policy()?, &issue, &s.topic).await?;
+    let planned = rounds::queries(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
     if let Err(why) = &planned {
         s.stage.say(messages::not_planned(why));
     }
+    s.planned = planned.is_ok();
     let mut queries: Vec<_> = planned.unwrap_or_default().into_iter().chain(queries(&s.topic)).collect();
     let mut seen = BTreeSet::new();
     queries.retain(|words| seen.insert(words.clone()));
@@ -104,15 +107,57 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
             "the topic has no word to search for. Write `/scout` and a topic in a few words.",
         )));
     }
+    Ok(queries)
+}
+
+/// Asks a model that read what was found whether something else is to be searched for: what it names that was not yet. Where
+/// none planned the searches, none is asked.
+pub(super) async fn further(s: &mut State, v: &Visit<'_>) -> Result<(), StepError> {
+    let cx = v.cx;
+    let nothing_new = s.deeper > 0 && s.found.len() == s.before;
+    if !s.stage.fresh() || !s.planned || s.deeper >= DEEPER || nothing_new {
+        return Ok(());
+    }
+    let mut read = s.stage.told("found", cx).await?;
+    for n in 0..s.found.len() {
+        let readme = s.stage.told(&format!("{README}{n}"), cx).await?;
+        read.push_str(&format!("\nThe README of source {}:\n{}\n", n + 1, within(&readme, GLANCE_TOKENS)));
+    }
+    let issue = s.stage.issue()?.clone();
+    match rounds::queries(cx, s.stage.policy()?, &issue, &s.topic, Some(&read)).await? {
+        Err(why) => s.stage.say(messages::not_searched_further(&why)),
+        Ok(more) => s.further = more.into_iter().filter(|words| !s.searched.contains(words)).collect(),
+    }
+    Ok(())
+}
+
+/// Looks for repositories. What was found stays for the whole run: a brief is revised on what it was written from.
+pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+    let cx = v.cx;
+    let rules = need(&s.stage.policy()?.search)?.clone();
+    let deeper = !s.further.is_empty();
+    let queries = if deeper { std::mem::take(&mut s.further) } else { plan(s, cx).await? };
     let repo = cx.tools().repo(cx).await?;
-    let found: Vec<(Found, Words)> = cx
-        .once("searches", |_| async {
-            let mut found: Vec<(Found, Words)> = Vec::new();
+    let known: Vec<_> = s.found.iter().map(|source| source.name.clone()).collect();
+    let (new, made, failed): (Vec<(Found, Words)>, usize, bool) = cx
+        .once("searched", |_| async {
+            let (mut found, mut made, mut failed): (Vec<(Found, Words)>, usize, _) = (Vec::new(), 0, false);
             for words in &queries {
-                // One more than is wanted, for this repository may be among them.
-                let more = repo.search(words, rules.min_stars, rules.limit + 1).await;
-                for one in more.map_err(|fault| searched(fault, cx.clock().now()))? {
-                    if one.name != *repo.name() && !found.iter().any(|(known, _)| known.name == one.name) {
+                made += 1;
+                // More than are wanted, for this repository and those that are known may be among them.
+                let most = rules.limit + known.len() as u32 + 1;
+                let more = match repo.search(words, rules.min_stars, most).await {
+                    // What was found by then is enough for a brief.
+                    Err(why) if deeper && !why.passes() => {
+                        tracing::warn!(run = %cx.run().id, %why, "a further search failed");
+                        (made, failed) = (made - 1, true);
+                        break;
+                    }
+                    more => more.map_err(|fault| searched(fault, cx.clock().now()))?,
+                };
+                for one in more {
+                    let twice = found.iter().any(|(other, _)| other.name == one.name);
+                    if one.name != *repo.name() && !twice && !known.contains(&one.name.to_string()) {
                         found.push((one, words.clone()));
                     }
                 }
@@ -121,11 +166,18 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
                 }
             }
             found.truncate(rules.limit as usize);
-            Ok(found)
+            Ok((found, made, failed))
         })
         .await?;
-    let (found, words): (Vec<Found>, Vec<Words>) = found.into_iter().unzip();
-    s.words = words;
+    if failed {
+        s.stage.say(messages::further_failed());
+    }
+    s.deeper += u8::from(deeper);
+    s.before = s.found.len();
+    if s.deeper == 0 {
+        s.first = made;
+    }
+    s.searched.extend(queries.into_iter().take(made));
     let web = cx.tools().github.web_url().as_str().trim_end_matches('/').to_owned();
     let source = |found: &Found| Source {
         name: found.name.to_string(),
@@ -133,21 +185,29 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
         stars: found.stars,
         licence: found.licence.clone(),
     };
-    s.found = found.iter().map(source).collect();
+    for (one, words) in &new {
+        s.found.push(source(one));
+        s.words.push(words.clone());
+        let about = visible_line(&one.about).text;
+        let line = format!("Source {}, {web}/{}, in its own words: {about}", s.found.len(), one.name);
+        s.abouts.push(line);
+        s.homes.push(one.homepage.clone());
+    }
     let mut text = format!("Rows of the table:\n\n{}\n", rows(&s.found).join("\n"));
     if s.found.is_empty() {
         let sentence = messages::nothing_found(&s.topic, rules.min_stars);
         text.push_str(&format!("\nThe search was made, and {sentence}.\n"));
         s.stage.say(sentence);
     }
-    for (n, found) in found.iter().enumerate() {
-        let about = visible_line(&found.about).text;
-        text.push_str(&format!("\nSource {}, {web}/{}, in its own words: {about}\n", n + 1, found.name));
+    for line in &s.abouts {
+        text.push_str(&format!("\n{line}\n"));
     }
     know(s, cx, "topic", "What is to be looked for", &s.topic.clone()).await?;
     know(s, cx, "found", "What was found, as GitHub tells it", &text).await?;
     let (own, words) = (s.stage.issue()?.number, s.topic.clone());
-    issue::similar(&mut s.stage, cx, own, &words).await?;
+    if !deeper {
+        stage::similar(&mut s.stage, cx, own, &words).await?;
+    }
     Ok(Exit::Pass)
 }
 
@@ -169,12 +229,23 @@ fn searched(why: Fault, now: Timestamp) -> StepError {
     }
 }
 
-/// Reads the READMEs of what was found, and the files there that have most to do with the topic.
+/// Reads the READMEs of what was found since the last time, the files there that have most to do with the topic, and their home
+/// pages; of what was read before there is less then, so that all of it stays within one bound.
 pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
-    let share = READ_TOKENS / s.found.len().max(1);
-    for (n, source) in s.found.clone().iter().enumerate() {
+    let named = named(cx);
+    let share = READ_TOKENS / (s.found.len() + usize::from(!named.is_empty())).max(1);
+    for kind in kinds(s.before) {
+        let text = s.stage.told(&kind, cx).await?;
+        let cut = within(&text, share / 4);
+        if cut != text {
+            let text = cx.put(cut.as_bytes()).await?;
+            s.stage.recut(&kind, text);
+        }
+    }
+    pages(s, v, named, share / 4).await?;
+    for (n, source) in s.found.clone().iter().enumerate().skip(s.before) {
         let name = source.name.parse().map_err(anyhow::Error::new)?;
         // Those that it was found by; a run of a version before this has none.
         let words = s.words.get(n).cloned().unwrap_or_default();
@@ -209,10 +280,12 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
                 s.stage.know(Known { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
             }
         }
+        let page = s.stage.told(&format!("{PAGE}{n}"), cx).await?;
+        let room = if page.is_empty() { share / 2 } else { share / 4 };
         let readme: Option<Hash> = cx
             .once(&format!("readme-{n}"), |_| async {
                 let Some(text) = repo.readme_of(&name).await.map_err(fault)? else { return Ok(None) };
-                Ok(Some(cx.put(seen("README.md", &text, share / 2).as_bytes()).await?))
+                Ok(Some(cx.put(seen("README.md", &text, room).as_bytes()).await?))
             })
             .await?;
         if let Some(text) = readme {
@@ -221,6 +294,88 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
         }
     }
     Ok(Exit::Pass)
+}
+
+/// The pages that somebody with write access named in the command that began this.
+fn named(cx: &Cx) -> Vec<String> {
+    let trigger = &cx.run().trigger;
+    // Where a request in free words began it, the words need not be this person's.
+    match trigger.role >= Role::Write && trigger.request.is_none() {
+        true => pages_in(&trigger.args).into_iter().take(NAMED).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// Addresses of pages that stand in a text as they are, each once.
+fn pages_in(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for address in bare_addresses(text).filter(|a| a.starts_with("https://") || a.starts_with("http://")) {
+        if !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+/// Reads the pages that were named by people who may write here, and the home pages of what was found. They are fetched by
+/// code: no model that saw a text of the repository chooses where a request goes.
+async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) -> Result<(), StepError> {
+    let cx = v.cx;
+    let hosts = &cx.tools().settings.fetch.hosts;
+    let named = named.into_iter().filter(|_| s.deeper == 0);
+    let mut wanted: Vec<(usize, String)> = named.map(|url| (TOPICS, url)).collect();
+    let homes = s.homes.iter().enumerate().skip(s.before);
+    wanted.extend(homes.filter_map(|(n, home)| Some((n, pages_in(home.as_deref()?).pop()?))));
+    let (mut refused, mut unread_homes) = (Vec::new(), 0);
+    for (at, (n, url)) in wanted.into_iter().enumerate() {
+        let read: Result<Hash, Unread> = cx
+            .once(&format!("page-{}-{at}", s.before), |_| async {
+                Ok(match egress::get(hosts, &url).await {
+                    Ok(page) => {
+                        let path = if page.html { PAGE_NAME } else { "page.md" };
+                        // An address is anybody's words as well.
+                        let told = format!("{url}\n\n{}", seen(path, &page.text, tokens));
+                        Ok(cx.put(told.as_bytes()).await?)
+                    }
+                    Err(PageError::Host(Refusal { host, why: Why::NotNamed })) => Err(Unread::NotNamed(host)),
+                    Err(why) => Err(Unread::Other(why.to_string())),
+                })
+            })
+            .await?;
+        match read {
+            Ok(text) => {
+                let (kind, heading) = match n {
+                    TOPICS => (format!("{PAGE}topic-{at}"), "A page that whoever asked named".to_owned()),
+                    n => (format!("{PAGE}{n}"), format!("The home page of source {}", n + 1)),
+                };
+                s.stage.know(Known { kind, heading, text, left: false });
+                s.pages.push(url);
+            }
+            // Nobody is to paste what a stranger wrote.
+            Err(_) if n != TOPICS => unread_homes += 1,
+            // Nor what a page led on to.
+            Err(Unread::NotNamed(host)) if egress::nameable(&url).as_ref() == Some(&host) => {
+                s.stage.closed(host);
+            }
+            Err(Unread::NotNamed(host)) => {
+                let why = PageError::Host(Refusal { host, why: Why::NotNamed });
+                refused.push((url, why.to_string()));
+            }
+            Err(Unread::Other(why)) => refused.push((url, why)),
+        }
+    }
+    for sentence in messages::not_fetched(&refused, unread_homes) {
+        s.stage.say(sentence);
+    }
+    Ok(())
+}
+
+/// Why a page was not read.
+#[derive(Serialize, Deserialize)]
+enum Unread {
+    /// The operator may name its host.
+    NotNamed(String),
+    Other(String),
 }
 
 /// What comes of a call that the work also goes on without: nothing, where waiting does not help.
@@ -238,14 +393,46 @@ fn optional<T>(called: Result<T, Fault>) -> Result<Option<T>, StepError> {
 /// A stranger's file as models are shown it: what people see of it, without what looks like a secret, and so much of that.
 fn seen(path: &str, text: &str, tokens: usize) -> String {
     let text = &text[..text.floor_char_boundary(README_BYTES)];
+    if path == PAGE_NAME {
+        // A page has more that nobody sees than a README can have.
+        let unseen = ["script", "style", "template", "noscript", "svg", "iframe"];
+        let text = ammonia::Builder::empty().clean_content_tags(unseen.into()).clean(text).to_string();
+        return within(&as_shown(&text), tokens);
+    }
     let marked = [".md", ".markdown", ".html", ".htm"].iter().any(|end| path.to_lowercase().ends_with(end));
     within(&as_shown(&if marked { visible(text).text } else { text.to_owned() }), tokens)
 }
 
-pub(super) const README: &str = "readme-";
+const README: &str = "readme-";
+
+const PAGE: &str = "page-";
+
+/// Under what names all that was read is told, of so many sources.
+pub(super) fn kinds(sources: usize) -> impl Iterator<Item = String> {
+    let of_one = |n: usize| {
+        let files = (0..FILES).map(move |m| format!("{FILE}{n}-{m}"));
+        files.chain([format!("{README}{n}"), format!("{PAGE}{n}")])
+    };
+    (0..sources).flat_map(of_one).chain((0..NAMED).map(|at| format!("{PAGE}topic-{at}")))
+}
+
+/// What a page is called that is HTML.
+const PAGE_NAME: &str = "page.html";
+
+/// Stands for the number of a source where a page belongs to none.
+const TOPICS: usize = usize::MAX;
+
+/// Pages that whoever asked may name.
+const NAMED: usize = 2;
+
+/// Of a README, to see whether that is enough.
+const GLANCE_TOKENS: usize = 1000;
+
+/// How often what was read leads to another search.
+const DEEPER: u8 = 2;
 
 /// The first of a source's is followed by 0, the next by 1.
-pub(super) const FILE: &str = "file-";
+const FILE: &str = "file-";
 
 async fn know(s: &mut State, cx: &Cx, kind: &str, heading: &str, text: &str) -> Result<(), StepError> {
     let text = cx.put(text.as_bytes()).await?;
@@ -283,7 +470,8 @@ mod tests {
     #[test]
     fn a_topic_is_a_line_and_names_the_file() {
         assert_eq!(topic("  weekly reports ", "T"), "weekly reports");
-        assert_eq!(topic(" ", "T"), "T");
+        assert_eq!((topic(" ", "T").as_str(), topic("https://a.b", "T").as_str()), ("T", "T"));
+        assert_eq!(topic("weeks, see https://a.b", "T"), "weeks, see");
         assert_eq!(topic("a\u{202e}b", "T"), "ab");
         assert_eq!(slug("Report time: by ../week!"), "report-time-by-week");
         assert_eq!((slug("週報").as_str(), slug(&"long ".repeat(40)).len()), ("brief", 49));

@@ -1,10 +1,13 @@
 //! `countersign test` on the planted tests, by the real runners of this machine.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 use serde_json::Value;
 
-use super::process::{finished, git, text};
+use super::process::{Running, finished, git, text};
 
 fn copy(from: &Path, to: &Path, without: &str) {
     std::fs::create_dir_all(to).unwrap();
@@ -29,12 +32,36 @@ fn planted(kind: &str) -> tempfile::TempDir {
     root
 }
 
+/// Does this machine lack the runner or a sandbox, by their own words?
+fn skipped(output: &Output) -> bool {
+    const APART: [&str; 2] = [
+        "nothing can be run apart from the rest of this machine (",
+        "dependencies are fetched in the full level of the sandbox alone, which this is not",
+    ];
+    const RUNNERS: [&str; 4] = [
+        "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`: ",
+        "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers): ",
+        "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`: ",
+        "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers): ",
+    ];
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    let says = |sentences: &[&str]| sentences.iter().any(|sentence| said.contains(sentence));
+    let apart = says(&APART);
+    assert!(!apart || std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here: {said}");
+    let skipped = apart || says(&RUNNERS);
+    if skipped {
+        eprintln!("skipped: {said}");
+    }
+    skipped
+}
+
 /// `id: outcome`, a line a test; none where this machine lacks the runner or a sandbox.
 fn tested(repository: &Path, more: &[&str]) -> Option<Vec<String>> {
-    let output = finished(&[&["test", "--json", "--repo", repository.to_str().unwrap()], more].concat());
+    let cache = tempfile::tempdir().unwrap();
+    let [repository, cache] = [repository, cache.path()].map(|path| path.to_str().unwrap());
+    let output = finished(&[&["test", "--json", "--repo", repository, "--cache", cache], more].concat());
     let said = text(&output.stderr);
-    if said.contains("install") || said.contains("nothing can be run apart") {
-        eprintln!("skipped: {said}");
+    if skipped(&output) {
         return None;
     }
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
@@ -80,7 +107,7 @@ fn pytest_runs() {
     tests/test_planted.py::test_fails: assertion
     tests/test_planted.py::test_missing: missing
     tests/test_planted.py::test_passes: passed
-    tests/test_planted.py::test_setup: assertion
+    tests/test_planted.py::test_setup: error
     tests/test_planted.py::test_skipped: skipped
     tests/test_syntax.py: build
     ");
@@ -119,6 +146,40 @@ fn go_runs() {
     example.com/planted/panics.TestPasses: passed
     example.com/planted/undefined: missing
     ");
+}
+
+/// By Maven on Debian's own repository, with no network: what it was told of Java's tests it wrote as JUnit's XML.
+#[test]
+#[ignore = "takes long"]
+fn java_runs_by_a_command_of_the_repository() {
+    let missing = !Path::new("/usr/share/maven-repo/org/apache/maven/plugins/maven-surefire-plugin").is_dir();
+    if missing {
+        assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
+        eprintln!("skipped: Debian's Maven, surefire or JUnit is not installed");
+        return;
+    }
+    let root = planted("java");
+    let Some(lines) = tested(root.path(), &[]) else {
+        assert!(std::env::var_os("COUNTERSIGN_TEST_JAVA").is_none(), "must be tried here");
+        return;
+    };
+    insta::assert_snapshot!(lines.join("\n"), @r"
+    planted.PlantedTest::assumed: skipped
+    planted.PlantedTest::fails: assertion
+    planted.PlantedTest::hangs: timeout
+    planted.PlantedTest::misses: missing
+    planted.PlantedTest::passes: passed
+    planted.PlantedTest::skipped: skipped
+    planted.PlantedTest::throwsSomething: error
+    ");
+    let broken = "package planted;\npublic class BrokenTest { int n = Planted.thrice(2); }\n";
+    std::fs::write(root.path().join("src/test/java/planted/BrokenTest.java"), broken).unwrap();
+    git(root.path(), &["add", "--all"]);
+    git(root.path(), &["commit", "--quiet", "-m", "broken"]);
+    let output = finished(&["test", "--repo", root.path().to_str().unwrap()]);
+    let said = text(&output.stdout);
+    assert!(!output.status.success() && said.contains("left no report"), "{said}");
+    assert!(said.contains("BrokenTest.java") && said.contains("cannot find symbol"), "{said}");
 }
 
 #[test]
@@ -206,9 +267,7 @@ fn a_host_that_is_missed_is_named() {
         let [repository, kept] = [root.path(), cache.path()].map(|path| path.to_str().unwrap());
         let output = finished(&["test", "--repo", repository, "--cache", kept]);
         let said = text(&output.stderr);
-        let lacks = ["install", "nothing can be run apart"];
-        if lacks.iter().any(|words| said.contains(words)) || text(&output.stdout).contains("full level") {
-            eprintln!("skipped: {said}");
+        if skipped(&output) {
             continue;
         }
         assert!(
@@ -217,5 +276,218 @@ fn a_host_that_is_missed_is_named() {
         );
         assert!(!said.contains("evil.invalid") && said.lines().count() == 1, "{program}: {said}");
         assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 0, "{program}: something is left");
+    }
+}
+
+/// By path, the texts.
+type Files = Vec<(String, String)>;
+
+/// One of the operator's keys.
+const SECRET: &str = "planted-secret";
+
+fn holds_the_secret(place: &Path) -> bool {
+    Command::new("grep").args(["-RqsF", SECRET]).arg(place).status().unwrap().success()
+}
+
+/// What a project of each kind depends on there, and the operator's settings that say where a mirror is.
+fn of_mirror(kind: &str, name: &str, told: &Value) -> (Files, Files) {
+    let (sums, here) = (&told["sums"][name], format!("https://127.0.0.1:{}", told["port"]));
+    let sum = |kind: &str| sums[kind].as_str().unwrap().to_owned();
+    let text = |path: &str, text: String| (path.to_owned(), text);
+    match kind {
+        "cargo" => {
+            let own = "[package]\nname = \"own\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
+            let lock = format!(
+                "version = 3\n\n[[package]]\nname = \"own\"\nversion = \"0.1.0\"\ndependencies = [\"{name}\"]\n\n[[package]]\nname = \"{name}\"\n\
+                 version = \"1.0.0\"\nsource = \"registry+https://github.com/rust-lang/crates.io-index\"\nchecksum = \"{}\"\n",
+                sum("crate")
+            );
+            let test = format!(
+                "#[test]\nfn fetched() {{\n    assert_eq!({name}::word(), 7);\n    \
+                 let home = std::env::var(\"HOME\").unwrap();\n    let mut grep = std::process::Command::new(\"grep\");\n    \
+                 assert!(!grep.args([\"-RqsF\", concat!(\"planted\", \"-secret\"), &home]).status().unwrap().success());\n}}\n"
+            );
+            let files = [
+                text("Cargo.toml", format!("{own}[dependencies]\n{name} = \"1\"\n")),
+                text("Cargo.lock", lock),
+                text("src/lib.rs", test),
+            ];
+            let config = format!(
+                "[source.crates-io]\nreplace-with = \"mirror\"\n[source.mirror]\nregistry = \"sparse+{here}/{name}/\"\n[http]\n\
+                 cainfo = \"ca.pem\"\n[registries.other]\nindex = \"sparse+{here}/other/\"\ntoken = \"{SECRET}\"\n"
+            );
+            let keys = text(".cargo/credentials.toml", format!("[registry]\ntoken = \"{SECRET}\"\n"));
+            (files.into(), vec![text(".cargo/config.toml", config), keys])
+        }
+        "node" => {
+            let lock = format!(
+                r#"{{"name": "own", "version": "1.0.0", "lockfileVersion": 3, "packages": {{
+                "": {{"name": "own", "version": "1.0.0", "dependencies": {{"{name}": "1.0.0"}}}},
+                "node_modules/{name}": {{"version": "1.0.0", "integrity": "{}"}}}}}}"#,
+                sum("tgz")
+            );
+            let manifest =
+                format!(r#"{{"name": "own", "version": "1.0.0", "dependencies": {{"{name}": "1.0.0"}}}}"#);
+            let test = format!(
+                "require('node:test')('fetched', () => {{\n    require('node:assert').equal(require('{name}').word(), 7);\n    \
+                 const grep = require('node:child_process').spawnSync('grep', ['-RqsF', 'planted' + '-secret', process.env.HOME]);\n    \
+                 require('node:assert').ok(grep.status > 0);\n}});\n"
+            );
+            let files =
+                [text("package.json", manifest), text("package-lock.json", lock), text("a.test.js", test)];
+            let key = format!("//127.0.0.1:{}/npm/:_authToken={SECRET}", told["port"]);
+            (files.into(), vec![text(".npmrc", format!("registry={here}/npm/\nstrict-ssl=false\n{key}\n"))])
+        }
+        _ => {
+            let files = [
+                text("pyproject.toml", String::new()),
+                text("requirements.txt", format!("{name}==1.0.0 --hash=sha256:{}\n", sum("whl"))),
+                text(
+                    "test_a.py",
+                    format!(
+                        "import os, subprocess, {name}\ndef test_fetched():\n    assert {name}.word() == 7\n    \
+                         grep = ['grep', '-RqsF', 'planted' + '-secret', os.environ['HOME']]\n    \
+                         assert subprocess.run(grep).returncode > 0\n"
+                    ),
+                ),
+            ];
+            let trusted = format!("trusted-host = 127.0.0.1:{}", told["port"]);
+            let config = format!("[global]\nindex-url = {here}/simple/\n{trusted}\n");
+            let keys = text(".netrc", format!("machine 127.0.0.1 login a password {SECRET}\n"));
+            (files.into(), vec![text(".config/pip/pip.conf", config), keys])
+        }
+    }
+}
+
+/// From registries on this machine, by the whole way: what is named is reached, and whoever that leads to is not.
+#[test]
+#[ignore = "takes long"]
+fn dependencies_come_from_the_hosts_that_are_named() {
+    let lacks = |program: &&str| Command::new(program).arg("--version").output().is_err();
+    if ["python3", "openssl"].iter().any(lacks) {
+        assert!(std::env::var_os("COUNTERSIGN_TEST_SANDBOX").is_none(), "must be tried here");
+        eprintln!("skipped: the registries need python3 and openssl");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/runners/registry.py");
+    let mut registry = Running::start(Command::new("python3").arg(script).arg(place.path()));
+    let told: Value = serde_json::from_str(&registry.hear("port")).unwrap();
+    let write = |root: &Path, path: &str, text: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let elsewhere = format!("127.0.0.2:{}", told["port"]);
+    let refused = format!("`{elsewhere}` may not be reached; `--host {elsewhere}` allows it");
+    let never = "`169.254.169.254` leads to what is never reached".to_owned();
+    for kind in ["cargo", "node", "pytest"] {
+        for (name, why) in [("planted", None), ("elsewhere", Some(&refused)), ("metadata", Some(&never))] {
+            let [root, home, cache] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+            let (files, settings) = of_mirror(kind, name, &told);
+            files.iter().for_each(|(path, text)| write(root.path(), path, text));
+            settings.iter().for_each(|(path, text)| write(home.path(), path, text));
+            std::fs::copy(place.path().join("ca.pem"), home.path().join("ca.pem")).unwrap();
+            git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
+            git(root.path(), &["add", "--all"]);
+            git(root.path(), &["commit", "--quiet", "-m", "what it depends on"]);
+            let host = format!("127.0.0.1:{}", told["port"]);
+            let [repository, own, kept] = [&root, &home, &cache].map(|place| place.path().to_str().unwrap());
+            let words = ["test", "--json", "--repo", repository, "--home", own, "--cache", kept, "--host"];
+            let output = finished(&[&words[..], &[&host, "--host", "169.254.0.0/16"]].concat());
+            let (out, said) = (text(&output.stdout), text(&output.stderr));
+            if skipped(&output) {
+                break;
+            }
+            assert!(holds_the_secret(home.path()), "{kind}: none was planted");
+            let shown = holds_the_secret(cache.path()) || out.contains(SECRET) || said.contains(SECRET);
+            assert!(!shown, "{kind}: a key is kept or told: {out}{said}");
+            assert_eq!(cache.path().read_dir().unwrap().count(), usize::from(why.is_none()), "{kind}");
+            match why {
+                None => assert!(output.status.success(), "{kind}: {out}{said}"),
+                Some(why) => {
+                    assert!(!output.status.success() && said.contains(why), "{kind}: {out}{said}");
+                    assert_eq!(said.lines().count(), 1, "{kind}: {said}");
+                }
+            }
+        }
+    }
+}
+
+/// A release of others where this machine has it: what `.ci/run` fetched, or a crate that we are built with.
+fn release(name: &str) -> Option<PathBuf> {
+    let fetched = std::env::var_os("COUNTERSIGN_TEST_RELEASES").map(PathBuf::from);
+    let home = |name: &str, usual: &str| {
+        let named = std::env::var_os(name).map(PathBuf::from);
+        named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(usual)))
+    };
+    let registries = home("CARGO_HOME", ".cargo").map(|home| home.join("registry/src"));
+    let registries =
+        registries.into_iter().flat_map(|all| std::fs::read_dir(all).into_iter().flatten().flatten());
+    let mut places = registries.map(|entry| entry.path()).chain(fetched);
+    places.find_map(|place| Some(place.join(name)).filter(|release| release.is_dir()))
+}
+
+/// What of an outside run's lines names a test that ended so, after these words.
+fn named<'l>(lines: &'l str, before: &str, after: &str) -> Vec<&'l str> {
+    let mut names: Vec<&str> =
+        lines.lines().filter_map(|line| line.trim().strip_prefix(before)?.strip_suffix(after)).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Each test of suites that others released has the name and the end that its ecosystem's own runner says outside.
+#[test]
+#[ignore = "takes long"]
+fn suites_of_others_end_in_it_as_outside() {
+    let tap = "--test-reporter=tap";
+    let suites: [(&str, &str, &[&str], usize); 4] = [
+        ("strsim-0.11.1", "cargo", &["test", "--offline"], 90),
+        ("parse-1.20.2", "python3", &["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"], 90),
+        ("fastify-error-4.2.0", "node", &["--test", tap], 10),
+        ("uuid-1.4.0", "go", &["test", "-v", "./..."], 30),
+    ];
+    for (name, program, words, least) in suites {
+        let Some(release) = release(name) else {
+            eprintln!("skipped: {name}, because it is not here");
+            continue;
+        };
+        let root = tempfile::tempdir().unwrap();
+        copy(&release, root.path(), "\0");
+        git(root.path(), &["init", "--quiet", "--initial-branch=main"]);
+        git(root.path(), &["add", "--all", "--force"]);
+        git(root.path(), &["commit", "--quiet", "-m", name]);
+        let Some(lines) = tested(root.path(), &[]) else { continue };
+        let outside = Command::new(program).args(words).current_dir(root.path()).output().unwrap();
+        let said = text(&outside.stdout);
+        assert!(outside.status.success(), "{name}: {said}");
+        let passed = lines.iter().filter_map(|line| line.strip_suffix(": passed"));
+        // Of an id the last part is the name: which file or binary it is of, most runners do not say beside it.
+        let (theirs, mut ours): (Vec<&str>, Vec<&str>) = match program {
+            "cargo" => (
+                named(&said, "test ", " ... ok"),
+                passed.filter_map(|id| Some(id.split_once(' ')?.1)).collect(),
+            ),
+            "python3" => (named(&said, "PASSED ", ""), passed.collect()),
+            "go" => (
+                named(&said, "--- PASS: ", ")")
+                    .iter()
+                    .map(|line| line.rsplit_once(" (").unwrap().0)
+                    .collect(),
+                passed.filter_map(|id| Some(id.rsplit_once('.')?.1)).collect(),
+            ),
+            _ => {
+                let numbered =
+                    named(&said, "ok ", "").into_iter().filter_map(|line| Some(line.split_once(" - ")?.1));
+                let tests = numbered.filter(|name| !name.ends_with(".js"));
+                (tests.collect(), passed.filter_map(|id| Some(id.split_once(" > ")?.1)).collect())
+            }
+        };
+        let mut theirs = theirs;
+        theirs.sort_unstable();
+        ours.sort_unstable();
+        assert_eq!(ours, theirs, "{name}: {lines:#?}");
+        assert!(ours.len() >= least, "{name}: {}", ours.len());
+        eprintln!("{name}: {} tests, as outside", ours.len());
     }
 }

@@ -31,7 +31,11 @@ pub(crate) const TABLES: &[WorkflowTable] = &[
     WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue-{issue}.md") },
     WorkflowTable { looks: true, ..WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md") },
     WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/spec/SPEC-{issue}.md") },
-    WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md") },
+    WorkflowTable {
+        makes_code: true,
+        looks: true,
+        ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md")
+    },
     WorkflowTable::of("note", "NOTE-{issue}.md"),
     WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
     WorkflowTable::of("patch", "docs/patch/{issue}.md"),

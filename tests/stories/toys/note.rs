@@ -128,6 +128,7 @@ impl Document for Text {
             steps: stage::steps(Note::GRAPH),
             proofs: Note::PROOFS,
             target: Target::Issue,
+            roles: &["architect"],
         }
     }
     fn gate(&self, _step: &str, policy: &Policy) -> Option<Gate> {

@@ -147,6 +147,7 @@ impl<const CODE: bool> Document for Text<CODE> {
             steps: stage::steps(Made::<CODE>::GRAPH),
             proofs: Made::<CODE>::PROOFS,
             target: if CODE { Target::Code } else { Target::Branch },
+            roles: &["architect"],
         }
     }
     fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {

@@ -1,0 +1,195 @@
+//! A copy of the files that a change is about, in which its drafter writes before it answers.
+//!
+//! What is written is held against the rules of the change itself and refused in the same words. It comes back as a part of the
+//! drafter's answer alone, which is checked like any other.
+
+use std::collections::BTreeMap;
+
+use similar::TextDiff;
+
+use super::{
+    Allowed, Body, Change, FileChange, Files, Kind, Part, WHOLE_LINES,
+    apply::made,
+    check,
+    parse::{body, parse, ticks},
+};
+use crate::{documents::Tree, limits};
+
+/// The copy, as whoever writes in it sees it.
+#[derive(Debug, Clone)]
+pub struct Workspace {
+    allowed: Allowed,
+    /// The files as they are at the commit.
+    base: BTreeMap<String, String>,
+    /// What the text makes of them that is worked on: of the tests, or of the draft before.
+    made: BTreeMap<String, Option<String>>,
+    /// The draft before, if there is one.
+    draft: String,
+    written: BTreeMap<String, String>,
+}
+
+impl Workspace {
+    /// One in which nothing was written yet.
+    pub fn new(allowed: Allowed, base: BTreeMap<String, String>, text: &str) -> Self {
+        let change = parse(text);
+        let made = |file: &FileChange| {
+            // What does not apply is told of by the checks.
+            let text = made(file, base.get(&file.path).map(String::as_str)).ok()?;
+            Some((file.path.clone(), text))
+        };
+        let made = change.files.iter().filter_map(made).collect();
+        // Tests that are locked are no part of what is answered.
+        let own = change.files.iter().any(|file| file.part == part(&allowed));
+        let draft = if own { text.to_owned() } else { String::new() };
+        Self { allowed, base, made, draft, written: BTreeMap::new() }
+    }
+
+    /// What a file is here, where that is not what it is at the commit; nothing, if it is removed.
+    pub fn text(&self, path: &str) -> Option<Option<&str>> {
+        let written = self.written.get(path).map(|text| Some(text.as_str()));
+        written.or_else(|| self.made.get(path).map(Option::as_deref))
+    }
+
+    /// All files of which that is so.
+    pub fn files(&self) -> Files {
+        let made = self.made.iter().filter(|(path, _)| !self.written.contains_key(*path));
+        let made = made.map(|(path, text)| (path.clone(), text.clone()));
+        made.chain(self.written.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
+    }
+
+    /// What was written, to be kept.
+    pub fn written(&self) -> &BTreeMap<String, String> {
+        &self.written
+    }
+
+    /// What was kept.
+    pub fn resume(&mut self, written: BTreeMap<String, String>) {
+        self.written = written;
+    }
+
+    /// Writes what the block of this file would hold in the change: the whole of it, or what is searched and replaced in it as it
+    /// is here by now.
+    ///
+    /// # Errors
+    /// What the checks would say of it.
+    pub fn write(&mut self, path: &str, block: &str, tree: &dyn Tree) -> Result<(), String> {
+        let base = self.base.get(path).map(String::as_str);
+        let now = self.text(path).unwrap_or(base);
+        let of = |kind: Kind, block: &str| FileChange {
+            part: part(&self.allowed),
+            body: body(block, kind),
+            ..FileChange::of(path, kind)
+        };
+        let change = |file| Change { files: vec![file], ..Change::default() };
+        let kind = if tree.is_file(path) { Kind::Modify } else { Kind::Add };
+        let mut wrong = Vec::new();
+        check::touches(&change(of(kind, block)), &self.allowed, tree, &mut wrong);
+        if wrong.is_empty() {
+            // The whole of a file does not hang on what is here.
+            let here = match of(Kind::Modify, block) {
+                edits if matches!(edits.body, Body::Edits(_)) => (edits, now),
+                _ => (of(kind, block), base),
+            };
+            let text = made(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
+            // To the byte what the change will make of it.
+            let file = of(kind, &block_of(base, &text.unwrap_or_default()));
+            for (path, text) in check::blocks(&change(file), &self.base, tree, &mut wrong) {
+                let Some(text) = text.filter(|_| wrong.is_empty()) else { continue };
+                let mut after = self.clone();
+                after.written.insert(path, text);
+                if after.in_draft(&self.draft).len() > limits::DOCUMENT_BYTES {
+                    let most = limits::DOCUMENT_BYTES / 1024;
+                    return Err(format!(
+                        "with it your answer would be longer than the {most} KB that are read"
+                    ));
+                }
+                *self = after;
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        Err(wrong.into_iter().map(|mistake| mistake.message).collect::<Vec<_>>().join("; "))
+    }
+
+    /// An answer with what was written: below the headings that have no block, and, of files without a heading, with one. A block
+    /// of the answer came later, and counts.
+    pub fn in_answer(&self, answer: &str) -> String {
+        self.put(answer, false)
+    }
+
+    /// The draft before with what was written since.
+    pub fn in_draft(&self, draft: &str) -> String {
+        self.put(draft, true)
+    }
+
+    fn put(&self, text: &str, over: bool) -> String {
+        self.written.iter().fold(text.to_owned(), |text, (path, written)| {
+            let base = self.base.get(path).map(String::as_str);
+            let block = fenced(&block_of(base, written));
+            let change = parse(&text);
+            let file = change.files.iter().find(|file| file.path == *path);
+            let (range, block) = match file.map(|file| (file, &file.block)) {
+                Some((_, Some((there, _)))) if over => (there.clone(), block),
+                Some((FileChange { kind: Kind::Delete, .. }, _) | (_, Some(_))) => return text,
+                Some((file, None)) => {
+                    let end = file.range.start + text[file.range.clone()].trim_end().len();
+                    (end..file.range.end, format!("\n\n{block}\n"))
+                }
+                None => {
+                    let part = if self.allowed.tests.contains(path) { Part::Tests } else { Part::Code };
+                    let kind = if base.is_some() { Kind::Modify } else { Kind::Add };
+                    let heading = format!("### `{path}` ({})", kind.as_str());
+                    let section = change.sections.iter().find(|(known, _)| *known == part);
+                    let (end, title) = match section {
+                        Some((_, range)) => (range.end, String::new()),
+                        None => (text.len(), format!("## {}\n\n", part.as_str())),
+                    };
+                    let start = text[..end].trim_end().len();
+                    (start..end, format!("\n\n{title}{heading}\n\n{block}\n"))
+                }
+            };
+            format!("{}{block}{}", &text[..range.start], &text[range.end..])
+        })
+    }
+}
+
+fn part(allowed: &Allowed) -> Part {
+    if allowed.part == Part::Tests { Part::Tests } else { Part::Code }
+}
+
+/// What the block of a file holds that is to become this text.
+fn block_of(base: Option<&str>, text: &str) -> String {
+    let plain = |text: &str| text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
+    let new = plain(text);
+    let Some(base) = base.filter(|base| base.lines().count() > WHOLE_LINES) else { return new };
+    let old = plain(base);
+    let (before, after): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let diff = TextDiff::from_slices(&before, &after);
+    // With so many lines around each that it stands there once; in the end these are all of them.
+    let tries = (0..16).map(|n| {
+        let groups = diff.grouped_ops(1 << n).into_iter().filter_map(|group| {
+            let (first, last) = (group.first()?, group.last()?);
+            let lines = |all: &[&str], from: usize, to: usize| {
+                all[from..to].iter().map(|line| format!("{line}\n")).collect::<String>()
+            };
+            let search = lines(&before, first.old_range().start, last.old_range().end);
+            let replace = lines(&after, first.new_range().start, last.new_range().end);
+            Some(format!("<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n"))
+        });
+        groups.collect::<Vec<_>>().join("\n")
+    });
+    let makes_it = |block: &String| {
+        let file = FileChange { body: body(block, Kind::Modify), ..FileChange::of("", Kind::Modify) };
+        made(&file, Some(base)).is_ok_and(|made| made.is_some_and(|made| plain(&made) == new))
+    };
+    tries.into_iter().find(makes_it).unwrap_or(new)
+}
+
+/// In a fence that nothing in it ends.
+fn fenced(block: &str) -> String {
+    let longest = block.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
+    let end = if block.is_empty() || block.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}\n{block}{end}{fence}\n")
+}

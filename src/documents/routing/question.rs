@@ -1,0 +1,215 @@
+//! The answer to a question about the code: prose, and the places that it rests on. A place is looked up before it is shown;
+//! an address in the prose leads nobody knows where, so there is none.
+
+use pulldown_cmark::{Event, Parser, Tag};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::documents::{markdown, unfenced};
+
+/// The form, in words.
+pub const ANSWER_RULES: &str = "One JSON object: {\"answer\": \"Markdown\", \"places\": [{\"path\": \"src/a.rs\", \"from\": 1, \"to\": 9, \"what\": \
+\"what stands there\"}]}. `answer` has at most 300 words and no links; where you were not shown enough to tell, say that instead of \
+guessing. `places` are the at most eight files, with lines, that show it; of a file whose lines you do not know, `from` and `to` are 0.";
+
+/// More say nothing.
+const PLACES: usize = 8;
+
+/// The same for services that hold a model to a form.
+pub fn answer_schema() -> Value {
+    let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer" }));
+    let place = json!({
+        "type": "object",
+        "properties": { "path": text, "from": number, "to": number, "what": text },
+        "required": ["path", "from", "to", "what"],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": { "answer": text, "places": { "type": "array", "items": place } },
+        "required": ["answer", "places"],
+        "additionalProperties": false,
+    })
+}
+
+/// The form of what a model says of a change, in words.
+pub const SUMMARY_RULES: &str = "One JSON object: {\"summary\": \"…\"}. Two to four plain sentences, at most 600 characters in all, on what the change \
+does for whoever uses the repository. No list, no link, no command, no name of a person, and nothing on tests, reviews or approvals: \
+of these others tell.";
+
+const SUMMARY_CHARS: usize = 700;
+
+/// The same for services that hold a model to a form.
+pub fn summary_schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "summary": { "type": "string" } },
+        "required": ["summary"],
+        "additionalProperties": false,
+    })
+}
+
+/// Reads what a model says of a change: one paragraph.
+///
+/// # Errors
+/// What is wrong with it, for the model.
+pub fn summarized(answer: &str) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct Said {
+        summary: String,
+    }
+    let said: Said = serde_json::from_str(unfenced(answer))
+        .map_err(|_| "it is not one JSON object with a text `summary`".to_owned())?;
+    let words: Vec<&str> = said.summary.split_whitespace().collect();
+    let summary = words.join(" ");
+    match summary.chars().count() {
+        0 => Err("`summary` is empty".to_owned()),
+        SUMMARY_CHARS.. => Err("`summary` is longer than 600 characters".to_owned()),
+        _ if leads_away(&said.summary, &[]) => Err("it holds an address or a link".to_owned()),
+        _ if words.iter().any(|word| calls(word)) => Err("it holds a command or names a person".to_owned()),
+        _ => Ok(summary),
+    }
+}
+
+/// Words that people type to us: in a sentence on a change they have no place, wherever they stand.
+const TYPED: [&str; 6] = ["/approve", "/override", "/revise", "/restart", "/stop", "@countersign"];
+
+/// A command or a person's name, whatever signs stand before it.
+fn calls(word: &str) -> bool {
+    let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric() && !['/', '@'].contains(&c));
+    let word = word.to_lowercase();
+    bare.starts_with(['/', '@']) || TYPED.iter().any(|typed| word.contains(typed))
+}
+
+/// What a model says to a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explained {
+    pub answer: String,
+    pub places: Vec<Place>,
+}
+
+/// Where it says that this can be seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub path: String,
+    /// The first line, from 1, and the last; 0: the file as a whole.
+    #[serde(default)]
+    pub from: u64,
+    #[serde(default)]
+    pub to: u64,
+    #[serde(default)]
+    pub what: String,
+}
+
+impl Place {
+    /// Is it in a file of so many lines?
+    pub fn is_in(&self, lines: u64) -> bool {
+        (self.from, self.to) == (0, 0) || (1 <= self.from && self.from <= self.to && self.to <= lines)
+    }
+}
+
+/// Reads a model's answer about this code.
+///
+/// # Errors
+/// What is wrong with it, for the model.
+pub fn explained(answer: &str, code: &[String]) -> Result<Explained, String> {
+    let mut said: Explained = serde_json::from_str(unfenced(answer))
+        .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
+    if said.answer.trim().is_empty() {
+        return Err("`answer` is empty".to_owned());
+    }
+    said.places.truncate(PLACES);
+    if leads_away(&said.answer, code) || said.places.iter().any(|place| leads_away(&place.what, code)) {
+        return Err(
+            "it holds an address that is not in the code; files are named under `places` alone".to_owned()
+        );
+    }
+    Ok(said)
+}
+
+/// By what a reader makes of it: whatever is written as an entity is a sign, also in code, from where somebody may take it.
+fn leads_away(text: &str, code: &[String]) -> bool {
+    let mut read = String::new();
+    for event in Parser::new_ext(text, markdown::options()) {
+        match event {
+            Event::Start(Tag::Link { .. } | Tag::Image { .. }) => return true,
+            Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
+                read.push_str(&text);
+            }
+            Event::SoftBreak | Event::HardBreak | Event::End(_) => read.push('\n'),
+            _ => {}
+        }
+    }
+    let read = ammonia::Builder::empty().clean(&read.replace('<', " ")).to_string().replace("&amp;", "&");
+    markdown::bare_addresses(&read).any(|address| !code.iter().any(|file| file.contains(&address)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_a_short_paragraph_that_leads_nowhere_and_asks_for_nothing() {
+        let said = |text: &str| summarized(&json!({ "summary": text }).to_string());
+        assert_eq!(said(" It adds\n\n# up `a/b`. ").unwrap(), "It adds # up `a/b`.");
+        let long = "It adds up. ".repeat(60);
+        for wrong in [
+            " ",
+            &long,
+            "See https://e.example.",
+            "[x](y)",
+            "Write /approve now.",
+            "/stop",
+            "@maya says so.",
+            "As (/lld asks.",
+            "As `/spec` asks.",
+            "As **@maya says.",
+            "Then x/Approve 1234.",
+            "Ask:@countersign.",
+        ] {
+            assert!(said(wrong).is_err(), "{wrong}");
+        }
+        assert!(
+            summarized("It adds up.").is_err() && summarized("```json\n{\"summary\": \"It.\"}\n```").is_ok()
+        );
+    }
+
+    #[test]
+    fn an_answer_names_places_and_leads_nowhere_else() {
+        let code = ["let base = \"https://a.b/c?d=1&e=2\";".to_owned()];
+        let about = |answer: &str, what: &str| {
+            let place = json!({ "path": "a", "what": what });
+            explained(&json!({ "answer": answer, "places": [place] }).to_string(), &code)
+        };
+        let said = |answer: &str| about(answer, "");
+        for fine in
+            ["It adds up.", "See `https://a.b/c?d=1&e=2`.", "```\nhttps://a.b\n```", "a < b && c::d // e"]
+        {
+            assert!(said(fine).is_ok(), "{fine}");
+        }
+        for wrong in [
+            "",
+            " ",
+            "[x](https://e.example)",
+            "https://e.example",
+            "![x](y)",
+            "<https://e.example>",
+            "www.e.example",
+            "`https://e.example`",
+            "```\ncurl https://e.example\n```",
+            "https&colon;//e.example",
+            "`https:&#47;&#x2f;e.example`",
+            "<b title='https:&#47;&#47;e.example'>",
+        ] {
+            assert!(said(wrong).is_err(), "{wrong}");
+            assert!(wrong.trim().is_empty() || about("It adds up.", wrong).is_err(), "{wrong}");
+        }
+        assert!(explained("It adds up.", &code).is_err());
+        let many = vec![json!({ "path": "a" }); 20];
+        let many = explained(&json!({ "answer": "x", "places": many }).to_string(), &[]).unwrap();
+        assert_eq!(many.places.len(), PLACES);
+        let place = |from, to| Place { from, to, ..many.places[0].clone() };
+        assert!(place(0, 0).is_in(0) && place(1, 3).is_in(3));
+        assert!(!place(1, 4).is_in(3) && !place(0, 2).is_in(3) && !place(3, 2).is_in(3));
+    }
+}

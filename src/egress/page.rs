@@ -1,0 +1,322 @@
+//! A page, by GET and nothing else, without a cookie, a key or anything else of ours. Whatever comes is text of a stranger.
+
+use std::{fmt, net::SocketAddr, time::Duration};
+
+use reqwest::{
+    Client, Response, StatusCode, Url,
+    header::{ACCEPT, CONTENT_TYPE, LOCATION},
+    redirect::Policy,
+};
+use tokio::time::timeout;
+
+use super::{PATIENCE, Reach, Refusal, Why, literal, plain, shown};
+use crate::config::Hosts;
+
+/// Of a page that is read.
+pub const PAGE_BYTES: usize = 1 << 20;
+
+/// All of it, redirects as well.
+const TIME: Duration = Duration::from_secs(30);
+
+const REDIRECTS: usize = 5;
+
+/// A longer address is no page's.
+const ADDRESS_BYTES: usize = 2000;
+
+/// What stands on a page, or the first [`PAGE_BYTES`] of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub text: String,
+    pub html: bool,
+    pub cut: bool,
+}
+
+/// Why a page was not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PageError {
+    /// It is no address that is fetched from: another scheme, somebody's name in it, or nonsense.
+    Address,
+    Host(Refusal),
+    Status(u16),
+    /// It is no text.
+    Content,
+    Redirects,
+    /// Nothing came, or not in time.
+    Broken,
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("its address is not one of http or https alone"),
+            Self::Host(Refusal { host, why }) => match why {
+                Why::NotNamed => write!(f, "{host} is not named"),
+                Why::Never => write!(f, "{host} leads to what is never reached"),
+                Why::Inside => write!(f, "{host} leads into a network of its own"),
+                Why::Unknown | Why::TooMuch => write!(f, "{host} does not answer"),
+            },
+            Self::Status(status) => write!(f, "it answers {status}"),
+            Self::Content => f.write_str("it is no text"),
+            Self::Redirects => f.write_str("it leads on and on"),
+            Self::Broken => f.write_str("it does not answer"),
+        }
+    }
+}
+
+/// The host of an address, as the operator may name it: none where it is written as an address of a network that is not for all.
+pub fn nameable(address: &str) -> Option<String> {
+    let url = checked(address).ok()?;
+    let (host, port) = url.host_str().zip(url.port_or_known_default())?;
+    let inside = |ip| Reach(&Hosts::default()).judged(SocketAddr::new(ip, port)).is_err();
+    let is_itself = match literal(host) {
+        Some(ip) => !inside(ip),
+        // What is shown of a name may be less than the name.
+        None => shown(host, 443) == plain(host),
+    };
+    let host = Some(shown(host, port)).filter(|_| is_itself)?;
+    Hosts::try_from(vec![host.clone()]).ok().map(|_| host)
+}
+
+/// Fetches a page from one of these hosts. Wherever it leads on to is looked at like the first.
+///
+/// # Errors
+/// Why it was not read.
+pub async fn get(hosts: &Hosts, address: &str) -> Result<Page, PageError> {
+    timeout(TIME, follow(hosts, address)).await.unwrap_or(Err(PageError::Broken))
+}
+
+async fn follow(hosts: &Hosts, address: &str) -> Result<Page, PageError> {
+    let mut url = checked(address)?;
+    for _ in 0..=REDIRECTS {
+        let response = one(hosts, &url).await?;
+        if !response.status().is_redirection() {
+            return read(response).await;
+        }
+        let to = response.headers().get(LOCATION).and_then(|to| to.to_str().ok()).ok_or(PageError::Broken)?;
+        url = checked(url.join(to).map_err(|_| PageError::Address)?.as_str())?;
+    }
+    Err(PageError::Redirects)
+}
+
+/// By the reader of addresses that also makes the request: what one takes for a number the other does as well.
+fn checked(address: &str) -> Result<Url, PageError> {
+    let url = Url::parse(address).ok().filter(|_| address.len() <= ADDRESS_BYTES);
+    let plain = |url: &Url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    };
+    url.filter(plain).ok_or(PageError::Address)
+}
+
+async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
+    let (host, port) = (url.host_str(), url.port_or_known_default());
+    let (host, port) = host.zip(port).ok_or(PageError::Address)?;
+    let addresses = Reach(hosts).addresses(host, port).await.map_err(PageError::Host)?;
+    // An error means that one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // What was looked at is what is connected to: the name is not resolved again.
+    let client = Client::builder()
+        .no_proxy()
+        .redirect(Policy::none())
+        .resolve_to_addrs(host, &addresses)
+        .connect_timeout(PATIENCE)
+        .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|_| PageError::Broken)?;
+    let request = client.get(url.clone()).header(ACCEPT, "text/html, text/plain, text/*;q=0.5");
+    request.send().await.map_err(|_| PageError::Broken)
+}
+
+async fn read(mut response: Response) -> Result<Page, PageError> {
+    if response.status() != StatusCode::OK {
+        return Err(PageError::Status(response.status().as_u16()));
+    }
+    let content = response.headers().get(CONTENT_TYPE).and_then(|content| content.to_str().ok());
+    let content =
+        content.unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let html = matches!(content.as_str(), "text/html" | "application/xhtml+xml");
+    if !html && !content.starts_with("text/") && content != "application/json" {
+        return Err(PageError::Content);
+    }
+    let mut bytes = Vec::new();
+    // The rest of it is not waited for.
+    while bytes.len() <= PAGE_BYTES
+        && let Some(more) = response.chunk().await.map_err(|_| PageError::Broken)?
+    {
+        bytes.extend_from_slice(&more);
+    }
+    let cut = bytes.len() > PAGE_BYTES;
+    bytes.truncate(PAGE_BYTES);
+    Ok(Page { text: String::from_utf8_lossy(&bytes).into_owned(), html, cut })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::{super::tests::hosts, *};
+
+    /// Answers each request by its path, and counts them.
+    async fn server(answer: fn(&str, u16) -> String) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut head = vec![0; 4096];
+                    let read = stream.read(&mut head).await.unwrap();
+                    let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                    assert!(
+                        head.starts_with("GET ") && !head.to_lowercase().contains("authorization"),
+                        "{head}"
+                    );
+                    let path = head.split(' ').nth(1).unwrap().to_owned();
+                    let _ = stream.write_all(answer(&path, port).as_bytes()).await;
+                    if path == "/endless" {
+                        while stream.write_all(&[b'x'; 65536]).await.is_ok() {}
+                    }
+                });
+            }
+        });
+        port
+    }
+
+    fn answered(path: &str, port: u16) -> String {
+        let leads = |to: &str| format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
+        let text = |kind: &str, text: &str| {
+            format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n{text}", text.len())
+        };
+        match path {
+            "/" => text("text/html; charset=utf-8", "<p>weeks</p>"),
+            "/plain" => text("text/plain", "weeks"),
+            "/picture" => text("image/png", "weeks"),
+            "/none" => "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            "/endless" => {
+                "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 1073741824\r\n\r\n".to_owned()
+            }
+            "/on" => leads("/plain"),
+            "/round" => leads("/round"),
+            "/inside" => leads(&format!("http://localhost:{port}/")),
+            "/metadata" => leads("http://169.254.169.254/latest/meta-data/"),
+            "/other" => leads("http://127.0.0.1:1/"),
+            "/file" => leads("file:///etc/passwd"),
+            "/name" => leads(&format!("http://eve@127.0.0.1:{port}/")),
+            _ => String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_is_read_from_a_named_host_and_from_no_other() {
+        let port = server(answered).await;
+        let (named, none) = (hosts(&[&format!("127.0.0.1:{port}")]), Hosts::default());
+        let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
+        let page = |text: &str, html| Ok(Page { text: text.to_owned(), html, cut: false });
+        assert_eq!(get(&named, &at("/")).await, page("<p>weeks</p>", true));
+        assert_eq!(get(&named, &at("/plain#part")).await, page("weeks", false));
+        assert_eq!(get(&named, &at("/on")).await, page("weeks", false));
+        let long = get(&named, &at("/endless")).await.unwrap();
+        assert_eq!((long.text.len(), long.cut), (PAGE_BYTES, true));
+        for (path, why) in [
+            ("/picture", PageError::Content),
+            ("/none", PageError::Status(404)),
+            ("/round", PageError::Redirects),
+            ("/file", PageError::Address),
+            ("/name", PageError::Address),
+            ("/broken", PageError::Broken),
+        ] {
+            assert_eq!(get(&named, &at(path)).await, Err(why), "{path}");
+        }
+        for (path, host, why) in [
+            ("/inside", format!("localhost:{port}"), Why::NotNamed),
+            ("/metadata", "169.254.169.254:80".to_owned(), Why::Never),
+            ("/other", "127.0.0.1:1".to_owned(), Why::NotNamed),
+        ] {
+            assert_eq!(get(&named, &at(path)).await, Err(PageError::Host(Refusal { host, why })), "{path}");
+        }
+        // A name that is allowed and leads inside is not followed.
+        let inside = get(&hosts(&[&format!("localhost:{port}")]), &format!("http://localhost:{port}/")).await;
+        assert!(matches!(inside, Err(PageError::Host(Refusal { why: Why::Inside, .. }))), "{inside:?}");
+        assert!(matches!(get(&none, &at("/")).await, Err(PageError::Host(_))));
+    }
+
+    #[tokio::test]
+    async fn however_an_address_is_written_it_leads_where_it_leads() {
+        let named = hosts(&["example.org", "example.org:80"]);
+        for address in [
+            "ftp://example.org/",
+            "file:///etc/passwd",
+            "javascript:alert(1)",
+            "gopher://example.org",
+            "https://eve@example.org/",
+            "https://eve:secret@example.org/",
+            "https:///",
+            "example.org",
+            "",
+        ] {
+            assert_eq!(get(&named, address).await, Err(PageError::Address), "{address}");
+        }
+        assert_eq!(
+            get(&named, &format!("https://example.org/{}", "a".repeat(3000))).await,
+            Err(PageError::Address)
+        );
+        let hosts_of = |hosts: Hosts| async move {
+            let mut whys = Vec::new();
+            for host in [
+                ("2130706433", "127.0.0.1:80"),
+                ("0x7f000001", "127.0.0.1:80"),
+                ("0x7f.1", "127.0.0.1:80"),
+                ("0177.0.0.1", "127.0.0.1:80"),
+                ("127.1", "127.0.0.1:80"),
+                ("[::1]", "[::1]:80"),
+                ("[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]:80"),
+                ("[::ffff:7f00:1]", "[::ffff:127.0.0.1]:80"),
+                ("169.254.169.254", "169.254.169.254:80"),
+                ("2852039166", "169.254.169.254:80"),
+                ("[::ffff:169.254.169.254]", "[::ffff:169.254.169.254]:80"),
+                ("[fe80::1]", "[fe80::1]:80"),
+                ("10.0.0.1", "10.0.0.1:80"),
+                ("0", "0.0.0.0:80"),
+                ("192.168.0.1", "192.168.0.1:80"),
+                ("%31%32%37.0.0.1", "127.0.0.1:80"),
+                ("１２７.0.0.1", "127.0.0.1:80"),
+                ("localhost", "localhost:80"),
+                ("example.org.evil.example", "example.org.evil.example:80"),
+            ] {
+                match get(&hosts, &format!("http://{}/", host.0)).await {
+                    Err(PageError::Host(refusal)) => {
+                        assert_eq!(refusal.host, host.1, "{}", host.0);
+                        whys.push((host.0, refusal.why));
+                    }
+                    other => panic!("{host:?}: {other:?}"),
+                }
+            }
+            whys
+        };
+        for (host, why) in hosts_of(named).await {
+            assert!(matches!(why, Why::NotNamed | Why::Never), "{host}: {why:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_told_to_be_named_only_where_that_can_be_done_and_leads_out() {
+        for (address, host) in [
+            ("https://Weeks.example/a", Some("weeks.example")),
+            ("http://weeks.example/a", Some("weeks.example:80")),
+            ("https://93.184.216.34/", Some("93.184.216.34")),
+            ("http://2130706433/", None),
+            ("http://10.0.0.1:8080/", None),
+            ("http://169.254.169.254/", None),
+            ("https://[::ffff:10.0.0.1]/", None),
+            ("https://a`b.example/", None),
+            ("https://a\u{22}].example/", None),
+            ("ftp://weeks.example", None),
+        ] {
+            assert_eq!(nameable(address).as_deref(), host, "{address}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Where the default branch went on and left the files of the change alone, the tests run once more on what is on it now with
+//! the change laid over. Nothing is drafted anew, and what is pushed is what was tried before. It may go on again before the
+//! push, and before the merge.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    State,
+    text::Text,
+    trial::{self, Trial, goes_on},
+};
+use crate::{
+    engine::StepError,
+    rounds::{need, text_of},
+    runners::{judge, one_line},
+    stage::{self, Document as _, Exit, Visit},
+    types::{Oid, count},
+};
+
+/// What came of the change on a later commit than it was made on.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Replay {
+    branch: String,
+    commit: Oid,
+    came: Came,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Came {
+    /// So many tests of the change, and others.
+    Passed(usize, usize),
+    /// Nothing can be run there, with the change or without it.
+    Untried(String),
+    Failed(Vec<String>),
+}
+
+impl Replay {
+    pub(super) fn fact(&self) -> String {
+        let (branch, commit) = (one_line(&self.branch).replace('`', "'"), self.commit.short());
+        match &self.came {
+            Came::Passed(locked, kept) => format!(
+                "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
+                 all pass, {} of the change and {}.",
+                count(*locked, "test", "tests"),
+                count(*kept, "other", "others")
+            ),
+            Came::Untried(why) => {
+                let why = why.trim_end_matches('.');
+                format!(
+                    "`{branch}` went on to `{commit}`, where the change is untried, because nothing can be run there: {why}."
+                )
+            }
+            Came::Failed(failing) => format!(
+                "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
+                 not all tests pass: {}.",
+                failing.join("; ")
+            ),
+        }
+    }
+}
+
+/// Tries the change on what the default branch is now, if that is something else than before: what it came to, none where there
+/// is nothing to try, or an exit while tests run, or where they fail and something was pushed before. Where both changed the
+/// same files, people are shown that at the gate.
+///
+/// # Errors
+/// `User` where tests fail there and nothing was pushed.
+pub(super) async fn replay(
+    s: &mut State,
+    v: &Visit<'_>,
+    text: &Text,
+) -> Result<Result<Option<Replay>, Exit>, StepError> {
+    let (cx, base) = (v.cx, s.stage.base()?.clone());
+    let current = s.stage.document();
+    let document = text_of(cx, need(&current)?).await?;
+    let repo = cx.tools().repo(cx).await?;
+    let now = cx.tools().fetch(cx, "replay-base", &repo).await?;
+    if now.commit == base.commit || text.replayed.as_ref().is_some_and(|known| known.commit == now.commit) {
+        return Ok(Ok(None));
+    }
+    let (then, there) = (cx.tools().snapshot(cx, &base).await?, cx.tools().snapshot(cx, &now).await?);
+    let mut paths = text.paths(&document).into_iter().chain(text.files_to_change());
+    if paths.any(|path| then.entry(&path).map(|e| &e.oid) != there.entry(&path).map(|e| &e.oid)) {
+        return Ok(Ok(None));
+    }
+    let overlay = text.overlay(&document);
+    let overlay =
+        overlay.map_err(|wrong| StepError::Bug(anyhow::anyhow!("a change that was tried: {wrong:?}")))?;
+    let red = need(&text.red)?.clone();
+    stage::still_wanted(&s.stage, cx).await?;
+    stage::at_work_as(&mut s.stage, v, "replay").await?;
+    let look = |trial: Trial| async move {
+        let before = trial.run(&[], Vec::new()).await?;
+        if let Some(why) = judge::unfit(&before.found) {
+            return Ok(Came::Untried(why));
+        }
+        let mut tried = trial.repeated(1, &overlay, &before, &red).await?;
+        if tried.is_err() {
+            // So much hangs on it that chance gets no word.
+            tried = trial.repeated(1, &overlay, &before, &red).await?;
+        }
+        Ok(match tried {
+            Ok(green) => Came::Passed(green.locked.len(), green.kept),
+            Err(failing) => Came::Failed(judge::told(&failing)),
+        })
+    };
+    let came = match trial::job(cx, &now, text.files_to_change(), look).await {
+        Ok(Some(came)) => came,
+        Ok(None) => return Ok(Err(goes_on(cx))),
+        // It is of that commit, and not of the change.
+        Err(StepError::User(why)) => Came::Untried(why),
+        Err(error) => return Err(error),
+    };
+    let replay = Replay { branch: now.branch, commit: now.commit, came };
+    if matches!(replay.came, Came::Failed(_)) {
+        if let Some(exit) = stage::as_pushed(&mut s.stage, v, &replay.fact()).await? {
+            return Ok(Err(exit));
+        }
+        return Err(StepError::User(format!(
+            "The change is not pushed. Merge `{0}` into the issue's branch (“Update branch” on its pull request) and write `/restart \
+             implement` to have it made on that, or mend it on `{0}` and write `/retry`. {1}",
+            replay.branch,
+            replay.fact()
+        )));
+    }
+    Ok(Ok(Some(replay)))
+}

@@ -1,0 +1,95 @@
+//! A question about the code, answered in one comment; or the sentence on why it is not.
+
+use std::time::Duration;
+
+use super::{State, decline};
+use crate::{
+    documents::routing::{Explained, Place},
+    engine::{Next, Outcome, StepError},
+    git::Entry,
+    messages::{self, AnswerCard, Declined, PlaceLine},
+    rounds::{Base, Cx, announce, explain, git_error, need, text_of},
+    types::Timestamp,
+};
+
+/// A longer file was shown to no model, and is looked up in vain.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// One person's questions are answered that far apart.
+const APART: Duration = Duration::from_secs(3600);
+
+pub(super) async fn answer(s: &mut State, cx: &Cx) -> Result<Next<super::At>, StepError> {
+    let (id, by) = (cx.run().id, cx.run().trigger.actor.id);
+    let turn = cx.once("turn", |_| async {
+        let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
+        Ok(is_answered(&db.questions_of(by, id).await.map_err(anyhow::Error::new)?))
+    });
+    if !turn.await? {
+        return decline(cx, Declined::TooSoon).await;
+    }
+    let (issue, base) = (need(&s.issue)?, need(&s.base)?);
+    let request = text_of(cx, need(&s.request)?).await?;
+    let said = match explain(cx, need(&s.policy)?, issue, base, &request).await? {
+        Ok(said) => said,
+        Err(why) => return decline(cx, Declined::NoAnswer(why)).await,
+    };
+    let card = card(cx, base, said).await?;
+    let (url, _) = announce(cx, "answered", &messages::route_answered(&card)).await?;
+    Ok(Next::Done(Outcome { summary: "a question, which was answered".to_owned(), url: Some(url) }))
+}
+
+/// Of questions read at these times, is the last one answered? Each that was puts off those of the next hour, whichever of
+/// two that came at once asks first.
+fn is_answered(read_at: &[Timestamp]) -> bool {
+    let mut last: Option<Timestamp> = None;
+    let mut answered = true;
+    for at in read_at {
+        answered = last.is_none_or(|last| at.since(last) >= APART);
+        last = if answered { Some(*at) } else { last };
+    }
+    answered
+}
+
+/// With those of its places that are there, at the commit that the model was shown.
+async fn card(cx: &Cx, base: &Base, said: Explained) -> Result<AnswerCard, StepError> {
+    let desk = cx.tools();
+    let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repo(cx).await?.name().clone());
+    let named = |path: &str| said.places.iter().any(|place| place.path == path);
+    let read = |entry: &&Entry| entry.mode.is_file() && entry.size <= FILE_BYTES && named(&entry.path);
+    let files: Vec<_> = snapshot.entries().iter().filter(read).collect();
+    let texts = snapshot.texts(&files).await.map_err(git_error)?;
+    let at = format!("{name}/blob/{}", base.commit);
+    let line = |place: &Place| {
+        let (_, text) = texts.iter().find(|(path, _)| *path == place.path)?;
+        if !place.is_in(text.lines().count() as u64) {
+            return None;
+        }
+        let lines = (place.from > 0).then_some((place.from, place.to));
+        let mut web = desk.github.web_url().clone();
+        web.path_segments_mut().ok()?.pop_if_empty().extend(at.split('/')).extend(place.path.split('/'));
+        web.set_fragment(lines.map(|(from, to)| format!("L{from}-L{to}")).as_deref());
+        Some(PlaceLine { path: place.path.clone(), lines, url: web.to_string(), what: place.what.clone() })
+    };
+    let places: Vec<_> = said.places.iter().filter_map(line).collect();
+    let dropped = said.places.len() - places.len();
+    Ok(AnswerCard { answer: said.answer, places, dropped, commit: base.commit.short().to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_question_an_hour_is_answered() {
+        let minutes = |all: &[i64]| all.iter().map(|at| Timestamp(at * 60_000)).collect::<Vec<_>>();
+        for (asked, answered) in [
+            (&[0][..], true),
+            (&[0, 0], false),
+            (&[0, 59], false),
+            (&[0, 59, 60], true),
+            (&[0, 60, 61], false),
+        ] {
+            assert_eq!(is_answered(&minutes(asked)), answered, "{asked:?}");
+        }
+    }
+}
