@@ -13,6 +13,7 @@ use countersign::{
     config::{ConfigError, Secrets, Settings},
     workflows,
 };
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 const COMMANDS: (&str, &str) = ("<!-- commands -->\n", "<!-- /commands -->");
 const SETTINGS: (&str, &str) = ("<!-- settings -->\n```toml\n", "```\n<!-- /settings -->");
@@ -24,7 +25,8 @@ fn path(name: &str) -> PathBuf {
 
 /// What people read before they type something: name and text of each page.
 fn pages() -> Vec<(String, String)> {
-    let mut names = vec!["README.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    let mut names =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned).to_vec();
     let mut folders = vec!["docs".to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(path(&folder)).unwrap() {
@@ -198,6 +200,66 @@ fn every_block_of_every_page_is_what_it_says_it_is() {
         }
     }
     assert!(checked > 10, "the pages hold hardly a block");
+}
+
+/// The links of a page, and what its headings are called in links, as GitHub does it.
+fn links(markdown: &str) -> (Vec<String>, Vec<String>) {
+    let (mut links, mut headings, mut heading) = (Vec::new(), Vec::new(), None);
+    for event in Parser::new_ext(markdown, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                links.push(dest_url.into_string());
+            }
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::End(TagEnd::Heading(_)) => headings.extend(heading.take().map(|text| {
+                let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+                kept.collect::<String>().to_lowercase().replace(' ', "-")
+            })),
+            Event::Text(text) | Event::Code(text) => heading.iter_mut().for_each(|heading| *heading += &text),
+            _ => {}
+        }
+    }
+    (links, headings)
+}
+
+#[test]
+fn links_lead_to_what_is_there() {
+    let mut checked = 0;
+    let headings_of = |file: &Path| links(&fs::read_to_string(file).unwrap()).1;
+    for (name, text) in pages() {
+        let (links, _) = links(&text);
+        for link in links.iter().filter(|link| !link.contains("://")) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path(&name),
+                file => path(&name).parent().unwrap().join(file),
+            };
+            assert!(target.exists(), "{name}: nothing is at {link}");
+            let named = || headings_of(&target).iter().any(|there| there == heading);
+            assert!(heading.is_empty() || named(), "{name}: {link} names a heading that is not there");
+            checked += 1;
+        }
+    }
+    assert!(checked > 40, "the pages hold hardly a link");
+    let (found, headings) = links("[a](b#c) ![d](e.png)\n\n## What `it` may, and may not\n");
+    assert_eq!(
+        (found, headings),
+        (vec!["b#c".into(), "e.png".into()], vec!["what-it-may-and-may-not".into()])
+    );
+}
+
+#[test]
+fn readme_is_short_and_the_index_names_every_page() {
+    let readme = fs::read_to_string(path("README.md")).unwrap();
+    assert!(readme.lines().count() <= 200, "README.md has {} lines", readme.lines().count());
+    let (listed, _) = links(&fs::read_to_string(path("docs/README.md")).unwrap());
+    for (name, _) in pages() {
+        let Some(page) = name.strip_prefix("docs/").filter(|page| *page != "README.md") else { continue };
+        let found = listed.iter().any(|link| {
+            link == page || link.strip_suffix('/').is_some_and(|folder| page.starts_with(folder))
+        });
+        assert!(found, "docs/README.md does not name {name}");
+    }
 }
 
 #[test]
