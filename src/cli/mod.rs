@@ -2,6 +2,7 @@
 
 mod audit;
 mod backup;
+mod completions;
 mod context;
 mod control;
 mod cost;
@@ -10,8 +11,10 @@ mod diff;
 mod doctor;
 mod forget;
 mod graph;
+mod healthy;
 mod hub;
 mod login;
+mod man;
 mod models;
 mod pause;
 mod replay;
@@ -99,6 +102,9 @@ enum Command {
     Replay(replay::Replay),
     Sandbox(sandbox::RunInside),
     Localhub(hub::Localhub),
+    Healthy(healthy::Healthy),
+    Completions(completions::Completions),
+    Man(man::Man),
 }
 
 /// Where the server's settings are; shared by the commands that need them.
@@ -165,6 +171,9 @@ pub fn main() -> ExitCode {
             Command::Replay(command) => command.run(),
             Command::Sandbox(command) => command.run().await,
             Command::Localhub(command) => command.run().await,
+            Command::Healthy(command) => command.run().await,
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(),
         }
     });
     // A blocking read of standard input must not keep a finished command alive.

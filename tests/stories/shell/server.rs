@@ -113,6 +113,11 @@ impl Site {
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
+    fn healthy(&self) -> (Option<i32>, String) {
+        let output = finished(&["healthy", "--config", self.config.to_str().unwrap()]);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
     /// Does `serve` end by itself, with code 1 and one sentence?
     fn refuses(&self, words: &str) {
         let output = finished(&["serve", "--config", self.config.to_str().unwrap()]);
@@ -164,6 +169,7 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     let serving = site.serve();
     let (code, said) = site.doctor();
     assert_eq!(code, Some(0), "{said}");
+    assert_eq!(site.healthy(), (Some(0), String::new()));
 
     let issue = site.label("countersign:lld");
     let page = site.browser.wait_for(&issue, "/approve lld ");
@@ -201,6 +207,8 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     let (code, said) = serving.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stopped"), "{said}");
+    let (code, unheard) = site.healthy();
+    assert!(code == Some(1) && unheard.contains("look into the server's log"), "{unheard}");
     for moment in
         ["step done", "model answered", "pull request is open", "a gate waits for a person", "run done"]
     {

@@ -1,5 +1,7 @@
 //! What a wrong command line says, and with which code it ends.
 
+use std::{io::Write, process::Command};
+
 use super::process::{finished, text};
 
 #[test]
@@ -20,6 +22,8 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
             "is elsewhere",
         ),
         (&["localhub"], "--data"),
+        (&["completions", "nope"], "[possible values: bash"),
+        (&["man"], "--to"),
         (&["localhub", "--data", "x", "--listen", "0.0.0.0:0"], "write 127.0.0.1:PORT"),
     ] {
         let output = finished(arguments);
@@ -31,7 +35,7 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
 
 #[test]
 fn a_missing_settings_file_points_to_setup() {
-    for command in ["serve", "doctor"] {
+    for command in ["serve", "doctor", "healthy"] {
         let output = finished(&[command, "--config", "/nowhere/countersign.toml"]);
         assert_eq!(output.status.code(), Some(1), "{command}");
         let said = text(&output.stdout) + &text(&output.stderr);
@@ -48,4 +52,47 @@ fn a_graph_is_printed_as_mermaid() {
     assert!(output.status.success());
     let diagram = text(&output.stdout);
     assert!(diagram.contains("flowchart") && diagram.contains("Finalize"), "{diagram}");
+}
+
+#[test]
+fn bash_completes_a_command_and_its_flags() {
+    let script = finished(&["completions", "bash"]).stdout;
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&script).unwrap();
+    let completed = |words: &str, last: usize| {
+        let line = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={last}; \
+             _countersign countersign \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+            file.path().display()
+        );
+        let output = Command::new("bash").args(["--norc", "-c", &line]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(completed("countersign doc", 1), "doctor\n");
+    assert_eq!(completed("countersign audit ver", 2), "verify\n");
+    assert!(completed("countersign serve --", 2).contains("--config"));
+    for shell in ["zsh", "fish", "elvish", "powershell"] {
+        assert!(text(&finished(&["completions", shell]).stdout).contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn every_command_has_a_page_of_the_manual() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man");
+    assert!(finished(&["man", "--to", pages.to_str().unwrap()]).status.success());
+    let mut commands = vec![("countersign".to_owned(), countersign::cli::command())];
+    let mut seen = 0;
+    while let Some((name, command)) = commands.pop() {
+        let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
+        assert!(page.starts_with(".ie") && page.contains(".SH DESCRIPTION"), "{name}: {page}");
+        commands
+            .extend(command.get_subcommands().map(|sub| (format!("{name}-{}", sub.get_name()), sub.clone())));
+        seen += 1;
+    }
+    assert_eq!(std::fs::read_dir(&pages).unwrap().count(), seen, "a page is of no command");
+    let taken = finished(&["man", "--to", pages.join("countersign.1").to_str().unwrap()]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(text(&taken.stderr).contains("name another directory"), "{}", text(&taken.stderr));
 }
