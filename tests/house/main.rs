@@ -7,3 +7,4 @@ mod engine_contract;
 mod floors;
 mod hours;
 mod listed;
+mod packaging;
