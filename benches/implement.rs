@@ -92,7 +92,7 @@ fn mails(site: &Site, issue: IssueNo) -> usize {
     of(issue) + ours.map(|pull| 1 + of(pull.number)).sum::<usize>()
 }
 
-/// What the ledger says of calls.
+/// What the ledger says of calls, and where the time of the code went.
 fn books(site: &Site) {
     let file = site.data().join(format!("repos/{}/checkpoints.db", site.repo));
     let database = rusqlite::Connection::open(file).expect("the ledger");
@@ -106,6 +106,16 @@ fn books(site: &Site) {
     });
     for (stage, [calls, read, written]) in rows.expect("rows").flatten() {
         row(&[&stage, &calls, &read, &written]);
+    }
+    let sql = "SELECT trail.step, COUNT(*), SUM(left_at - entered_at) FROM trail JOIN run ON run.seq = trail.run
+               WHERE workflow = 'implement' AND left_at IS NOT NULL GROUP BY trail.step ORDER BY MIN(trail.visit)";
+    let mut query = database.prepare(sql).expect("a query");
+    say("");
+    head(&["step of implement", "visits", "time"]);
+    let rows = query
+        .query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+    for (step, visits, took) in rows.expect("rows").flatten() {
+        row(&[&step, &visits, &Ms(took as f64)]);
     }
 }
 
@@ -140,9 +150,12 @@ fn answers() -> String {
     let draft = |workflow: &str, text: &str| json!({ "workflow": workflow, "role": "drafter", "text": text });
     let review =
         |workflow: &str| json!({ "workflow": workflow, "role": "reviewer", "text": approved.to_string() });
+    let attack = json!({ "tests": [] }).to_string();
+    let attack =
+        json!({ "workflow": "implement", "role": "reviewer", "task": "adversarial", "text": attack });
     let all = json!({ "answer": [
         draft("lld", &design), review("lld"), draft("spec", &spec), review("spec"), draft("implement", &tests),
-        review("implement"), draft("implement", &code), review("implement"),
+        review("implement"), draft("implement", &code), attack, review("implement"),
     ] });
     toml::to_string(&all).expect("TOML")
 }

@@ -12,6 +12,7 @@ mod intake;
 mod load;
 mod measure;
 mod paced;
+mod pages;
 mod recall;
 mod repositories;
 mod routes;
@@ -31,6 +32,7 @@ const PARTS: &[Part] = &[
     ("runs", runs::main),
     ("routes", routes::main),
     ("paced", paced::main),
+    ("pages", pages::main),
     ("calls", calls::main),
     ("sandbox", sandbox::main),
     ("implement", implement::main),

@@ -57,7 +57,7 @@ async fn measure(name: &str, serving: Serving) {
     serving.stop();
 }
 
-async fn to_the_gate(site: &Site, issue: IssueNo) {
+pub(crate) async fn to_the_gate(site: &Site, issue: IssueNo) {
     site.hub.label(site.repo, issue, site.maya, "countersign:lld").expect("a label");
     for _ in 0..600 {
         let view = site.hub.issue(site.repo, issue).expect("the issue");
@@ -71,7 +71,7 @@ async fn to_the_gate(site: &Site, issue: IssueNo) {
     panic!("no gate within a minute");
 }
 
-fn multiply(site: &Site) {
+pub(crate) fn multiply(site: &Site) {
     let repos = site.data().join("repos");
     let original = repos.join(site.repo.to_string()).join("checkpoints.db");
     more_runs(&original);

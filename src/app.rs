@@ -1,15 +1,18 @@
 //! Wiring and shutdown: settings in, a running server out.
 
-use std::{collections::BTreeSet, io, path::PathBuf, sync::Arc, time::Duration};
+mod reload;
+
+use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use crate::{
     clock::SharedClock,
-    config::{RouteMode, Settings},
+    config::{Live, RouteMode, Settings},
     engine::{AnyWorkflow, Engine, EngineError, Port},
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
@@ -17,10 +20,14 @@ use crate::{
     limits, proc,
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
+    sandbox,
     store::{Store, StoreError},
-    web::{self, Bounds, Door, Refusals, Token},
+    traces::{self, Traces},
+    web::{self, Bounds, Deliveries, Door, Refusals, Token, control::Control},
     workflows,
 };
+
+use reload::Reloading;
 
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 const DOOR_GRACE: Duration = Duration::from_secs(1);
@@ -38,8 +45,15 @@ pub struct App {
     pub providers: Arc<Providers>,
     /// What opens the private door and the control socket.
     pub token: Token,
-    secrets: Vec<SecretString>,
+    secrets: Live<Vec<SecretString>>,
+    reloading: Arc<Reloading>,
+    workflows: &'static [&'static dyn AnyWorkflow<Desk>],
     refusals: Arc<Refusals>,
+    deliveries: Deliveries,
+    sandbox_time: sandbox::Time,
+    traced: traces::Counted,
+    /// None: the settings name no collector.
+    pub traces: Option<Traces>,
     clock: SharedClock,
 }
 
@@ -60,12 +74,16 @@ pub enum AppError {
     Engine(#[from] EngineError),
     #[error("[models]: {0}")]
     Model(#[from] ResolveError),
+    #[error(
+        "no client for the collector of traces could be made: {0}. See to this system's certificates, or take otlp out of [telemetry]"
+    )]
+    Collector(reqwest::Error),
     #[error("model under [route]: {0}")]
     Router(ResolveError),
     #[error(
         "cannot listen on {address}: {error}. Choose another address under [server], or stop what holds this one"
     )]
-    Listen { address: std::net::SocketAddr, error: io::Error },
+    Listen { address: SocketAddr, error: io::Error },
 }
 
 impl App {
@@ -83,17 +101,8 @@ impl App {
         workflows: &'static [&'static dyn AnyWorkflow<Desk>],
     ) -> Result<Self, AppError> {
         let settings = Arc::new(settings);
-        let pem = std::fs::read_to_string(&settings.app.private_key_file)
-            .map_err(|error| AppError::Key { path: settings.app.private_key_file.clone(), error })?;
-        let github = GitHub::new(GitHubOptions {
-            api_url: settings.github.api_url.clone(),
-            git_url: settings.github.git_url.clone(),
-            web_url: settings.github.web_url.clone(),
-            app_id: settings.app.id,
-            private_key: SecretString::from(pem),
-            pacing,
-            clock: clock.clone(),
-        })?;
+        let key = private_key(&settings)?;
+        let github = github(&settings, key.clone(), pacing, clock.clone())?;
         let store = Store::open(&settings.data_dir, clock.clone())?;
         let token = Token::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
@@ -104,6 +113,7 @@ impl App {
             providers.resolve(&routing.model).map_err(AppError::Router)?;
         }
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
+        let sandbox_time = sandbox::Time::default();
         let desk = Desk {
             github: github.clone(),
             mirrors,
@@ -114,8 +124,15 @@ impl App {
             failing: Default::default(),
             wanted: Default::default(),
             sandbox: Default::default(),
+            sandbox_time: sandbox_time.clone(),
         };
         let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
+        let traced = traces::Counted::default();
+        let trace = |collector: &Url| {
+            let visits = engine.watched().visits();
+            Traces::new(collector, visits, store.clone(), clock.clone(), traced.clone())
+        };
+        let traces = settings.collector.as_ref().map(trace).transpose().map_err(AppError::Collector)?;
         let port: Arc<dyn Port> = engine.clone();
         let starts = workflows.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
@@ -125,9 +142,28 @@ impl App {
         let people = settings.people.clone();
         let options = IntakeOptions { starts, allow, shows_cost_on_public, people, routes };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
-        let secrets = settings.webhook_secrets.clone();
+        let secrets = Live::new(settings.webhook_secrets.clone());
+        let reloading = Arc::new(Reloading::new(&settings, key, &github, &providers, &secrets, &clock));
         let refusals = Arc::default();
-        Ok(Self { settings, store, github, engine, intake, providers, token, secrets, refusals, clock })
+        let deliveries = Deliveries::default();
+        Ok(Self {
+            settings,
+            store,
+            github,
+            engine,
+            intake,
+            providers,
+            token,
+            secrets,
+            reloading,
+            workflows,
+            refusals,
+            deliveries,
+            sandbox_time,
+            traced,
+            traces,
+            clock,
+        })
     }
 
     /// The routes the world may reach.
@@ -138,33 +174,58 @@ impl App {
             bell: self.intake.bell(),
             clock: self.clock.clone(),
             refusals: self.refusals.clone(),
+            deliveries: self.deliveries.clone(),
         })
     }
 
-    /// The routes for whoever sits at the machine.
-    pub fn private(&self) -> Router {
+    /// The routes for whoever sits at the machine. What goes on there ends with `stop`.
+    pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
         web::private(web::Operator {
-            store: self.store.clone(),
-            engine: self.engine.clone(),
+            control: self.hand(at),
             providers: self.providers.clone(),
             settings: self.settings.clone(),
-            token: self.token.clone(),
             refusals: self.refusals.clone(),
+            observed: web::Observed {
+                deliveries: self.deliveries.clone(),
+                github: self.github.left().clone(),
+                run_time: self.engine.watched().time().clone(),
+                sandbox_time: self.sandbox_time.clone(),
+                traces: self.traced.clone(),
+                clock: self.clock.clone(),
+            },
+            workflows: self.workflows,
+            bell: self.intake.bell(),
+            stop,
         })
     }
 
-    /// The routes of the control socket.
-    pub fn control(&self) -> Router {
+    /// The routes of the control socket, for a server whose private door is there.
+    pub fn control(&self, private: SocketAddr) -> Router {
+        web::control::routes(self.hand(private))
+    }
+
+    fn hand(&self, at: SocketAddr) -> Control {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
         let token = self.token.clone();
         let (pause_bell, web_url) = (self.intake.pause_bell(), self.settings.github.web_url.clone());
-        web::control::routes(web::control::Control { store, engine, clock, token, pause_bell, web_url })
+        let public_url = self.settings.server.public_url.clone();
+        let reloading = self.reloading.clone();
+        let reload: web::control::Reload = Arc::new(move || {
+            let reloading = reloading.clone();
+            Box::pin(async move { reloading.reload().await })
+        });
+        Control { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
+    }
+
+    /// Reads the secrets again and goes on with them; says what came of it, or why all is as it was.
+    pub async fn reload(&self) -> Result<String, String> {
+        self.reloading.reload().await
     }
 
     /// Answers the command line until `ended`.
-    async fn serve_control(&self, listener: web::control::Peers, ended: CancellationToken) {
+    async fn serve_control(&self, listener: web::control::Peers, at: SocketAddr, ended: CancellationToken) {
         let bounds = Bounds::of(limits::OPERATOR_CONNECTIONS);
-        let served = web::serve(listener, self.control(), bounds, self.clock.clone(), ended.clone());
+        let served = web::serve(listener, self.control(at), bounds, self.clock.clone(), ended.clone());
         ended.run_until_cancelled(served).await;
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
     }
@@ -185,8 +246,9 @@ impl App {
             let mend = "give the directory to the user that runs the server, or name one with a shorter path";
             io::Error::new(error.kind(), format!("{} cannot be opened: {error}; {mend}", socket.display()))
         })?;
-        let page = self.token.page(private.local_addr()?);
-        tracing::info!(webhook = %public.local_addr()?, %page, "serving");
+        let at = private.local_addr()?;
+        let pages = format!("http://{at}/");
+        tracing::info!(webhook = %public.local_addr()?, pages, "serving; `countersign open` prints a link to the pages");
         proc::end_orphans(&self.settings.models.workers.children).await?;
         // Ends the wait for `park` once everything else has ended.
         let ended = CancellationToken::new();
@@ -196,7 +258,7 @@ impl App {
             web::serve(listener, router, Bounds::of(connections), self.clock.clone(), stop.clone())
         };
         let public = door(public, self.public(), limits::DOOR_CONNECTIONS);
-        let private = door(private, self.private(), limits::OPERATOR_CONNECTIONS);
+        let private = door(private, self.private(at, stop.clone()), limits::OPERATOR_CONNECTIONS);
         let doors = async {
             let patience = async {
                 ended.cancelled().await;
@@ -228,10 +290,38 @@ impl App {
                 () = ended.cancelled() => {}
             }
         };
-        let control = Box::pin(self.serve_control(control, ended.clone()));
-        tokio::join!(doors, work, closing, parking, control);
+        let control = Box::pin(self.serve_control(control, at, ended.clone()));
+        let traces = async {
+            if let Some(traces) = &self.traces {
+                traces.run(ended.clone()).await;
+            }
+        };
+        tokio::join!(doors, work, closing, parking, control, traces);
         Ok(())
     }
+}
+
+fn private_key(settings: &Settings) -> Result<SecretString, AppError> {
+    let path = &settings.app.private_key_file;
+    let pem = std::fs::read_to_string(path);
+    pem.map(SecretString::from).map_err(|error| AppError::Key { path: path.clone(), error })
+}
+
+fn github(
+    settings: &Settings,
+    private_key: SecretString,
+    pacing: Pacing,
+    clock: SharedClock,
+) -> Result<GitHub, GitHubError> {
+    GitHub::new(GitHubOptions {
+        api_url: settings.github.api_url.clone(),
+        git_url: settings.github.git_url.clone(),
+        web_url: settings.github.web_url.clone(),
+        app_id: settings.app.id,
+        private_key,
+        pacing,
+        clock,
+    })
 }
 
 /// Binds the two doors of the settings.

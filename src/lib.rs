@@ -59,6 +59,8 @@ pub mod workflows;
 // [11]
 pub mod intake;
 // [12]
+pub mod traces;
+// [13]
 pub mod web;
 // On top, wiring; and beside them all a small GitHub for rehearsals, which knows only `types`.
 pub mod app;

@@ -105,6 +105,9 @@ impl Verify {
         let rows: Vec<_> = std::iter::once(head).chain(links.iter().map(row)).collect();
         columns(&rows).iter().for_each(say);
         say(format_args!("{}, head {}", count(walked.links, "link", "links"), walked.head));
+        for (file, documents) in archived(links.iter().map(|(_, link)| link)) {
+            say(format_args!("{} archived in {file}", count(documents, "document", "documents")));
+        }
         if walked.uncovered > 0 {
             let rows = count(walked.uncovered, "row", "rows");
             say(format_args!("not covered: {rows} of runs that began before rows had links"));
@@ -128,6 +131,17 @@ impl Verify {
         say(if sound { "The chain holds." } else { "The chain does NOT hold." });
         Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// The files that `countersign archive` made, with how many texts are there alone.
+fn archived<'a>(links: impl Iterator<Item = &'a AuditRow>) -> BTreeMap<&'a str, usize> {
+    let mut files = BTreeMap::new();
+    for link in links.filter(|link| link.what == store::ARCHIVED) {
+        let documents = link.detail["documents"].as_u64().and_then(|n| usize::try_from(n).ok());
+        let file = link.detail["file"].as_str().unwrap_or_default();
+        *files.entry(file).or_default() += documents.unwrap_or_default();
+    }
+    files
 }
 
 /// The link that a commit names.
@@ -189,6 +203,10 @@ impl Export {
             let files = files(&told)?;
             write(&out, &files, self.force)?;
             say(format_args!("{} holds {}", out.display(), count(files.len(), "file", "files")));
+        }
+        for file in archived(told.iter().map(|told| &told.link)).keys() {
+            let note = "texts that are not here were archived in";
+            let _ = writeln!(std::io::stderr(), "countersign: {note} {file}");
         }
         if walked.sound() {
             return Ok(ExitCode::SUCCESS);

@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 
 use super::{ConfigFlag, absolute_path};
-use crate::{documents::is_invisible, store, types::RunId};
+use crate::{documents::harmless, store, types::RunId};
 
 /// Print how a run would change the code, whole, as a unified diff.
 ///
@@ -40,24 +40,13 @@ impl Diff {
     }
 }
 
-/// What a model wrote moves no cursor and colours nothing.
-fn harmless(text: &str) -> String {
-    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
-    text.chars().fold(String::new(), |mut out, c| {
-        if steers(c) {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-        out
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn nothing_steers_a_terminal() {
-        assert_eq!(super::harmless("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
-        assert_eq!(super::harmless("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
+        assert_eq!(harmless("+a\u{1b}[2J\tb\r\n"), "+a\\u{1b}[2J\tb\\r\n");
+        assert_eq!(harmless("if a\u{202e}b\u{200b}"), "if a\\u{202e}b\\u{200b}");
     }
 }

@@ -14,10 +14,10 @@ use crate::{clock::SystemClock, providers::Providers, workflows};
 #[derive(clap::Args)]
 pub(super) struct Login {
     #[command(flatten)]
-    config: ConfigFlag,
+    pub(super) config: ConfigFlag,
     /// Which program.
     #[arg(value_parser = ["claude", "opencode"], default_value = "claude")]
-    program: String,
+    pub(super) program: String,
 }
 
 impl Login {

@@ -1,5 +1,6 @@
 //! The command line: one file a command. Exit code 0 for done, 1 for failed, 2 for wrong usage, 130 for interrupted.
 
+mod archive;
 mod audit;
 mod backup;
 mod completions;
@@ -13,17 +14,23 @@ mod forget;
 mod graph;
 mod healthy;
 mod hub;
+mod init;
 mod login;
 mod man;
 mod models;
+mod open;
 mod pause;
+mod reload;
 mod replay;
 mod routes;
 mod runs;
 mod sandbox;
 mod serve;
 mod setup;
+mod simulate;
 mod test;
+
+pub use simulate::{Asked, foresee};
 
 use std::{
     fmt::Display,
@@ -79,10 +86,12 @@ enum Log {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Demo),
+    Init(init::Init),
     Setup(setup::Setup),
     Login(login::Login),
     Doctor(doctor::Doctor),
     Serve(serve::Serve),
+    Open(open::Open),
     Runs(runs::Runs),
     Diff(diff::Diff),
     Cost(cost::Cost),
@@ -90,11 +99,14 @@ enum Command {
     Pause(pause::Pause),
     Resume(pause::Resume),
     Retry(pause::RetryRun),
+    Reload(reload::Reload),
     Forget(forget::Forget),
     Backup(backup::Backup),
     Check(backup::Check),
+    Archive(archive::Archive),
     Audit(audit::Audit),
     Export(audit::Export),
+    Simulate(simulate::Simulate),
     Context(context::Context),
     Test(test::Tests),
     Graph(graph::Graph),
@@ -148,10 +160,12 @@ pub fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match cli.command {
             Command::Demo(command) => command.run().await,
+            Command::Init(command) => Box::pin(command.run()).await,
             Command::Setup(command) => command.run().await,
             Command::Login(command) => command.run().await,
             Command::Doctor(command) => command.run().await,
             Command::Serve(command) => Box::pin(command.run()).await,
+            Command::Open(command) => command.run().await,
             Command::Runs(command) => command.run().await,
             Command::Diff(command) => command.run(),
             Command::Cost(command) => command.run().await,
@@ -159,11 +173,14 @@ pub fn main() -> ExitCode {
             Command::Pause(command) => command.run().await,
             Command::Resume(command) => command.run().await,
             Command::Retry(command) => command.run().await,
+            Command::Reload(command) => command.run().await,
             Command::Forget(command) => command.run().await,
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
+            Command::Archive(command) => command.run().await,
             Command::Audit(command) => command.run().await,
             Command::Export(command) => command.run().await,
+            Command::Simulate(command) => Box::pin(command.run()).await,
             Command::Context(command) => command.run().await,
             Command::Test(command) => command.run().await,
             Command::Graph(command) => command.run(),

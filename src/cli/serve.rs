@@ -5,28 +5,39 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::{anyhow, bail};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
-use super::{ConfigFlag, not_the_app};
+use super::{ConfigFlag, not_the_app, wrong_usage};
 use crate::{
     app::{self, App},
     clock::SystemClock,
+    config::is_loopback,
     proc,
     providers::Readiness,
+    web::Relay,
     workflows,
 };
 
 /// Receive webhooks and run workflows until stopped.
 ///
 /// SIGTERM or Ctrl-C begins no new work and waits for model calls in flight, which are paid for; a second one
-/// parks their runs at once. Either way the next start goes on from the last checkpoint.
+/// parks their runs at once. Either way the next start goes on from the last checkpoint. SIGHUP does what `countersign
+/// reload` does.
 #[derive(clap::Args)]
 pub(super) struct Serve {
     #[command(flatten)]
     config: ConfigFlag,
+    /// Take deliveries from a relay that speaks as smee does, too: the address of its channel, which is the App's webhook
+    /// address then. Who runs the relay reads all deliveries.
+    #[arg(long, value_name = "URL")]
+    relay: Option<Url>,
 }
 
 impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(relay) = self.relay.as_ref().filter(|url| url.scheme() != "https" && !is_loopback(url)) {
+            return Ok(wrong_usage(format_args!("--relay {relay} is not encrypted; write https://")));
+        }
         let settings = workflows::settings(&self.config.config)?;
         for name in &settings.ignored_environment {
             tracing::warn!(
@@ -50,7 +61,22 @@ impl Serve {
         }
         let (stop, park) = (CancellationToken::new(), CancellationToken::new());
         tokio::spawn(on_signals(stop.clone(), park.clone()));
-        app.serve(public, private, stop, park).await?;
+        let hangups = signal(SignalKind::hangup())?;
+        let serving = Box::pin(async {
+            let served = app.serve(public, private, stop.clone(), park).await;
+            stop.cancel();
+            served
+        });
+        let relay =
+            self.relay.map(|channel| Relay::new(channel, app.public(), Arc::new(SystemClock))).transpose()?;
+        let relayed = async {
+            if let Some(relay) = relay {
+                stop.run_until_cancelled(relay.run()).await;
+            }
+        };
+        let reloading = stop.run_until_cancelled(reload_on(hangups, &app));
+        let (served, _, ()) = tokio::join!(serving, reloading, relayed);
+        served?;
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
@@ -65,6 +91,16 @@ async fn identify(app: &App) -> anyhow::Result<()> {
             Ok(())
         }
         Err(fault) => Err(anyhow!(not_the_app(&app.settings, &fault))),
+    }
+}
+
+/// What `countersign reload` does, for service managers.
+async fn reload_on(mut hangups: Signal, app: &App) {
+    while hangups.recv().await.is_some() {
+        match app.reload().await {
+            Ok(said) => tracing::info!("{said}"),
+            Err(why) => tracing::error!("{why}"),
+        }
     }
 }
 

@@ -47,30 +47,50 @@ const INSTALL_LOOK: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 pub(super) struct Setup {
     #[command(flatten)]
-    config: ConfigFlag,
+    pub(super) config: ConfigFlag,
     /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
     #[arg(long, value_name = "URL", default_value = "https://github.com")]
-    github: Url,
+    pub(super) github: Url,
     /// Where GitHub shall send webhooks: the public address of this server's /webhook. Needed unless GitHub is a
     /// localhub.
     #[arg(long, value_name = "URL")]
-    webhook_url: Option<Url>,
+    pub(super) webhook_url: Option<Url>,
     /// The App's name; on github.com it must be one nobody has.
     #[arg(long, default_value = "countersign")]
-    name: String,
+    pub(super) name: String,
     /// Register it for this organisation instead of for yourself.
     #[arg(long, value_name = "ORGANISATION")]
-    organization: Option<String>,
+    pub(super) organization: Option<String>,
     /// Where to show the page; loopback only.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
-    port: u16,
+    pub(super) port: u16,
 }
 
 /// Where `serve` listens by default.
-const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
+pub(super) const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
 
 impl Setup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let code = self.register().await?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+        let config = self.config.config.display();
+        if !is_loopback(&self.github) {
+            let env = self.config.config.with_file_name(".env");
+            say(format_args!(
+                "Put GEMINI_API_KEY into {} and log Claude in for the server: countersign login --config {config}",
+                env.display()
+            ));
+        }
+        say(format_args!(
+            "Next: countersign doctor --config {config}, then countersign serve --config {config}"
+        ));
+        Ok(code)
+    }
+
+    /// All but what comes next.
+    pub(super) async fn register(&self) -> anyhow::Result<ExitCode> {
         let webhook = match &self.webhook_url {
             Some(url) => url.clone(),
             None if is_loopback(&self.github) => LOCAL_WEBHOOK.parse()?,
@@ -177,18 +197,9 @@ async fn guide(
     let installation = installed(github, &app).await?;
     files.write_config(github, webhook, app.id, Some(installation))?;
     say(format_args!("Installation {installation} is on the allow-list."));
-    match is_loopback(&github.web_url) {
-        true => say("This is a localhub, so [models] names the scripted stub: no model, no key, no login."),
-        false => say(format_args!(
-            "Put GEMINI_API_KEY into {1} and log Claude in for the server: countersign login --config {0}",
-            files.config.display(),
-            files.env.display()
-        )),
+    if is_loopback(&github.web_url) {
+        say("This is a localhub, so [models] names the scripted stub: no model, no key, no login.");
     }
-    say(format_args!(
-        "Next: countersign doctor --config {0}, then countersign serve --config {0}",
-        files.config.display()
-    ));
     Ok(())
 }
 
@@ -319,7 +330,7 @@ fn page(status: StatusCode, body: &str) -> Response {
 }
 
 /// Why GitHub would not reach, or should not use, a webhook there, with what to write instead.
-fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
+pub(super) fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
     match (is_loopback(webhook), is_loopback(github)) {
         (true, false) => {
             Some("is for this machine alone; write the address by which GitHub reaches this server")

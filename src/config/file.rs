@@ -71,6 +71,8 @@ struct File {
     sandbox: SandboxSettings,
     #[serde(default)]
     fetch: FetchSettings,
+    #[serde(default)]
+    telemetry: Telemetry,
 }
 
 impl File {
@@ -120,6 +122,13 @@ struct GitHub {
 struct Server {
     listen: Option<Spanned<String>>,
     private_listen: Option<Spanned<String>>,
+    public_url: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Telemetry {
+    otlp: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -314,6 +323,7 @@ pub(super) fn parse(
         people: file.people.checked().map_err(refused)?,
         sandbox: file.sandbox,
         fetch: file.fetch,
+        collector: file.telemetry.otlp.as_ref().map(|otlp| check.url("otlp", Some(otlp), "")).transpose()?,
         workflows,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),
@@ -446,7 +456,24 @@ impl Check<'_> {
                 return Err(self.refuse(at, message));
             }
         }
-        Ok(ServerSettings { listen, private_listen })
+        let public_url =
+            table.public_url.as_ref().map(|given| self.origin("public_url", given)).transpose()?;
+        Ok(ServerSettings { listen, private_listen, public_url })
+    }
+
+    /// An address without a path, and over HTTPS: what is sent there is a key to the pages.
+    fn origin(&self, key: &str, given: &Spanned<String>) -> Result<Url, ConfigError> {
+        let url = Url::parse(given.as_ref()).ok().filter(|url| url.path() == "/" && url.query().is_none());
+        let plain =
+            |url: &Url| url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+        let safe = |url: &Url| url.scheme() == "https" || url.scheme() == "http" && is_loopback(url);
+        url.filter(plain).filter(safe).ok_or_else(|| {
+            let message = format!(
+                "{key} = {:?} is no https address of a host alone; write one such as https://countersign.example.org",
+                given.as_ref()
+            );
+            self.refuse(given, message)
+        })
     }
 
     /// `provider:model`; which providers and models there are is for `providers` to say.

@@ -9,6 +9,7 @@
 mod budget;
 mod file;
 mod gates;
+mod live;
 mod local;
 mod people;
 mod pools;
@@ -34,6 +35,7 @@ use url::{Host, Url};
 
 pub use budget::BudgetSettings;
 pub use gates::GateRules;
+pub use live::{Live, same_secrets};
 pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
@@ -48,7 +50,7 @@ pub use workflows::{
     document_path_of,
 };
 
-use crate::types::{Family, InstallationId};
+use crate::types::{Family, InstallationId, RunId};
 
 /// Where the settings are looked for without a flag.
 pub const DEFAULT_FILE: &str = "countersign.toml";
@@ -95,6 +97,8 @@ pub struct Settings {
     pub people: PeopleSettings,
     pub sandbox: SandboxSettings,
     pub fetch: FetchSettings,
+    /// Where traces are sent, as OTLP over HTTP; none: nowhere.
+    pub collector: Option<Url>,
     workflows: Workflows,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,
@@ -138,6 +142,15 @@ pub struct ServerSettings {
     pub listen: SocketAddr,
     /// Pages, metrics and readiness; loopback only.
     pub private_listen: SocketAddr,
+    /// What a proxy serves the pages as, if one does: an origin.
+    pub public_url: Option<Url>,
+}
+
+impl ServerSettings {
+    /// Where the page of a run is, for whoever is elsewhere.
+    pub fn run_page(&self, run: RunId) -> Option<String> {
+        self.public_url.as_ref().map(|url| format!("{url}runs/{}/{}", run.repo, run.seq))
+    }
 }
 
 /// What `providers` needs to know; buildable without a file, for rehearsals.

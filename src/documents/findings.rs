@@ -386,11 +386,16 @@ impl Ledger {
     }
 
     /// An earlier version of the document took the place of the one that was reviewed last: what stands is
-    /// what stood against that one. Numbers stay given.
+    /// what stood against that one, and what people said since, which only the other one answered. Numbers stay given.
     pub fn return_to(&mut self, then: &Self) {
-        for finding in &mut self.findings {
-            if let Some(as_it_was) = then.get(&finding.id) {
+        for finding in self.findings.iter_mut().filter(|f| f.status != Status::Dismissed) {
+            if finding.must_fix {
+                finding.settle(Status::Open, "a person insists on it".to_owned());
+            } else if let Some(as_it_was) = then.get(&finding.id) {
                 finding.clone_from(as_it_was);
+            } else if [CI, REMARK].contains(&finding.category.as_str()) {
+                finding.answer = None;
+                finding.settle(Status::Deferred, "the version that answered it was not kept".to_owned());
             } else if finding.is_open() {
                 finding.status = Status::Fixed;
                 finding.why = "it was about a version that was not kept".to_owned();
@@ -455,6 +460,22 @@ mod tests {
         // What was said of the version that went away may be said again, and gets no new number.
         ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
+        // People's words are about neither version.
+        let remarked = Remarked { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
+        let remark = ledger.remarked(remarked);
+        ledger.reply(vec![Reply {
+            finding: remark.clone(),
+            disposition: Disposition::Fixed,
+            why: "it is turned".into(),
+        }]);
+        ledger.dismiss("F1", "by design", "sam").unwrap();
+        ledger.must_fix("F2", "sam").unwrap();
+        ledger.observe(4, &review(Verdict::Approved, vec![], &["F2"]), &[], &[]);
+        assert_eq!(open(&ledger), [""; 0]);
+        ledger.return_to(&then);
+        assert_eq!((open(&ledger), ledger.dismissed().count()), (vec!["F2"], 1));
+        let remark = ledger.get(&remark).unwrap();
+        assert_eq!((remark.status, &remark.answer), (Status::Deferred, &None), "nothing answers it now");
     }
 
     #[test]

@@ -191,6 +191,19 @@ pub(crate) fn is_invisible(c: char) -> bool {
         | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
+/// A text whose characters that steer, or are not seen, are shown by their numbers.
+pub(crate) fn harmless(text: &str) -> String {
+    let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);
+    text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
+        if steers(c) {
+            out.extend(c.escape_default())
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
 /// A path from a document or a repository as a message may quote it. Messages are shown to models as
 /// facts, so nothing in one ends its quotation marks or goes on at length.
 fn shown_path(path: &str) -> String {

@@ -16,6 +16,7 @@ pub mod memory;
 mod port;
 mod requests;
 mod scheduler;
+mod watched;
 mod workflow;
 
 pub use self::{
@@ -28,6 +29,7 @@ pub use self::{
         Signal, Signalled, Start, Started, Status,
     },
     scheduler::Engine,
+    watched::{LeftVisit, Spent, Watched},
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{

@@ -345,6 +345,8 @@ pub trait Port: Send + Sync {
     /// # Errors
     /// The store's.
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>>;
+    /// The names of a workflow and of a step that is saved so, if they are known here.
+    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
     /// Runs that had to rest may go on: whoever waits for one looks again.
     fn wake(&self);
 }

@@ -158,6 +158,11 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
         Box::pin(async move { Ok(self.backing.pauses().await?) })
     }
 
+    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
+        let workflow = self.workflow(workflow)?;
+        Some((workflow.name(), workflow.step(step)?.id))
+    }
+
     fn wake(&self) {
         self.woken.notify_one();
     }

@@ -21,6 +21,7 @@ use super::{
     cx::{Cx, Signals},
     jobs::Jobs,
     port::{EngineError, Port, RunView},
+    watched::{LeftVisit, Watched},
     workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError, follower},
 };
 use crate::{
@@ -65,6 +66,7 @@ pub struct Engine<T: Send + Sync + 'static> {
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
     pub(super) jobs: Arc<Jobs>,
+    watched: Watched,
 }
 
 impl<T: Send + Sync + 'static> Engine<T> {
@@ -85,6 +87,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let jobs = Arc::new(Jobs::new(clock.clone()));
         Ok(Arc::new(Self {
             jobs,
+            watched: Watched::default(),
             backing,
             workflows,
             tools,
@@ -105,6 +108,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     pub fn workflows(&self) -> &'static [AnyFlow<T>] {
         self.workflows
+    }
+
+    pub fn watched(&self) -> &Watched {
+        &self.watched
     }
 
     /// When a run wants its next step, if nobody speaks before; possibly too early.
@@ -265,8 +272,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// Takes one step and saves what it left. If that fails the run is still held, and whoever asked gives it back.
     async fn advance(&self, claimed: Claimed) -> Result<(), EngineError> {
+        let taken_at = self.clock.now();
         let left = self.step(&claimed).await;
-        let run = claimed.lease.run.id;
+        let row = &claimed.lease.run;
+        let (run, workflow) = (row.id, self.workflow(&row.workflow));
+        // Of one that waits on nothing is written, so its time counts when something is.
+        let spent = claimed.lease.waits_on(&left).is_none();
+        let visit = LeftVisit::of(row, workflow.and_then(|workflow| workflow.step(&row.step)), &left);
         lock(&self.in_flight).remove(&run);
         self.log(&claimed.lease.run, &left);
         let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
@@ -278,12 +290,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 | Checkpoint::Done { then: Some(_), .. }
         );
         self.backing.save(&claimed.lease, left).await?;
+        if let Some(workflow) = workflow.filter(|_| spent) {
+            self.watched.spent(workflow.name(), row, taken_at, self.clock.now());
+        }
+        self.watched.tell(visit);
         if timed {
             // Whoever sleeps until the next one is due may have to rise earlier.
             self.woken.notify_one();
         }
         if over {
             lock(&self.waits).remove(&run);
+            self.watched.forget(run);
             self.jobs.keep(run, None);
         }
         Ok(())

@@ -220,6 +220,8 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     fn then(&self) -> Option<&'static str>;
     /// Every step, the first one first.
     fn steps(&self) -> Vec<StepInfo>;
+    /// What may follow what, by the steps' ids.
+    fn edges(&self) -> Vec<(&'static str, &'static str)>;
     /// Is the graph whole, and does review and gate stand before all that is published?
     ///
     /// # Errors
@@ -285,6 +287,10 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
 
     fn steps(&self) -> Vec<StepInfo> {
         W::GRAPH.iter().map(|(step, _)| step.info()).collect()
+    }
+
+    fn edges(&self) -> Vec<(&'static str, &'static str)> {
+        W::GRAPH.iter().flat_map(|(step, next)| next.iter().map(|to| (step.id(), to.id()))).collect()
     }
 
     fn check(&self) -> Result<(), GraphError> {

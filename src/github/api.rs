@@ -12,7 +12,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -21,6 +21,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use octocrab::Octocrab;
+use prometheus_client::metrics::{family::Family, gauge::Gauge};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -36,7 +37,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    limits,
+    config, limits,
     types::{InstallationId, Timestamp},
 };
 
@@ -239,7 +240,7 @@ impl Live {
 
 pub(crate) struct Api {
     /// What the App signs with; none where calls are made in nobody's name alone.
-    key: Option<(u64, jsonwebtoken::EncodingKey)>,
+    key: Option<(u64, config::Live<jsonwebtoken::EncodingKey>)>,
     nobody: Octocrab,
     graphql: Octocrab,
     /// Without credentials, for what lies elsewhere.
@@ -252,7 +253,16 @@ pub(crate) struct Api {
     ahead: Mutex<Option<i64>>,
     pace: Pace,
     answers: Answers,
+    left: Left,
+    /// Nothing is sent that would change anything.
+    only_reads: AtomicBool,
 }
+
+/// Calls that GitHub says it leaves an installation until its hour is over, by installation and by which limit.
+pub type Left = Family<[(&'static str, String); 2], Gauge>;
+
+/// GitHub's limits, as it names them; a new one has no name here.
+const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
 impl Session {
     /// Is GitHub's limit over? One further away than any is what is left of a clock that was put back.
@@ -282,11 +292,10 @@ impl Api {
         pacing: Pacing,
         clock: SharedClock,
     ) -> Result<Self, GitHubError> {
-        let key = jsonwebtoken::EncodingKey::from_rsa_pem(key.expose_secret().trim().as_bytes())
-            .map_err(|e| GitHubError::Key { why: e.to_string() })?;
+        let key = signing_key(key)?;
         let http = http_client(api_url)?;
         Ok(Self {
-            key: Some((app_id, key)),
+            key: Some((app_id, config::Live::new(key))),
             nobody: client(api_url, http.clone())?,
             graphql: client(&graphql_url(api_url), http.clone())?,
             files: http,
@@ -296,7 +305,34 @@ impl Api {
             ahead: Mutex::default(),
             pace: Pace::new(pacing, clock),
             answers: Answers::default(),
+            left: Left::default(),
+            only_reads: AtomicBool::new(false),
         })
+    }
+
+    pub(crate) fn left(&self) -> &Left {
+        &self.left
+    }
+
+    fn note_left(&self, id: InstallationId, headers: &HeaderMap) {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let Some(left) = text("x-ratelimit-remaining").and_then(|left| left.parse().ok()) else { return };
+        let named = |limit: &&str| text("x-ratelimit-resource") == Some(limit);
+        let limit = LIMITS.into_iter().find(named).unwrap_or("other");
+        self.left.get_or_create(&[("installation", id.to_string()), ("limit", limit.to_owned())]).set(left);
+    }
+
+    /// Signs with another key from now on.
+    pub(crate) fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
+        let new = signing_key(key)?;
+        if let Some((_, key)) = &self.key {
+            key.set(new);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn only_read(&self) {
+        self.only_reads.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -308,6 +344,10 @@ impl Api {
     /// A read that failed in transit is tried once more at once; a write never is, since it may
     /// have happened. A refused installation token is replaced once: that call did nothing.
     pub(crate) async fn send(&self, who: As, request: Request) -> Result<Response, Fault> {
+        if self.only_reads.load(Ordering::Relaxed) && !request.only_reads() {
+            let message = "not sent: it would change something, and this only looks".to_owned();
+            return Err(Fault::Forbidden { call: request.shown, accepted_permissions: None, message });
+        }
         let first = self.attempt(who, &request).await;
         match first {
             Err(Fault::Transient { why, .. }) if request.only_reads() => {
@@ -352,6 +392,7 @@ impl Api {
                 if let Some(tag) = answer.tag().filter(|_| request.kept) {
                     self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
                 }
+                self.note_left(id, &answer.headers);
                 if let Some(until) = used_up(&answer.headers, self.clock.now()) {
                     session.close(until, search);
                 }
@@ -376,7 +417,7 @@ impl Api {
         // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
         let claims = Claims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
         let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::RS256);
-        let token = jsonwebtoken::encode(&header, &claims, key)
+        let token = jsonwebtoken::encode(&header, &claims, &key.get())
             .map_err(|_| Fault::Invalid("the App's private key cannot sign".into()))?;
         self.nobody.user_access_token(token).map_err(|e| Fault::Invalid(chain(&e)))
     }
@@ -590,6 +631,11 @@ impl Response {
     }
 }
 
+fn signing_key(pem: &SecretString) -> Result<jsonwebtoken::EncodingKey, GitHubError> {
+    jsonwebtoken::EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes())
+        .map_err(|e| GitHubError::Key { why: e.to_string() })
+}
+
 /// A token and when it ends.
 pub(crate) struct Minted {
     pub(crate) token: SecretString,
@@ -624,6 +670,8 @@ pub(crate) async fn send_as_nobody(
         ahead,
         pace,
         answers,
+        left: Left::default(),
+        only_reads: AtomicBool::new(false),
     };
     api.send(As::Nobody, request).await
 }

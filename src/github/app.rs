@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{
-    api::{Api, As, Request, send_as_nobody},
+    api::{Api, As, Left, Request, send_as_nobody},
     doubt::Doubts,
     error::{Fault, GitHubError},
     event::RepoRef,
@@ -168,6 +168,16 @@ impl GitHub {
 
     pub fn web_url(&self) -> &Url {
         &self.inner.web_url
+    }
+
+    /// Signs with another of the App's keys from now on; tokens that GitHub gave hold on to their end.
+    pub fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
+        self.api().take_key(key)
+    }
+
+    /// From now on nothing is asked of it that would change anything there.
+    pub fn only_read(&self) {
+        self.inner.api.only_read();
     }
 
     /// The App's own number.
@@ -330,6 +340,11 @@ impl GitHub {
     /// behind, none before the first answer.
     pub fn clock_ahead(&self) -> Option<i64> {
         self.api().ahead()
+    }
+
+    /// What GitHub leaves each installation of its limits, as of the last answer.
+    pub fn left(&self) -> &Left {
+        self.api().left()
     }
 
     /// A handle on one repository; nothing is sent yet.

@@ -7,6 +7,7 @@
 
 mod api;
 mod app;
+mod assumptions;
 mod authors;
 mod checks;
 mod ci;
@@ -31,8 +32,9 @@ mod search;
 pub mod webhook;
 mod wire;
 
-pub use api::Counter;
+pub use api::{Counter, Left};
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
+pub use assumptions::{Looked, Seen, look};
 pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};
 pub use ci::{NoLog, Report, ReportOutcome};
 pub use comments::{Comment, On, Reaction};

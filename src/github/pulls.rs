@@ -180,8 +180,12 @@ impl Repo {
         Ok(self.write(self.request(&CREATE_PULL, &[]).body(body)).await?.json::<Found>()?.into())
     }
 
-    pub async fn edit_pull(&self, number: IssueNo, title: &str, body: &Body) -> Result<Pull, Fault> {
-        let edit = json!({ "title": title, "body": first_piece(body) });
+    /// Without a title it keeps the one it has.
+    pub async fn edit_pull(&self, number: IssueNo, title: Option<&str>, body: &Body) -> Result<Pull, Fault> {
+        let mut edit = json!({ "body": first_piece(body) });
+        if let Some(title) = title {
+            edit["title"] = json!(title);
+        }
         Ok(self.patch_pull(number, edit).await?.into())
     }
 

@@ -21,11 +21,14 @@ mod reactions;
 mod review;
 mod route;
 mod settle;
+mod simulate;
 mod sweep;
 mod touched;
 mod workers;
 
 pub use labels::Labels;
+pub use route::IssueRef;
+pub use simulate::{Imagined, Imagining};
 
 use std::{
     borrow::Cow,

@@ -180,7 +180,7 @@ pub(crate) const TOLD: &str = "another delivery told of it";
 pub(crate) const LATE: &str = "came late: it holds no longer";
 
 /// The issue or pull request that something happened on.
-pub(crate) struct IssueRef<'a> {
+pub struct IssueRef<'a> {
     pub repo: &'a RepoRef,
     pub installation: InstallationId,
     pub issue: IssueNo,

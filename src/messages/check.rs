@@ -1,6 +1,6 @@
 //! The check on a commit of the issue's branch: one line on how the run stands, and the findings at their lines.
 
-use super::{Acceptance, rehearsal, stage_name};
+use super::{Acceptance, rehearsal, stage_name, status::its_page};
 use crate::{
     documents::{findings::Finding, verdict::Severity},
     github::{
@@ -15,6 +15,8 @@ pub struct CheckCard {
     /// `lld`
     pub stage: String,
     pub run: RunId,
+    /// Where the run's page is, if the world can reach one.
+    pub page: Option<String>,
     pub stands: CheckStands,
     /// The document on the branch.
     pub path: String,
@@ -62,8 +64,8 @@ pub fn check(card: &CheckCard) -> CheckText {
         more => format!(" Only {shown} findings are shown at their lines; {more} more are on the issue."),
     };
     let (stage, path) = (stage_name(&card.stage), code(&card.path, 150));
-    let summary =
-        format!("{}{stage} {path}: {says}{more}\n\n<sub>Run {}</sub>", rehearsal(card.rehearsal), card.run);
+    let (head, run, page) = (rehearsal(card.rehearsal), card.run, its_page(card.page.as_deref()));
+    let summary = format!("{head}{stage} {path}: {says}{more}\n\n<sub>Run {run}{page}</sub>");
     let annotation = |(finding, at): &(Finding, usize)| annotation(&card.path, finding, *at);
     CheckText {
         state,
@@ -167,6 +169,7 @@ mod tests {
         let text = check(&CheckCard {
             stage: "lld".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },
+            page: None,
             stands: CheckStands::Accepted { acceptance: Some(acceptance), audit: Hash::of(b"x") },
             path: "docs/lld/LLD-42.md".into(),
             url: None,

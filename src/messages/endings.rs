@@ -1,9 +1,9 @@
 //! How a run ends: done, stopped by a person, or halted, with what was kept and what to type next.
 
-use super::{block, capital, count, link, rehearsal};
+use super::{block, capital, count, link, rehearsal, stage_name};
 use crate::{
     github::outbound::{Body, code, plain},
-    types::{Hash, RunId},
+    types::{Hash, IssueNo, RunId},
 };
 
 /// A run that could not go on.
@@ -123,6 +123,19 @@ pub fn halted(card: &HaltCard) -> Body {
         sentence(&card.reason.text()),
         block(&card.again),
         card.run
+    ))
+}
+
+/// The same on the pull request of the documents, for whoever looks for the code there.
+pub fn missing(card: &HaltCard, stage: &str, issue: IssueNo) -> Body {
+    Body::frame(format!(
+        "### {}\n\n{}**Tests and code are missing here.** Run `{}` halted at {} before anything of them was pushed. {}\n\nWhat there \
+         is of them, and how to go on, stands on #{issue}.",
+        stage_name(stage),
+        rehearsal(card.rehearsal),
+        card.run,
+        plain(&card.at_step, 80),
+        sentence(&card.reason.text())
     ))
 }
 

@@ -176,6 +176,7 @@ mod tests {
                 let text = status(&StatusView {
                     workflow: "lld".into(),
                     run: RunId { repo: RepoId(1), seq: 1 },
+                    page: None,
                     requested_by: "ada".into(),
                     rehearsal,
                     state,

@@ -37,7 +37,7 @@ pub use cost::{
     raise_useless, spending,
 };
 pub use detour::{Detour, Trouble, detours};
-pub use endings::{HaltCard, HaltReason, Kept, halted, run_was};
+pub use endings::{HaltCard, HaltReason, Kept, halted, missing, run_was};
 pub use failure::{FailureKind, Inconclusive};
 pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
 pub use gate::{

@@ -26,6 +26,8 @@ pub struct StatusView {
     /// `lld`
     pub workflow: String,
     pub run: RunId,
+    /// Where its page is, if the world can reach one.
+    pub page: Option<String>,
     /// The login of who asked.
     pub requested_by: String,
     pub rehearsal: bool,
@@ -291,7 +293,13 @@ fn headline(view: &StatusView) -> String {
         State::Failed => ("❌", "halted"),
     };
     let who = plain(&view.requested_by, 60);
-    format!("### {sign} {}: {words}\n\nRun `{}`, asked for by {who}.", plain(&view.workflow, 30), view.run)
+    let (workflow, page) = (plain(&view.workflow, 30), its_page(view.page.as_deref()));
+    format!("### {sign} {workflow}: {words}\n\nRun `{}`{page}, asked for by {who}.", view.run)
+}
+
+/// The way to a run's page, behind its id.
+pub(super) fn its_page(url: Option<&str>) -> String {
+    url.map(|url| format!(" ({})", link("its page, for the operator", url))).unwrap_or_default()
 }
 
 fn waiting_text(waiting: &Waiting) -> String {
@@ -390,6 +398,7 @@ mod tests {
         StatusView {
             workflow: "lld".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },
+            page: Some("https://ops.example.org/runs/8123/4".into()),
             requested_by: "mona".into(),
             rehearsal: true,
             state: State::NeedsYou,
@@ -434,7 +443,7 @@ mod tests {
 
         ### ✋ lld: waiting for you
 
-        Run `8123-4`, asked for by mona.
+        Run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona.
 
         **Waits for someone with write access** ([what to decide](https://github.com/o/r/issues/42#issuecomment-1)):
 
@@ -483,7 +492,7 @@ mod tests {
 
         ### ✋ lld: waiting for you
 
-        Run `8123-4`, asked for by mona.
+        Run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona.
 
         ✅ Load input (N0) → ⏭️ Human gate, draft (N2) → ▶️ **Human gate, verdict** (N4) → ▫️ Finalize (N5)
 

@@ -4,7 +4,11 @@
 //! A route to a model that failed is left alone for a while; then one call tries whether it is back. An account or a model
 //! that named its time is left alone until then, and no longer than such a time can be.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{self, Arc},
+    time::Duration,
+};
 
 use tokio::sync::Mutex;
 
@@ -34,6 +38,27 @@ pub(super) struct Breakers {
     store: Option<Arc<Store>>,
     /// None: the store was not read yet.
     routes: Mutex<Option<BTreeMap<String, Breaker>>>,
+    /// How each model failed last, since the server started.
+    failures: sync::Mutex<BTreeMap<String, LastFailure>>,
+}
+
+/// How a model failed when it was asked last and failed.
+#[derive(Debug, Clone)]
+pub struct LastFailure {
+    /// `provider:model`
+    pub model: String,
+    pub class: &'static str,
+    pub at: Timestamp,
+}
+
+/// What is not asked before a time.
+#[derive(Debug, Clone)]
+pub struct Resting {
+    /// `account claude`, `model gemini:pro`, or a route: `claude:opus`.
+    pub what: String,
+    /// In a row; none where it named its time itself.
+    pub failures: u32,
+    pub until: Timestamp,
 }
 
 #[derive(Clone, Copy)]
@@ -73,7 +98,31 @@ impl Cooldown<'_> {
 impl Breakers {
     /// Remembers in `store`, if there is one, and what is remembered there.
     pub(super) fn kept_in(store: Option<Arc<Store>>) -> Self {
-        Self { store, routes: Mutex::default() }
+        Self { store, ..Self::default() }
+    }
+
+    /// For an operator to look at; it decides nothing.
+    pub(super) fn note_failure(&self, provider: &str, model: &str, at: Timestamp, kind: &CallErrorKind) {
+        let model = format!("{provider}:{model}");
+        let mut failures = self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        failures.insert(model.clone(), LastFailure { model, class: kind.name(), at });
+    }
+
+    pub(super) fn last_failures(&self) -> Vec<LastFailure> {
+        self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// All that is left alone now.
+    pub(super) async fn resting(&self, now: Timestamp) -> Vec<Resting> {
+        let mut routes = self.routes.lock().await;
+        let all = self.read(&mut routes).await.iter();
+        let resting = all.map(|(what, breaker)| {
+            let Outage { failures, until } = breaker.outage;
+            Resting { what: what.clone(), failures, until }
+        });
+        resting
+            .filter(|one| now < one.until && (one.failures == 0 || one.failures >= BREAKER_FAILURES))
+            .collect()
     }
 
     /// May `route` be taken now? If not, until when not. The one call that may try a route whose breaker is open has `longest`

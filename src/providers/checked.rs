@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
     breakers::{Breakers, Cooldown},
+    counted::Counted,
     line,
     models::{Model, Table},
 };
@@ -32,6 +33,7 @@ pub(super) struct Checked {
     back_end: Arc<dyn Provider>,
     table: Arc<Table>,
     breakers: Arc<Breakers>,
+    counted: Arc<Counted>,
     clock: SharedClock,
 }
 
@@ -54,10 +56,11 @@ impl Checked {
         back_end: Arc<dyn Provider>,
         table: &Arc<Table>,
         breakers: &Arc<Breakers>,
+        counted: &Arc<Counted>,
         clock: &SharedClock,
     ) -> Arc<dyn Provider> {
         let (table, breakers, clock) = (Arc::clone(table), Arc::clone(breakers), Arc::clone(clock));
-        Arc::new(Self { back_end, table, breakers, clock })
+        Arc::new(Self { back_end, table, breakers, counted: Arc::clone(counted), clock })
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
@@ -73,18 +76,19 @@ impl Checked {
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
             Ok(reply) => {
-                self.judge(&mut reply.usage);
+                self.judge(&mut reply.usage, None);
                 &mut reply.before
             }
             Err(error) => {
-                self.judge(&mut error.usage);
-                bound(&mut error.kind);
+                self.judge(&mut error.usage, Some(&mut error.kind));
                 &mut error.before
             }
         };
         for attempt in before {
-            self.judge(&mut attempt.usage);
-            bound(&mut attempt.kind);
+            self.judge(&mut attempt.usage, Some(&mut attempt.kind));
+        }
+        if let Err(error) = &result {
+            self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
         }
         if let Some(account) = &account {
             let (now, model) = (self.clock.now(), Cooldown::Model { provider, model });
@@ -150,7 +154,18 @@ impl Checked {
         Some((CallErrorKind::OverBudget { most_microusd }, why))
     }
 
-    fn judge(&self, usage: &mut Usage) {
+    /// What a call took is bounded, priced and counted, whether it failed or not.
+    fn judge(&self, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
+        if let Some(kind) = failed.as_deref_mut() {
+            bound(kind);
+        }
+        self.price(usage);
+        if failed.is_none() || usage.attempts > 0 {
+            self.counted.count(&self.table, usage, failed.as_deref());
+        }
+    }
+
+    fn price(&self, usage: &mut Usage) {
         usage.provider = self.back_end.name().to_owned();
         for tokens in [
             &mut usage.input_tokens,
@@ -264,7 +279,8 @@ mod tests {
 
     async fn ask(call: Call) -> Result<Reply, CallErrorKind> {
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
-        let provider = Checked::around(Arc::new(Haiku), &Arc::default(), &Arc::default(), &clock);
+        let provider =
+            Checked::around(Arc::new(Haiku), &Arc::default(), &Arc::default(), &Arc::default(), &clock);
         provider.call(&call, &CancellationToken::new()).await.map_err(|error| error.kind)
     }
 
@@ -311,7 +327,7 @@ mod tests {
             [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
         {
             let table = Arc::new(Table::default().with(std::slice::from_ref(row)));
-            let provider = Checked::around(Arc::new(Haiku), &table, &Arc::default(), &clock);
+            let provider = Checked::around(Arc::new(Haiku), &table, &Arc::default(), &Arc::default(), &clock);
             let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
             assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
             let Estimate { free_way, unpriced, .. } = provider.estimate(&call("?".into(), None));

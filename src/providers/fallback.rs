@@ -185,7 +185,8 @@ mod tests {
             let leg = |name, limit| {
                 let (script, clock) = (Arc::clone(&script), Arc::clone(&clock));
                 let back_end = Arc::new(Scripted { name, billed: name == "anthropic", script, clock });
-                let back_end = Checked::around(back_end, &Arc::default(), &breakers, &shared);
+                let back_end =
+                    Checked::around(back_end, &Arc::default(), &breakers, &Arc::default(), &shared);
                 Leg { back_end, limit: Duration::from_secs(limit) }
             };
             let legs = [leg("claude", 180), leg("anthropic", 300)];

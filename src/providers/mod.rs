@@ -11,6 +11,7 @@ mod breakers;
 mod cassette;
 mod checked;
 mod claude_cli;
+mod counted;
 mod fallback;
 mod gemini;
 mod http;
@@ -28,6 +29,7 @@ mod schema;
 mod streamed;
 mod strict_json;
 mod stub;
+mod trial;
 mod workers;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -36,16 +38,22 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+pub use breakers::{LastFailure, Resting};
 pub use cassette::{Cassette, Outcome, Take, cassettes};
+pub use counted::Counted;
 pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
 pub use stub::REHEARSAL;
+pub use trial::{Service, Trial, try_key};
 
 use crate::{
     clock::SharedClock,
-    config::{ModelSettings, Names, Timeouts},
+    config::{
+        AnthropicSettings, GeminiKey, GeminiSettings, Live, ModelSettings, Names, OpenAiSettings, Timeouts,
+        same_secrets,
+    },
     documents::is_invisible,
     store::Store,
-    types::{Family, Malformed, MicroUsd, WorkerPool},
+    types::{Family, Malformed, MicroUsd, Timestamp, WorkerPool},
 };
 
 /// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
@@ -274,6 +282,28 @@ pub enum CallErrorKind {
 }
 
 impl CallErrorKind {
+    /// Its name without what it says of this one call.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Capacity => "capacity",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Quota { .. } => "quota",
+            Self::Auth => "auth",
+            Self::Refused => "refused",
+            Self::Rejected { .. } => "rejected",
+            Self::NoSuchModel => "no_such_model",
+            Self::ResourceExhausted { .. } => "resource_exhausted",
+            Self::TooLong => "too_long",
+            Self::OverBudget { .. } => "over_budget",
+            Self::Truncated => "truncated",
+            Self::InvalidOutput => "invalid_output",
+            Self::WrongModel { .. } => "wrong_model",
+            Self::Timeout { .. } => "timeout",
+            Self::Cancelled => "cancelled",
+            Self::Unavailable => "unavailable",
+        }
+    }
+
     /// Could somebody else have an answer: another model, or the same one reached in another way? What a model would not
     /// say, or could not say at such length, is not shopped for elsewhere.
     fn another_may_answer(&self) -> bool {
@@ -458,6 +488,13 @@ pub struct Readiness {
     pub lacks: Option<String>,
 }
 
+/// What holds the keys of the APIs, shared with their back ends.
+struct Keys {
+    anthropic: Live<AnthropicSettings>,
+    gemini: Live<GeminiSettings>,
+    openai: Live<OpenAiSettings>,
+}
+
 /// Every back end there is.
 pub struct Providers {
     table: Arc<models::Table>,
@@ -469,6 +506,9 @@ pub struct Providers {
     opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
     workers: Arc<workers::Workers>,
+    counted: Arc<Counted>,
+    breakers: Arc<breakers::Breakers>,
+    keys: Keys,
     names: Names,
     pools: BTreeMap<String, Arc<pool::Pool>>,
     gemini_drafts: bool,
@@ -505,12 +545,18 @@ impl Providers {
             settings.cassettes.as_ref().map(|given| cassette::Library::open(given, settings.secrets()));
         let library = library.transpose()?;
         let breakers = Arc::new(breakers::Breakers::kept_in(store.clone()));
+        let counted = Arc::<Counted>::default();
         let checked = |back_end: Arc<dyn Provider>| {
             let back_end = match &library {
                 Some(library) => library.around(back_end),
                 None => back_end,
             };
-            checked::Checked::around(back_end, &table, &breakers, &clock)
+            checked::Checked::around(back_end, &table, &breakers, &counted, &clock)
+        };
+        let keys = Keys {
+            anthropic: Live::new(settings.anthropic.clone()),
+            gemini: Live::new(settings.gemini.clone()),
+            openai: Live::new(settings.openai.clone()),
         };
         let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
         let program = checked(Arc::new(claude_cli::ClaudeCli::new(
@@ -520,7 +566,7 @@ impl Providers {
             Arc::clone(&clock),
         )));
         let anthropic = checked(Arc::new(anthropic::Anthropic::new(
-            settings.anthropic.clone(),
+            keys.anthropic.clone(),
             &clients,
             Arc::clone(&table),
             Arc::clone(&clock),
@@ -535,12 +581,12 @@ impl Providers {
                 Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)))
             }
         };
-        let (ollama, openai) = (settings.ollama.clone(), settings.openai.clone());
+        let (ollama, openai) = (settings.ollama.clone(), keys.openai.clone());
         let mut all = Self {
             claude,
             anthropic,
             gemini: checked(Arc::new(gemini::Gemini::new(
-                settings.gemini.clone(),
+                keys.gemini.clone(),
                 &clients,
                 Arc::clone(&table),
                 store,
@@ -558,6 +604,9 @@ impl Providers {
             ))),
             stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
             workers,
+            counted,
+            breakers: Arc::clone(&breakers),
+            keys,
             names: settings.names.clone(),
             pools: BTreeMap::new(),
             gemini_drafts: settings.gemini.drafts,
@@ -570,9 +619,46 @@ impl Providers {
         Ok(all)
     }
 
+    /// Takes the keys of these settings from the next call on, and names whose changed. A key goes to the address that it
+    /// was given for, and addresses hold until a restart.
+    pub fn take_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
+        let Keys { anthropic, gemini, openai } = &self.keys;
+        let mut changed = Vec::new();
+        let old = anthropic.get();
+        // Whether there is one at all decides how the Claude program is backed, which only a start does.
+        let both = old.api_key.is_some() && new.anthropic.api_key.is_some();
+        if both
+            && old.base_url == new.anthropic.base_url
+            && !same_secrets(&old.api_key, &new.anthropic.api_key)
+        {
+            anthropic.set(new.anthropic.clone());
+            changed.push("ANTHROPIC_API_KEY");
+        }
+        let old = openai.get();
+        if old.base_url == new.openai.base_url && !same_secrets(&old.api_key, &new.openai.api_key) {
+            openai.set(new.openai.clone());
+            changed.push("OPENAI_API_KEY");
+        }
+        let old = gemini.get();
+        if old.base_url == new.gemini.base_url && !same_keys(&old.keys, &new.gemini.keys) {
+            gemini.set(GeminiSettings { keys: new.gemini.keys.clone(), ..GeminiSettings::clone(&old) });
+            changed.push("GEMINI_API_KEY");
+        }
+        changed
+    }
+
+    /// Does it matter to a key in use whether a repository is private?
+    pub fn minds_privacy(&self) -> bool {
+        self.keys.gemini.get().minds_privacy()
+    }
+
     /// The back end that is a program one logs in to.
     pub fn program(&self, name: &str) -> Option<&Arc<dyn Provider>> {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
+    }
+
+    pub fn counted(&self) -> &Counted {
+        &self.counted
     }
 
     pub fn table(&self) -> &models::Table {
@@ -587,6 +673,16 @@ impl Providers {
             Readiness { role: role.to_owned(), spec: spec.clone(), lacks }
         };
         all.map(of).collect()
+    }
+
+    /// What is left alone now, and until when.
+    pub async fn resting(&self, now: Timestamp) -> Vec<Resting> {
+        self.breakers.resting(now).await
+    }
+
+    /// How each model failed last, since the server started.
+    pub fn last_failures(&self) -> Vec<LastFailure> {
+        self.breakers.last_failures()
     }
 
     /// Begins no program any more; a call that waits for its place ends as cancelled.
@@ -606,6 +702,12 @@ impl Providers {
             Err(error) => Some(error.to_string()),
         }
     }
+}
+
+fn same_keys(some: &[GeminiKey], others: &[GeminiKey]) -> bool {
+    let named = |key: &GeminiKey| (key.name.clone(), key.project.clone(), key.tier);
+    some.iter().map(named).eq(others.iter().map(named))
+        && same_secrets(some.iter().map(|key| &key.secret), others.iter().map(|key| &key.secret))
 }
 
 /// Text of a service for our log: one line, bounded, and all of it to be seen.

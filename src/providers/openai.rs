@@ -18,14 +18,14 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    config::{OpenAiSettings, is_loopback},
+    config::{Live, OpenAiSettings, is_loopback},
 };
 
 const KEY: &str = "OPENAI_API_KEY";
 const NO_KEY: &str = "there is no OPENAI_API_KEY in the .env file; add the endpoint's key";
 
 pub(super) struct OpenAi {
-    settings: OpenAiSettings,
+    settings: Live<OpenAiSettings>,
     client: reqwest::Client,
     table: Arc<Table>,
     clock: SharedClock,
@@ -33,12 +33,12 @@ pub(super) struct OpenAi {
 
 impl OpenAi {
     pub(super) fn new(
-        settings: OpenAiSettings,
+        settings: Live<OpenAiSettings>,
         clients: &Clients,
         table: &Arc<Table>,
         clock: &SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.base_url);
+        let client = clients.of(&settings.get().base_url);
         Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
@@ -50,26 +50,33 @@ impl OpenAi {
         }
         usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| row.price.is_some());
         let mut answer = Answer::default();
-        let exchange = self.exchange(call, &mut answer, &mut usage);
+        let settings = self.settings.get();
+        let exchange = self.exchange(call, &settings, &mut answer, &mut usage);
         let ended = bounded(exchange, call, cancel, &self.clock).await;
         usage.elapsed = self.clock.now().since(started);
         answer.count(&mut usage);
         let thoughts = answer.thoughts();
         match ended.and_then(|()| judge(call, answer)) {
             Ok((text, value)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
-            Err(fault) => Err(fault.of_call(self.name(), self.settings.api_key.as_ref(), usage)),
+            Err(fault) => Err(fault.of_call(self.name(), settings.api_key.as_ref(), usage)),
         }
     }
 
-    async fn exchange(&self, call: &Call, answer: &mut Answer, usage: &mut Usage) -> Result<(), Fault> {
-        let (mut head, mut response) = self.send(call, call.tools.as_ref(), usage).await?;
+    async fn exchange(
+        &self,
+        call: &Call,
+        settings: &OpenAiSettings,
+        answer: &mut Answer,
+        usage: &mut Usage,
+    ) -> Result<(), Fault> {
+        let (mut head, mut response) = self.send(call, settings, call.tools.as_ref(), usage).await?;
         if !head.status.is_success() {
             let body = http::body(response).await?;
             // A server whose model, or whose setting, knows none reads of them in the prompt.
             if call.tools.is_none() || !says_of_tools(&head, &body) {
                 return Err(failure(&head, &body));
             }
-            (head, response) = self.send(call, None, usage).await?;
+            (head, response) = self.send(call, settings, None, usage).await?;
             if !head.status.is_success() {
                 return Err(failure(&head, &http::body(response).await?));
             }
@@ -94,12 +101,13 @@ impl OpenAi {
     async fn send(
         &self,
         call: &Call,
+        settings: &OpenAiSettings,
         tools: Option<&Value>,
         usage: &mut Usage,
     ) -> Result<(Head, reqwest::Response), Fault> {
-        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let base = settings.base_url.as_str().trim_end_matches('/');
         let mut request = self.client.post(format!("{base}/chat/completions"));
-        if let Some(key) = &self.settings.api_key {
+        if let Some(key) = &settings.api_key {
             request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
         }
         let mut body = self.request_body(call);
@@ -137,7 +145,8 @@ impl OpenAi {
 
     /// What bounds an answer. Every server knows the old word, but for OpenAI's own, whose newer models refuse it.
     fn longest_answer(&self) -> &'static str {
-        let host = self.settings.base_url.host_str().unwrap_or_default();
+        let settings = self.settings.get();
+        let host = settings.base_url.host_str().unwrap_or_default();
         let own = [".openai.com", ".openai.azure.com"].iter().any(|own| host.ends_with(own));
         if own { "max_completion_tokens" } else { "max_tokens" }
     }
@@ -149,7 +158,8 @@ impl Provider for OpenAi {
     }
 
     fn lacks(&self) -> Option<String> {
-        let needed = self.settings.api_key.is_none() && !is_loopback(&self.settings.base_url);
+        let settings = self.settings.get();
+        let needed = settings.api_key.is_none() && !is_loopback(&settings.base_url);
         needed.then(|| NO_KEY.into())
     }
 
@@ -158,7 +168,7 @@ impl Provider for OpenAi {
     }
 
     fn account(&self) -> Option<String> {
-        self.settings.api_key.as_ref().map(http::mark)
+        self.settings.get().api_key.as_ref().map(http::mark)
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
@@ -282,7 +292,7 @@ mod tests {
         ] {
             let settings = OpenAiSettings { base_url: base_url.parse().unwrap(), api_key: None };
             let clock: SharedClock = Arc::new(SystemClock);
-            let end = OpenAi::new(settings, &Clients::new().unwrap(), &Arc::default(), &clock);
+            let end = OpenAi::new(Live::new(settings), &Clients::new().unwrap(), &Arc::default(), &clock);
             assert_eq!(end.longest_answer(), word, "{base_url}");
         }
     }

@@ -55,6 +55,8 @@ pub(super) struct Expected<'a> {
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
     pub only: Only,
+    /// The commit on which what is to go there was tried.
+    pub tried: Option<&'a Oid>,
 }
 
 /// On what branch may we commit?
@@ -231,9 +233,9 @@ pub(super) async fn read_branch(
         let theirs = there.is_some_and(|there| {
             !here.contains(&there) && !last(&known, place.path).any(|file| *file == there)
         });
+        let parted = parted(&head, &unseen.base, place.tried, &known).await?;
         let ours =
             known.into_iter().flat_map(|row| row.files).chain(here).chain(place.files.to_vec()).collect();
-        let parted = head.merge_bases(&unseen.base.commit).await.map_err(git_error)?;
         let foreign = list_foreign(cx, &head, &parted, &ours).await?;
         let changed = foreign_files(cx, foreign).await?;
         let ours = place.files.iter().filter(|(path, _)| !changed.iter().any(|theirs| theirs.path == *path));
@@ -241,6 +243,22 @@ pub(super) async fn read_branch(
         Ok(BranchView { head: Some(head.commit), document, theirs, foreign, parted, complete, ..unseen })
     })
     .await
+}
+
+/// Where the branch parted from the default branch. Where people merged up to a commit of ours, no more than that is below it:
+/// what was `tried` before is held against that commit's own beginning.
+async fn parted(
+    head: &Snapshot,
+    now: &Base,
+    tried: Option<&Oid>,
+    known: &[CommitRow],
+) -> Result<Vec<Oid>, StepError> {
+    let parted = head.merge_bases(&now.commit).await.map_err(git_error)?;
+    let ours = |commit: &Oid| known.iter().any(|row| row.commit.as_ref() == Some(commit));
+    match tried.filter(|_| parted.iter().any(ours)) {
+        Some(tried) => head.merge_bases(tried).await.map_err(git_error),
+        None => Ok(parted),
+    }
 }
 
 /// Are these files there, as they are here?
@@ -380,7 +398,8 @@ pub async fn in_the_way(
             if rewritten(&repo, &branch, &now.commit, &head, &known).await? {
                 return Ok(Err(InTheWay::Rewritten(branch)));
             }
-            if head.merge_bases(&now.commit).await.map_err(git_error)? != [tried.0.commit.clone()] {
+            let tried = &tried.0.commit;
+            if parted(&head, &now, Some(tried), &known).await? != std::slice::from_ref(tried) {
                 return Ok(Err(InTheWay::Updated { branch, base: now.branch }));
             }
         }
@@ -395,11 +414,11 @@ pub async fn in_the_way(
 async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<Option<Hash>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let (known, branch) = committed(cx).await?;
-    let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
     let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
         return Ok(None);
     };
-    let parted = head.merge_bases(&now.commit).await.map_err(git_error)?;
+    let parted = parted(&head, &now, tried.map(|(tried, _)| &tried.commit), &known).await?;
+    let ours: HashSet<_> = known.into_iter().flat_map(|row| row.files).collect();
     // One that has nothing in common with the default branch is left alone, and another begins where it was tried.
     if let Some((tried, paths)) = tried.filter(|_| !parted.is_empty()) {
         if parted != [tried.commit.clone()] {
@@ -424,7 +443,8 @@ async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<O
 fn elsewhere(branch: &str, tried: &Base) -> StepError {
     StepError::User(format!(
         "The branch `{branch}` does not part from `{0}` at the commit on which the code is tried ({1}), so something else would \
-         be pushed. Merge `{0}` into it (“Update branch” on its pull request), then start anew.",
+         be pushed. Merge `{0}` into it (“Update branch” on its pull request), or where that is merged delete the branch; then \
+         start anew.",
         tried.branch, tried.commit
     ))
 }

@@ -156,6 +156,7 @@ pub async fn propose(
         wanted: Some(publication.stands),
         files: publication.files,
         only,
+        tried: matches!(only, Only::Accepted(_)).then_some(&publication.base.commit),
     };
     let mut files = vec![(publication.path.to_owned(), Some(cx.get(&publication.stands).await?))];
     for (path, hash) in publication.files {
@@ -241,6 +242,23 @@ pub async fn open_pull(
         pull_url: url,
     };
     Ok(known.with(publication, landing.commit.clone()))
+}
+
+/// Says in the open pull request of the issue's branch into `base`, if there is one, why nothing of a stage came to be there.
+pub async fn say_missing(cx: &Cx, base: &str, stage: &str, section: &Body) -> Result<(), StepError> {
+    let (repo, branch) = (cx.tools().repo(cx).await?, branch::branch(cx).await?);
+    let shows: Option<IssueNo> = cx
+        .once("shows", |_| async {
+            let pulls = repo.pulls_of_branch(&branch).await.map_err(fault)?;
+            Ok(pulls.into_iter().find(|pull| pull.open && pull.base_branch == base).map(|pull| pull.number))
+        })
+        .await?;
+    let Some(pull) = shows else { return Ok(()) };
+    let body = pull_body(cx, "missing-section", &branch, stage, section).await?;
+    cx.once("missing", |_| async {
+        decorated(repo.edit_pull(pull, None, &body).await).map(drop).map_err(fault)
+    })
+    .await
 }
 
 async fn close_left(
@@ -371,15 +389,7 @@ pub async fn hear(
     let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
     let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
-    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
-    let bare = answer.hash.is_none() && answer.verb == "approve";
-    let edited = async || match edited(cx, &key("edited"), &repo, publication.issue).await?.filter(|_| bare) {
-        Some((_, diff)) => {
-            let changed = messages::issue_changed(&diff, &publication.line(asked));
-            announce(cx, &key("changed"), &changed).await.map(|_| true)
-        }
-        None => Ok(false),
-    };
+    let edited = async || told_edited(cx, answer, publication.issue, &publication.line(asked)).await;
     let Some(proposal) = proposal else {
         if answer.verb == "revise" {
             return Ok(Heard::Yes);
@@ -415,6 +425,7 @@ pub async fn hear(
         wanted: None,
         files: &[],
         only: Only::Shown,
+        tried: None,
     };
     let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
@@ -477,6 +488,22 @@ fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
         }
     };
     Err(StepError::User(why))
+}
+
+/// Was the issue edited since the run read it? Whoever approves then without a hash is told how, and nothing is approved.
+pub async fn told_edited(
+    cx: &Cx,
+    answer: &Answer,
+    issue: &IssueSnapshot,
+    line: &ApproveLine,
+) -> Result<bool, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    // An override is a maintainer's own reason and carries no hash; what it was about is in the audit.
+    let bare = answer.hash.is_none() && answer.verb == "approve";
+    let edited = edited(cx, &format!("edited-{}", answer.cause), &repo, issue).await?;
+    let Some((_, diff)) = edited.filter(|_| bare) else { return Ok(false) };
+    let changed = messages::issue_changed(&diff, line);
+    announce(cx, &format!("changed-{}", answer.cause), &changed).await.map(|_| true)
 }
 
 /// The issue as it is now and how it differs from what the run read, if somebody else than we edited it.
@@ -566,6 +593,7 @@ pub async fn publish(
         wanted: None,
         files: &[],
         only: Only::With(foreign),
+        tried: None,
     };
     let files = vec![
         (proposal.path.clone(), Some(cx.get(&proposal.stands()).await?)),

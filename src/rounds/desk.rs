@@ -23,7 +23,7 @@ use crate::{
     github::{Counter, GitHub, Repo, RepoInfo},
     providers::Providers,
     runners::Dependencies,
-    sandbox::Sandbox,
+    sandbox::{self, Sandbox},
     store::Store,
     types::{Actor, Hash, IssueNo, Oid, RepoId, RunId, Timestamp},
 };
@@ -49,6 +49,8 @@ pub struct Desk {
     pub wanted: Mutex<HashMap<RepoId, Timestamp>>,
     /// Where tests run, found when the first are to.
     pub sandbox: OnceCell<Sandbox>,
+    /// What commands in it take.
+    pub sandbox_time: sandbox::Time,
 }
 
 /// A commit that a run works from.
@@ -104,6 +106,67 @@ pub struct Policy {
     pub shows_cost: bool,
     /// Why the repository's own file was not used, in our words.
     pub complaint: Option<String>,
+}
+
+impl Policy {
+    /// What holds for a run of this workflow that begins now.
+    pub async fn of(
+        settings: &Settings,
+        workflow: &str,
+        repo: &Repo,
+        info: &RepoInfo,
+    ) -> Result<Self, StepError> {
+        let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
+        let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        if file.as_deref().is_some_and(RepoSettings::switches_off) {
+            return Err(StepError::User(format!(
+                "{REPOSITORY_FILE} has switched all work off here (enabled = false). Set it to true, then start anew."
+            )));
+        }
+        let own = file.map(|text| RepoSettings::parse(&text, settings));
+        let (own, complaint) = match own.transpose() {
+            Ok(own) => (own, None),
+            // It may quote the file, and the file may be long.
+            Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
+        };
+        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
+        // Whatever runs may ask that model.
+        let routing = workflows.values().find_map(|of| of.routing.clone());
+        let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
+        let WorkflowSettings {
+            max_rounds,
+            draft_gate,
+            verdict_gate,
+            gates,
+            document_path,
+            filing,
+            search,
+            tools,
+            coverage,
+            from,
+            ..
+        } = of_it;
+        Ok(Policy {
+            drafter: settings.models.drafter.clone(),
+            roles: settings.models.roles.clone(),
+            reviewer: settings.models.reviewer.clone(),
+            max_rounds,
+            draft_gate,
+            // What the file asks for is not known: perhaps it is this.
+            verdict_gate: verdict_gate || complaint.is_some() || gates.ask_for_somebody(),
+            gates,
+            document_path,
+            filing,
+            search,
+            routing,
+            tools: tools.filter(|tools| tools.drafter || tools.reviewer),
+            coverage,
+            from_design: from == Some(BeginsWith::Lld),
+            caps: budget,
+            shows_cost: settings.budget.show_on_public || info.private,
+            complaint,
+        })
+    }
 }
 
 /// The issue as people saw it when the run read it. A later edit is noticed by `digest`.
@@ -180,7 +243,8 @@ impl Desk {
                 ))
             })
         };
-        self.sandbox.get_or_try_init(|| find).await.cloned()
+        let sandbox = self.sandbox.get_or_try_init(|| find).await?.clone();
+        Ok(sandbox.timed(self.sandbox_time.clone()))
     }
 
     /// Where what its tests depend on is fetched from, and kept.
@@ -221,7 +285,7 @@ impl Desk {
     /// Is the run's repository private, as of now? It may have become so since the run began. Where the settings make
     /// no difference GitHub is not asked, and the answer is the careful one.
     pub async fn is_private(&self, cx: &Cx) -> Result<bool, StepError> {
-        if !self.settings.models.gemini.minds_privacy() {
+        if !self.providers.minds_privacy() {
             return Ok(true);
         }
         let repo = self.repo(cx).await?;
@@ -258,57 +322,7 @@ impl Desk {
     /// The policy of a run of this workflow: the server's, tightened by `.github/countersign.toml` on the default
     /// branch.
     pub async fn policy(&self, workflow: &str, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
-        let settings = &self.settings;
-        let file = repo.file(REPOSITORY_FILE, &info.default_branch).await.map_err(fault)?;
-        let file = file.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        if file.as_deref().is_some_and(RepoSettings::switches_off) {
-            return Err(StepError::User(format!(
-                "{REPOSITORY_FILE} has switched all work off here (enabled = false). Set it to true, then start anew."
-            )));
-        }
-        let own = file.map(|text| RepoSettings::parse(&text, settings));
-        let (own, complaint) = match own.transpose() {
-            Ok(own) => (own, None),
-            // It may quote the file, and the file may be long.
-            Err(error) => (None, Some(error.to_string().chars().take(500).collect())),
-        };
-        let RepoSettings { budget, workflows } = own.unwrap_or_else(|| RepoSettings::of_server(settings));
-        // Whatever runs may ask that model.
-        let routing = workflows.values().find_map(|of| of.routing.clone());
-        let of_it = workflows.get(workflow).cloned().expect("a workflow that runs is one that has settings");
-        let WorkflowSettings {
-            max_rounds,
-            draft_gate,
-            verdict_gate,
-            gates,
-            document_path,
-            filing,
-            search,
-            tools,
-            coverage,
-            from,
-            ..
-        } = of_it;
-        Ok(Policy {
-            drafter: settings.models.drafter.clone(),
-            roles: settings.models.roles.clone(),
-            reviewer: settings.models.reviewer.clone(),
-            max_rounds,
-            draft_gate,
-            // What the file asks for is not known: perhaps it is this.
-            verdict_gate: verdict_gate || complaint.is_some() || gates.ask_for_somebody(),
-            gates,
-            document_path,
-            filing,
-            search,
-            routing,
-            tools: tools.filter(|tools| tools.drafter || tools.reviewer),
-            coverage,
-            from_design: from == Some(BeginsWith::Lld),
-            caps: budget,
-            shows_cost: settings.budget.show_on_public || info.private,
-            complaint,
-        })
+        Policy::of(&self.settings, workflow, repo, info).await
     }
 
     /// Brings the default branch into the mirror and says where it stands.

@@ -24,10 +24,11 @@ use std::{
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use tokio_util::sync::CancellationToken;
 
 use self::{
@@ -55,7 +56,11 @@ pub struct Sandbox {
     names: Arc<Scratch>,
     /// Of runs that have a user of their own: what else they start ends with bubblewrap.
     records: Option<Arc<user::Records>>,
+    time: Time,
 }
+
+/// Seconds that commands ran, by how they ended.
+pub type Time = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
 
 /// One command to run.
 #[derive(Debug, Clone)]
@@ -180,6 +185,20 @@ impl fmt::Display for End {
 }
 
 impl End {
+    /// Its name without what it says of this one run.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exit(0) => "success",
+            Self::Exit(_) => "failure",
+            Self::Signal(_) => "signal",
+            Self::TimedOut => "timeout",
+            Self::MemoryExceeded => "memory",
+            Self::TooManyProcesses => "processes",
+            Self::DiskExceeded => "disk",
+            Self::OutputTooLong => "output",
+        }
+    }
+
     pub fn success(self) -> bool {
         self == Self::Exit(0)
     }
@@ -222,6 +241,7 @@ impl Sandbox {
             own: own.to_owned(),
             names: Arc::clone(&names),
             records: records.clone(),
+            time: Time::default(),
         };
         let mut why = Vec::new();
         for level in [Level::Full, Level::Basic] {
@@ -239,6 +259,11 @@ impl Sandbox {
             Some(level) => Err(SandboxError::NotThatLevel { level, why }),
             None => Err(SandboxError::Unavailable { why }),
         }
+    }
+
+    /// The same, and the time that commands take is counted here.
+    pub fn timed(self, time: Time) -> Self {
+        Self { time, ..self }
     }
 
     pub fn level(&self) -> Level {
@@ -315,7 +340,10 @@ impl Sandbox {
             // What was run has ended all the same, and how is to be told.
             tracing::warn!(tree = %run.tree.display(), %error, "files of a command are not ours again");
         }
-        self.judged(run, outputs, ended, outgrown)
+        let judged = self.judged(run, outputs, ended, outgrown)?;
+        let seconds = self.time.get_or_create(&[("end", judged.end.name())]);
+        seconds.inc_by(judged.elapsed.as_secs_f64());
+        Ok(judged)
     }
 
     fn spec(&self, run: &Run, own: Option<&user::Own>) -> Spec {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Exit, Known, Stage, Target, Visit, gates, show, still_wanted};
 use crate::{
     documents::{
-        findings::Remarked,
+        findings::{Ledger, Remarked},
         visible::{gathered, visible},
     },
     engine::{
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(3600);
 const UNSURE_LOOK: Duration = Duration::from_secs(60);
 const UNSURE_LOOKS: u32 = 10;
 
-/// Fixes of what CI said in a row: then a person has to say something, or CI to pass.
+/// Fixes of what CI said in a row, pushed or not: then a person has to say something, or CI to pass.
 const FIXES_IN_A_ROW: u32 = 3;
 
 /// Of one pull request, whatever came between.
@@ -94,6 +94,8 @@ pub(super) struct After {
     reviews: Vec<Review>,
     /// Remarks at lines that are yet to be answered.
     threads: Vec<Thread>,
+    /// How findings stood when nothing was left to answer of what was pushed.
+    findings: Ledger,
     /// Where it ended, once it was merged.
     pub(super) merged: Option<String>,
 }
@@ -128,12 +130,15 @@ impl After {
 
     /// A further commit: nothing that was said of the one before holds.
     pub(super) fn pushed(&mut self, accepted: Option<ApprovalRow>) {
-        if std::mem::take(&mut self.mending) {
-            (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
-        }
-        self.held_right = false;
+        (self.mending, self.held_right) = (false, false);
         (self.accepted, self.ci, self.halfway) = (accepted, None, None);
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
+    }
+
+    /// These checks failed, and the drafter is at work for them. It counts whatever comes of it: each try is paid for.
+    fn mend(&mut self, failing: Vec<String>) {
+        (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);
+        (self.mending, self.failed) = (true, failing);
     }
 
     /// How CI stands. What failed is waited with until the rest has spoken, but not for ever.
@@ -198,6 +203,8 @@ pub async fn as_pushed(s: &mut Stage, v: &Visit<'_>, why: &str) -> Result<Option
         return Ok(None);
     }
     s.amend(pushed);
+    // What was fixed in the version that is not pushed is not fixed.
+    s.round.findings.return_to(&s.after.findings);
     s.approval = s.after.accepted.clone();
     (s.after.mending, s.after.gave_up) = (false, true);
     announce(v.cx, "not-pushed", &messages::not_pushed(why)).await?;
@@ -219,6 +226,7 @@ pub async fn watch(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if arrives {
         (s.after.visit, s.after.looks, s.after.since) = (cx.visit(), 0, Some(cx.now("arrived").await?));
         answer_threads(s, v).await?;
+        s.after.findings = s.round.findings.clone();
         show::turn(s, v, Shown::Done, messages::DONE).await?;
     }
     let spoken = cx.answer().is_some() || !insisted.is_empty() || !s.after.reviews.is_empty();
@@ -466,8 +474,7 @@ async fn failed(
     s.know(Known { kind: CI.to_owned(), heading, text: said, left: false });
     s.after.finding = Some(s.round.findings.failing(messages::failing(ours.len())));
     rounds::book_findings(cx, &s.round).await?;
-    s.after.mending = true;
-    s.after.failed = ours;
+    s.after.mend(ours);
     back(s, v, &messages::mend()).await.map(Some)
 }
 
@@ -547,11 +554,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fix_that_was_pushed_counts() {
-        let mut after = After { mending: true, ..After::default() };
+    fn each_try_at_what_ci_says_counts_and_no_other_push() {
+        let mut after = After::default();
+        after.mend(vec!["build".to_owned()]);
         after.pushed(None);
         after.pushed(None);
         assert_eq!((after.fixes, after.in_a_row, after.mending), (1, 1, false));
+        after.mend(vec!["lint".to_owned()]);
+        after.afresh();
+        assert_eq!((after.fixes, after.in_a_row, after.mending), (2, 0, false), "nothing came of it");
     }
 
     #[test]

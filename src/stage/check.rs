@@ -131,6 +131,7 @@ fn card(s: &Stage, v: &Visit<'_>, stands: CheckStands, on: &Proposal, url: Optio
     CheckCard {
         stage: v.doc.about().stage.to_owned(),
         run: v.cx.run().id,
+        page: v.cx.tools().settings.server.run_page(v.cx.run().id),
         stands,
         path: on.path.clone(),
         url,

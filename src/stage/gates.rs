@@ -113,9 +113,7 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
                 _ => objection(cx, answer).await?,
             };
             if let Some(objection) = objection {
-                let why = s.round.review.as_ref().and_then(|review| review.why.as_ref());
-                if let Some(why @ Inconclusive::DrafterUnattested) = why {
-                    announce(cx, &format!("in-vain-{}", objection.cause), &messages::in_vain(why)).await?;
+                if in_vain(s, cx, &objection.cause.to_string()).await? {
                     return Ok(Exit::Ask(spec(s, v, asks, need(&s.asked)?)?));
                 }
                 return object(s, v, &objection).await;
@@ -167,6 +165,16 @@ pub(super) async fn unseen(
     Ok(Some(Exit::Ask(spec(s, v, asks, asked)?)))
 }
 
+/// Does nobody attest who wrote some of the draft? Then no review of a further one would count either: whoever wants it is told
+/// so, and none is bought.
+pub(super) async fn in_vain(s: &Stage, cx: &Cx, key: &str) -> Result<bool, StepError> {
+    if s.round.is_unattested() {
+        let why = messages::in_vain(&Inconclusive::DrafterUnattested);
+        announce(cx, &format!("in-vain-{key}"), &why).await?;
+    }
+    Ok(s.round.is_unattested())
+}
+
 /// Says that the document goes back, and sends it there.
 pub(super) async fn object(s: &mut Stage, v: &Visit<'_>, objection: &Answer) -> Result<Exit, StepError> {
     answered(s, v, objection).await?;
@@ -195,7 +203,7 @@ async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit
         return Ok(None);
     }
     let counts = s.round.review.is_some() && asks != Asks::Unreviewed;
-    if counts && !insisted.is_empty() {
+    if counts && !insisted.is_empty() && !in_vain(s, cx, &s.round.heard().to_string()).await? {
         let which = insisted.join(", ");
         restate_asked(
             s,

@@ -110,7 +110,13 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
         }
     };
     if let Some(remains) = found.remains.as_ref().filter(|_| outcome.is_none()) {
-        announce(cx, "halted", &messages::halted(&halt_card(&s, halt, remains, v))).await?;
+        let card = halt_card(&s, halt, remains, v);
+        announce(cx, "halted", &messages::halted(&card)).await?;
+        if let (Target::Code, None, Some(base)) = (v.doc.about().target, &s.proposal, &s.base) {
+            let stage = v.doc.about().stage;
+            let section = messages::missing(&card, stage, cx.run().trigger.issue);
+            publication::say_missing(cx, &base.branch, stage, &section).await?;
+        }
     }
     // Labels last: nobody waits for them.
     if outcome.is_none() {

@@ -135,7 +135,14 @@ pub async fn leave(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         _ => gates::objection(cx, answer).await?,
     };
     if let Some(objection) = objection {
+        if gates::in_vain(s, cx, &objection.cause.to_string()).await? {
+            return Ok(Exit::Ask(gates::spec(s, v, Asks::Leave, need(&s.asked)?)?));
+        }
         return gates::object(s, v, &objection).await;
+    }
+    let asked = need(&s.asked)?;
+    if publication::told_edited(cx, answer, need(&s.issue)?, &asked.line(v)).await? {
+        return Ok(Exit::Ask(gates::spec(s, v, Asks::Leave, asked)?));
     }
     gates::answered(s, v, answer).await?;
     (s.wished, s.asked) = (None, None);

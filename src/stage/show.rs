@@ -43,6 +43,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
     let view = StatusView {
         workflow: about.workflow.to_owned(),
         run: run.id,
+        page: cx.tools().settings.server.run_page(run.id),
         requested_by: run.trigger.actor.login.clone(),
         rehearsal: rehearsal(s, cx),
         state,
@@ -364,7 +365,7 @@ pub(super) async fn update_pull(
     let body = publication::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
     let title = messages::pull_title(stage, issue.number, &issue.title, !proposal.draft);
     cx.once(key, |_| async {
-        decorated(repo.edit_pull(proposal.pull, &title, &body).await).map(drop).map_err(fault)
+        decorated(repo.edit_pull(proposal.pull, Some(&title), &body).await).map(drop).map_err(fault)
     })
     .await
 }

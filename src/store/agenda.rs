@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::PauseScope;
+use super::{PauseScope, RunStatus};
 use crate::{
     limits,
     types::{InstallationId, RepoId, RunId, Timestamp},
@@ -31,13 +31,23 @@ impl Rank {
 }
 
 /// One live run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) seq: u64,
     /// None: not before somebody speaks, or not in this boot.
     pub(super) due: Option<Timestamp>,
     pub(super) rank: Rank,
     pub(super) installation: InstallationId,
+    pub(super) place: Place,
+}
+
+/// Where a live run stands, as it was saved last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    pub workflow: String,
+    /// The step's serde form.
+    pub step: String,
+    pub status: RunStatus,
 }
 
 /// What a change made of a run: its slot, or none when it lives no more.
@@ -129,6 +139,15 @@ impl Agenda {
         self.lock().repos.get(&repo).is_some_and(|runs| runs.hinted)
     }
 
+    /// Every repository in which a run may live, by number.
+    pub(super) fn may_live(&self) -> Vec<RepoId> {
+        let inner = self.lock();
+        let hinted = inner.repos.iter().filter(|(_, runs)| runs.hinted);
+        let mut repos: Vec<_> = hinted.map(|(repo, _)| *repo).collect();
+        repos.sort_unstable();
+        repos
+    }
+
     pub(super) fn set_hinted(&self, repo: RepoId, hinted: bool) {
         self.lock().repos.entry(repo).or_default().hinted = hinted;
     }
@@ -215,6 +234,15 @@ impl Agenda {
         let inner = self.lock();
         let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
+    }
+
+    /// How many live runs stand where.
+    pub(super) fn places(&self) -> HashMap<Place, u64> {
+        let mut places = HashMap::new();
+        for slot in self.lock().repos.values().flat_map(|runs| runs.live.values()) {
+            *places.entry(slot.place.clone()).or_default() += 1;
+        }
+        places
     }
 
     /// Is anybody taking a step of it right now?
@@ -326,7 +354,7 @@ impl Inner {
 
     fn apply(&mut self, repo: RepoId, runs: &[Became]) {
         for (seq, slot) in runs {
-            self.set(repo, *seq, *slot);
+            self.set(repo, *seq, slot.clone());
         }
     }
 
@@ -480,7 +508,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1000);
 
     fn slot(seq: u64, rank: Rank, installation: u64) -> Slot {
-        Slot { seq, due: Some(NOW), rank, installation: InstallationId(installation) }
+        let place = Place { workflow: "lld".into(), step: "\"1\"".into(), status: RunStatus::Ready };
+        Slot { seq, due: Some(NOW), rank, installation: InstallationId(installation), place }
     }
 
     fn picked(agenda: &Agenda) -> Option<(u64, u64)> {

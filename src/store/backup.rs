@@ -44,6 +44,19 @@ pub fn backup(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
     done
 }
 
+/// Copies `main.db` and the database of one repository, if it has one, into an empty directory: for whoever wants to try
+/// something on them.
+pub fn copy_of(from: &Path, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
+    copy_database(&from.join("main.db"), &to.join("main.db"))?;
+    let place = |repo: RepoId| Path::new("repos").join(repo.to_string());
+    if let Some(place) = repo.map(place).filter(|place| from.join(place).join(repository::FILE).exists()) {
+        create_directory(&to.join(&place))?;
+        let file = place.join(repository::FILE);
+        copy_database(&from.join(&file), &to.join(&file))?;
+    }
+    Ok(())
+}
+
 fn must_be_free(to: &Path) -> Result<(), StoreError> {
     let taken = |what: &str| StoreError::Io {
         path: to.to_owned(),
@@ -111,7 +124,7 @@ fn remove(directory: &Path) -> Result<(), StoreError> {
 }
 
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
-fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
+pub(super) fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
     let run = || -> Result<(), Fault> {
         let connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(limits::FILE_LOCK)?;
@@ -139,7 +152,7 @@ fn sync(file: &Path) -> Result<(), StoreError> {
     File::open(file).and_then(|file| file.sync_all()).map_err(io)
 }
 
-fn sync_directory(directory: &Path) -> Result<(), StoreError> {
+pub(super) fn sync_directory(directory: &Path) -> Result<(), StoreError> {
     let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     sync(directory)
 }

@@ -8,7 +8,13 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 
-use super::{StoreError, error::Fault, packer, repository::walk};
+use super::{
+    StoreError,
+    error::Fault,
+    mentions::{MENTIONS, mentions},
+    packer,
+    repository::walk,
+};
 use crate::{
     limits,
     types::{Hash, RepoId, count},
@@ -27,21 +33,6 @@ pub struct Checked {
 
 /// Of each kind of damage this many are named; the rest is counted.
 const NAMED: usize = 5;
-
-/// Where a repository's database may name a document, besides the columns that must.
-const MENTIONS: [&str; 11] = [
-    "SELECT state FROM run",
-    "SELECT request FROM run",
-    "SELECT state FROM trail",
-    "SELECT value FROM journal WHERE value IS NOT NULL",
-    "SELECT spec FROM gate",
-    "SELECT body FROM answer",
-    "SELECT body FROM call",
-    "SELECT body FROM verdict",
-    "SELECT body FROM finding",
-    "SELECT body FROM approval",
-    "SELECT detail FROM audit",
-];
 
 /// Looks at every database of a data directory.
 pub fn check(root: &Path) -> Result<Vec<Checked>, StoreError> {
@@ -168,19 +159,9 @@ fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<Named, F
 /// How many documents nothing points to: written, and the process died before it said what for.
 fn unmentioned(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<usize, Fault> {
     let mut left: HashSet<&str> = documents.iter().map(String::as_str).collect();
-    for sql in MENTIONS {
-        let mut statement = tx.prepare(sql)?;
-        let mut rows = statement.query([])?;
-        while let Some(row) = rows.next()? {
-            let value = row.get_ref(0)?;
-            let bytes = value.as_bytes().map_err(|error| Fault::Row(error.to_string()))?;
-            for word in bytes.split(|byte| !byte.is_ascii_hexdigit()).filter(|word| word.len() == 64) {
-                if let Ok(word) = std::str::from_utf8(word) {
-                    left.remove(word);
-                }
-            }
-        }
-    }
+    mentions(tx, &MENTIONS, None, |_, hash| {
+        left.remove(hash);
+    })?;
     Ok(left.len())
 }
 

@@ -11,10 +11,22 @@ pub enum StoreError {
     )]
     InUse { directory: PathBuf },
     #[error(
-        "{} was written by a newer countersign (schema {found}, this one knows {known}); run that version or restore a backup",
-        .file.display()
+        "{} was written by a newer countersign (schema {found}, this one knows {known}); run that version, {}",
+        .file.display(), way_back(.file, .copy.as_deref())
     )]
-    Newer { file: PathBuf, found: u32, known: u32 },
+    Newer {
+        file: PathBuf,
+        found: u32,
+        known: u32,
+        /// What the upgrade left that this version can read.
+        copy: Option<PathBuf>,
+    },
+    #[error(
+        "{} was written by an older countersign and is not upgraded, because no copy of it could be made in {} ({why}); \
+         nothing was changed: make room there, or run the version that wrote it",
+        .file.display(), .directory.display()
+    )]
+    NotKept { file: PathBuf, directory: PathBuf, why: String },
     #[error(
         "{} is not a sound countersign database ({detail}); nothing was changed: {}",
         .file.display(), mend(.file)
@@ -56,6 +68,19 @@ fn mend(file: &std::path::Path) -> &'static str {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
     } else {
         "restore it from a backup, or remove the whole folder it lies in to forget this repository's runs"
+    }
+}
+
+/// The way back to an older version: what came since the upgrade is not in it.
+fn way_back(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
+    match copy {
+        Some(copy) => format!(
+            "or stop the server, move {} with its -wal and -shm aside and copy {} there: that is as it was before the upgrade, \
+             and nothing of what was done since",
+            file.display(),
+            copy.display()
+        ),
+        None => "or restore a backup".to_owned(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PauseScope, Store, StoreError, database::signed, off_thread};
+use super::{PauseScope, Store, StoreError, archive, database::signed, off_thread, upgrade::Kept};
 use crate::types::RepoId;
 
 /// Begins the name of a folder that is being removed.
@@ -43,7 +43,17 @@ impl Store {
             .await?;
         self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;
-        off_thread(move || remove(&gone)).await?;
+        let kept = Kept::repo(&self.root, repo, self.clock.now());
+        let kept_main = Kept::main(&self.root, self.clock.now());
+        let root = self.root.clone();
+        off_thread(move || {
+            kept.forget()?;
+            // They hold deliveries about it; what they are the way back to is lost with them.
+            kept_main.forget()?;
+            archive::forget(&root, repo)?;
+            remove(&gone)
+        })
+        .await?;
         self.main
             .write(move |tx| {
                 tx.execute("DELETE FROM repository WHERE id = ?1", [signed(repo.0)])?;

@@ -8,6 +8,7 @@
 
 mod agenda;
 mod approvers;
+mod archive;
 mod backup;
 mod cache;
 mod check;
@@ -19,6 +20,7 @@ mod gone;
 mod hints;
 mod inbox;
 mod lineage;
+mod mentions;
 mod open_databases;
 mod outages;
 mod packer;
@@ -27,8 +29,12 @@ mod pauses;
 mod repository;
 mod resting;
 mod rows;
+mod sessions;
 mod spend;
+mod story;
+mod upgrade;
 mod wake;
+mod walks;
 
 use std::{
     fs,
@@ -39,6 +45,7 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::histogram::Histogram;
 use rustix::fs::{FlockOperation, flock};
 
 use self::{
@@ -46,24 +53,30 @@ use self::{
     database::{Database, Schema, Traffic, Watch},
     error::Fault,
     open_databases::OpenDatabases,
+    upgrade::Kept,
 };
 pub use self::{
+    agenda::Place,
     approvers::{Approvers, NotTheirs},
-    backup::{BackedUp, backup},
+    archive::{ARCHIVED, Archived},
+    backup::{BackedUp, backup, copy_of},
     cache::{Cache, CacheKey, Packed},
     check::{Checked, check},
     database::Disk,
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
     gathered::{Calls, Gathered, Tally},
-    inbox::{Accepted, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
+    inbox::{Accepted, DeliveryRow, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
     outages::Outage,
     patrol::LabelingKey,
     repository::{RepoDb, Walked, routes},
     resting::{Rest, RestingKey, resting_keys},
     rows::*,
+    sessions::Scope,
     spend::{Reservation, Reserved, SharedCap},
+    story::{Entry, GateStory, RunStory, Seen, VisitRow},
+    walks::{LeftOut, PageMark, RunLine, RunPage, RunsAsked, SpendLine},
 };
 use crate::{clock::SharedClock, types::RepoId};
 
@@ -76,6 +89,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-4.sql"),
         include_str!("migrations/main-5.sql"),
         include_str!("migrations/main-6.sql"),
+        include_str!("migrations/main-7.sql"),
     ],
     traffic: Traffic::Busy,
 };
@@ -93,6 +107,8 @@ pub struct Store {
     repositories: Arc<OpenDatabases>,
     agenda: Agenda,
     watch: Watch,
+    /// Held by whoever walks through all repositories.
+    walking: Arc<tokio::sync::Mutex<()>>,
     inbox: inbox::Memory,
     /// Locked for as long as the store is open, or something of it is being opened.
     lock: Arc<fs::File>,
@@ -111,8 +127,8 @@ impl Store {
         gone::sweep(root);
         let file = root.join("main.db");
         let watch = Watch::default();
-        let main = Database::open(&file, &MAIN, Arc::clone(&watch))?;
         let now = clock.now();
+        let main = Database::open(&file, &MAIN, Arc::clone(&watch), Some(&Kept::main(root, now)))?;
         let (mark, repos) = (last_boot(&lock), repositories_in(root)?);
         let ((epoch, agenda), suspects) = main.write_now(|tx| {
             patrol::begin_sweeping(tx, now)?;
@@ -128,6 +144,7 @@ impl Store {
             repositories: Arc::default(),
             agenda,
             watch,
+            walking: Arc::default(),
             inbox: inbox::Memory::after_boot(suspects),
             lock: Arc::new(lock),
         }))
@@ -142,6 +159,16 @@ impl Store {
     /// Makes every write from now on meet this disk. For proofs that nothing is lost by it.
     pub fn pretend(&self, disk: Disk) {
         self.watch.pretend(disk);
+    }
+
+    /// How long commits took on this disk, in seconds.
+    pub fn commits(&self) -> &Histogram {
+        &self.watch.commits
+    }
+
+    /// Hears that something was committed since it was asked last; not what, nor how often.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.watch.changed.subscribe()
     }
 
     pub fn inbox(&self) -> Inbox<'_> {
@@ -187,11 +214,12 @@ impl Store {
     async fn open_repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
         let (directory, epoch, lock) = (self.repo_dir(repo), self.epoch, Arc::clone(&self.lock));
         let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
+        let kept = Kept::repo(&self.root, repo, clock.now());
         let open = move |opening| {
             let _nobody_elses_yet = lock;
             create_directory(&directory)?;
             refuse_loss(&directory)?;
-            RepoDb::open(&directory, repo, epoch, clock, watch, opening)
+            RepoDb::open((&directory, repo, epoch), clock, watch, opening, &kept)
         };
         self.repositories.get(repo, open).await
     }

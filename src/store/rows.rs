@@ -186,6 +186,19 @@ pub struct TrailRow {
     pub entered_at: Timestamp,
 }
 
+/// A visit as it is looked back on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisitSpan {
+    pub entered_at: Timestamp,
+    pub left_at: Option<Timestamp>,
+    /// `go`, `done`, `halt`, `ended`.
+    pub how: Option<String>,
+    /// Each with its key and when it was asked.
+    pub calls: Vec<(String, Timestamp, CallRow)>,
+    /// What else went through the journal: its key, when it began, when it was done.
+    pub entries: Vec<(String, Timestamp, Option<Timestamp>)>,
+}
+
 /// How a run ended well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -756,7 +769,8 @@ pub enum TextKind {
 }
 
 impl TextKind {
-    pub(super) fn what(self) -> &'static str {
+    /// As the audit chain tells it.
+    pub fn what(self) -> &'static str {
         match self {
             Self::Issue => "the issue was read",
             Self::Draft => "a model wrote the document",

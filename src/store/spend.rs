@@ -54,6 +54,13 @@ impl Store {
         self.main.write(move |tx| reserve(tx, &asked, now)).await
     }
 
+    /// What counts against the caps of this month, of everybody together.
+    pub async fn spent_this_month(&self) -> Result<MicroUsd, StoreError> {
+        let since = self.clock.now().month_start().0;
+        let sum = "SELECT COALESCE(SUM(microusd), 0) FROM spend WHERE at >= ?1";
+        self.main.read(move |tx| Ok(MicroUsd(unsigned(tx.query_row(sum, [since], |row| row.get(0))?)))).await
+    }
+
     /// Brings what is held for a run to what its ledger says, once that is on disk.
     pub async fn follow_spend(&self, run: RunId) -> Result<(), StoreError> {
         let since = self.clock.now().month_start();

@@ -96,7 +96,7 @@ fn a_newer_database_is_refused() {
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);
     let refused = open(root.path()).err().unwrap();
-    assert!(matches!(refused, StoreError::Newer { found: 99, known: 6, .. }), "{refused}");
+    assert!(matches!(refused, StoreError::Newer { found: 99, known: 7, .. }), "{refused}");
     assert!(refused.to_string().contains("main.db"));
 }
 

@@ -1,13 +1,16 @@
 //! Everything that wakes, takes or leaves a run, so that the agenda hears of it.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use futures_util::future::BoxFuture;
 
 use super::{
     Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, Remark, RepoDb, Rerun,
     RunRow, Store, StoreError,
-    agenda::{Looking, Picked},
+    agenda::{Looking, Picked, Place},
     gathered::Document,
 };
 use crate::{
@@ -171,6 +174,11 @@ impl Store {
             Some(document) => document.unpack(hash).map_err(|fault| fault.at(&self.repo_dir(repo))),
             None => self.repo(repo).await?.get(hash).await,
         }
+    }
+
+    /// How many live runs stand where; of repositories that this boot has not looked into yet none.
+    pub fn places(&self) -> HashMap<Place, u64> {
+        self.agenda.places()
     }
 
     /// Gives a run back as it was taken.

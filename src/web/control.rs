@@ -7,9 +7,11 @@
 
 use std::{
     io,
+    net::SocketAddr as Address,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -21,6 +23,7 @@ use axum::{
     routing::{get, post},
     serve::Listener,
 };
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{
     net::{UnixListener, UnixStream, unix::SocketAddr},
@@ -28,14 +31,14 @@ use tokio::{
 };
 use url::Url;
 
-use super::{Token, serving::Seldom, token_file};
+use super::{Token, serving::Seldom, token::random, token_file};
 use crate::{
-    clock::SharedClock,
+    clock::{Clock, SharedClock},
     engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView, Who},
     messages::step_name,
     proc,
-    store::{Pause, Spending, Store, StoreError},
-    types::{Cause, RepoId, RepoName, RunId, Timestamp, count},
+    store::{Pause, Scope, Spending, Store, StoreError},
+    types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, count},
 };
 
 /// Where the socket of a data directory is.
@@ -53,7 +56,15 @@ pub struct Control {
     /// Rung when a pause begins or ends.
     pub pause_bell: Arc<Notify>,
     pub web_url: Url,
+    /// Where the private door is.
+    pub at: Address,
+    /// The name by which the world knows it, if it does.
+    pub public_url: Option<Url>,
+    pub reload: Reload,
 }
+
+/// Reads the secrets again; says what came of it, or why all is as it was.
+pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Asks for a pause or for its end; without a repository, of the whole server.
 #[derive(Debug, Serialize, Deserialize)]
@@ -71,6 +82,36 @@ pub struct Retrying {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Forgetting {
     pub repository: RepoName,
+}
+
+/// Asks for a link to the operator's pages.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Opening {
+    /// To act there, and not only to read.
+    pub act: bool,
+    /// How long the session lasts that comes of it.
+    pub hours: u32,
+}
+
+/// One link by each name that the pages have. The first visit by any of them spends it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Opened {
+    pub links: Vec<String>,
+}
+
+/// Asks that what long ended runs left be archived.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Archiving {
+    pub older_than: Duration,
+    pub to: PathBuf,
+}
+
+/// What came of it, in words.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Shelved {
+    pub lines: Vec<String>,
+    /// Nothing went wrong in any repository.
+    pub whole: bool,
 }
 
 /// Which runs to list.
@@ -186,7 +227,7 @@ fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
 }
 
 /// Why something asked for is not done.
-struct Refusal(StatusCode, String);
+pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
 
 type ControlResult<T> = Result<Json<T>, Refusal>;
 
@@ -272,6 +313,10 @@ pub fn routes(control: Control) -> Router {
         .route("/resume", post(resume))
         .route("/retry", post(retry))
         .route("/forget", post(forget))
+        .route("/open", post(open))
+        .route("/close", post(close))
+        .route("/reload", post(reload))
+        .route("/archive", post(archive))
         .layer(middleware::from_fn_with_state(control.token.clone(), with_token))
         .with_state(control)
 }
@@ -305,8 +350,7 @@ async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope
 
 async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
-    control.engine.pause(scope, asked.by, "asked to on the command line".to_owned()).await?;
-    control.pause_bell.notify_one();
+    control.pause(scope, asked.by, "asked to on the command line").await?;
     let name = asked.repository.map(|name| format!(" {name}")).unwrap_or_default();
     said(format!(
         "{what} is paused: deliveries are still taken in, and no step begins until `countersign resume{name}`"
@@ -315,8 +359,7 @@ async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> Co
 
 async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
-    let ended = control.engine.resume(scope, asked.by).await?;
-    control.pause_bell.notify_one();
+    let ended = control.resume(scope, asked.by).await?;
     let still = scope != PauseScope::Server
         && control.engine.pauses().await?.iter().any(|pause| pause.scope == PauseScope::Server);
     said(match (ended, still) {
@@ -328,31 +371,70 @@ async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> C
     })
 }
 
+impl Control {
+    pub(super) async fn pause(&self, scope: PauseScope, by: String, why: &str) -> Result<(), EngineError> {
+        self.engine.pause(scope, by, why.to_owned()).await?;
+        self.pause_bell.notify_one();
+        Ok(())
+    }
+
+    /// False: it was not paused.
+    pub(super) async fn resume(&self, scope: PauseScope, by: String) -> Result<bool, EngineError> {
+        let ended = self.engine.resume(scope, by).await?;
+        self.pause_bell.notify_one();
+        Ok(ended)
+    }
+
+    /// Has a run tried again, or says why not.
+    pub(super) async fn retry(&self, run: RunId, by: String) -> Result<(), Refusal> {
+        // Each time it is asked for it is a wish of its own.
+        let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
+        let no = |status, why| Err(Refusal(status, why));
+        match self.engine.retry(Retry { run, cause, by }).await? {
+            Retried::Going | Retried::Duplicate => Ok(()),
+            Retried::NoRun => no(
+                StatusCode::NOT_FOUND,
+                format!("there is no run {run}; `countersign runs --all` lists them"),
+            ),
+            Retried::NotFailed(view) => no(
+                StatusCode::CONFLICT,
+                format!(
+                    "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
+                    view.status
+                ),
+            ),
+            Retried::Another(view) => no(
+                StatusCode::CONFLICT,
+                format!(
+                    "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
+                    view.id, view.issue
+                ),
+            ),
+        }
+    }
+}
+
 async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> ControlResult<Said> {
     let Retrying { run, by } = asked;
-    // Each time it is typed it is a wish of its own.
-    let cause = Cause(format!("command-line-{run}-{}", control.clock.now().0));
-    let no = |status, why| Err(Refusal(status, why));
-    match control.engine.retry(Retry { run, cause, by }).await? {
-        Retried::Going | Retried::Duplicate => said(format!("{run} is tried again at the step it failed at")),
-        Retried::NoRun => {
-            no(StatusCode::NOT_FOUND, format!("there is no run {run}; `countersign runs --all` lists them"))
-        }
-        Retried::NotFailed(view) => no(
-            StatusCode::CONFLICT,
-            format!(
-                "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
-                view.status
-            ),
-        ),
-        Retried::Another(view) => no(
-            StatusCode::CONFLICT,
-            format!(
-                "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
-                view.id, view.issue
-            ),
-        ),
-    }
+    control.retry(run, by).await?;
+    said(format!("{run} is tried again at the step it failed at"))
+}
+
+async fn open(State(control): State<Control>, Json(asked): Json<Opening>) -> ControlResult<Opened> {
+    let secret = random().map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let scope = if asked.act { Scope::Act } else { Scope::Read };
+    let lasts = Duration::from_secs(3600 * u64::from(asked.hours));
+    control.store.make_link(Hash::of(secret.as_bytes()), scope, lasts).await?;
+    let here = format!("http://{}/", control.at);
+    let doors = std::iter::once(here).chain(control.public_url.iter().map(Url::to_string));
+    Ok(Json(Opened { links: doors.map(|door| format!("{door}enter?link={secret}")).collect() }))
+}
+
+async fn close(State(control): State<Control>) -> ControlResult<Said> {
+    let (sessions, links) = control.store.revoke_sessions().await?;
+    let (sessions, links) =
+        (count(sessions, "session is", "sessions are"), count(links, "link is", "links are"));
+    said(format!("{sessions} over, and {links} taken back: no browser sees the pages any more"))
 }
 
 async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<ListedRun>> {
@@ -446,9 +528,48 @@ async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -
     said(forgotten(name))
 }
 
+async fn reload(State(control): State<Control>) -> ControlResult<Said> {
+    match (control.reload)().await {
+        Ok(message) => said(message),
+        Err(why) => Err(Refusal(StatusCode::CONFLICT, why)),
+    }
+}
+
 /// What a person is told who had a repository forgotten.
 pub fn forgotten(name: &RepoName) -> String {
     format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
+}
+
+async fn archive(State(control): State<Control>, Json(asked): Json<Archiving>) -> ControlResult<Shelved> {
+    Ok(Json(archived(&control.store, &*control.clock, &asked).await?))
+}
+
+/// Archives what every repository has of that age. One that cannot be archived keeps no other from it.
+pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Result<Shelved, StoreError> {
+    let before = clock.now().minus(asked.older_than);
+    let mut shelved = Shelved { lines: Vec::new(), whole: true };
+    for repo in store.repos()? {
+        let row = store.directory().repository(repo).await?;
+        let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
+        match store.archive(repo, before, &asked.to).await {
+            Ok(None) => {}
+            Ok(Some(done)) => shelved.lines.push(format!(
+                "{name}: {} of {} are in {}; {} KB freed for use by the database",
+                count(done.documents, "text", "texts"),
+                count(done.runs, "run", "runs"),
+                done.file.display(),
+                done.bytes.div_ceil(1024)
+            )),
+            Err(error) => {
+                shelved.lines.push(format!("{name}: not archived: {error}"));
+                shelved.whole = false;
+            }
+        }
+    }
+    if shelved.lines.is_empty() {
+        shelved.lines.push("No run ended that long ago.".to_owned());
+    }
+    Ok(shelved)
 }
 
 fn said(message: String) -> ControlResult<Said> {

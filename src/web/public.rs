@@ -11,6 +11,7 @@ use axum::{
     routing::{get, post},
 };
 use http_body_util::BodyExt;
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::json;
@@ -22,6 +23,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    config::Live,
     github::{
         Event,
         webhook::{self, Refused, Verified},
@@ -41,12 +43,16 @@ const DOOR_RETRY: Duration = Duration::from_secs(5);
 pub struct Door {
     pub store: Arc<Store>,
     /// The webhook's secret, and while it is being rotated the one before.
-    pub secrets: Vec<SecretString>,
+    pub secrets: Live<Vec<SecretString>>,
     /// Rung after each stored delivery.
     pub bell: Arc<Notify>,
     pub clock: SharedClock,
     pub refusals: Arc<Refusals>,
+    pub deliveries: Deliveries,
 }
+
+/// Requests to the webhook since this server started, by what was answered.
+pub type Deliveries = Family<[(&'static str, &'static str); 1], Counter>;
 
 /// Requests that were turned away as no delivery of GitHub's. A wrong secret shows nowhere else, and anybody may send
 /// any number of them, so all are counted and a few are logged.
@@ -65,6 +71,12 @@ impl Refusals {
             let delivery = webhook::delivery_id(headers).unwrap_or_else(|| "none".to_owned());
             tracing::warn!(delivery, status = refused.status.as_u16(), count, "webhook refused: {refused}");
         }
+    }
+}
+
+impl Door {
+    fn count(&self, outcome: &'static str) {
+        self.deliveries.get_or_create(&[("outcome", outcome)]).inc();
     }
 }
 
@@ -88,6 +100,7 @@ async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Res
     let door = &entrance.door;
     let (parts, body) = request.into_parts();
     let turn_away = |refused: Refused| {
+        door.count("refused");
         door.refusals.note(&parts.headers, &refused, door.clock.now());
         answer(refused.status, refused.sentence)
     };
@@ -105,9 +118,12 @@ async fn receive(State(entrance): State<Arc<Entrance>>, request: Request) -> Res
     // The share of the room is given back when the answer is ready.
     let (bytes, _share) = match read {
         Ok(read) => read,
-        Err(refusal) => return refusal,
+        Err(refusal) => {
+            door.count("unread");
+            return refusal;
+        }
     };
-    let verified = match webhook::verify(&door.secrets, &parts.headers, &bytes) {
+    let verified = match webhook::verify(&door.secrets.get(), &parts.headers, &bytes) {
         Ok(verified) => verified,
         Err(refused) => return turn_away(refused),
     };
@@ -121,14 +137,16 @@ async fn store(door: &Door, verified: Verified, body: Vec<u8>) -> Response {
     match door.store.inbox().accept(delivery).await {
         Ok(accepted) => {
             door.bell.notify_one();
-            let message = match accepted {
-                Accepted::New => "stored",
-                Accepted::Duplicate => "stored before",
-                Accepted::Rearmed => "stored before; will be tried again",
+            let (outcome, message) = match accepted {
+                Accepted::New => ("stored", "stored"),
+                Accepted::Duplicate => ("duplicate", "stored before"),
+                Accepted::Rearmed => ("rearmed", "stored before; will be tried again"),
             };
+            door.count(outcome);
             (StatusCode::ACCEPTED, Json(Stored { delivery: &id, message })).into_response()
         }
         Err(error) => {
+            door.count("failed");
             tracing::error!(delivery = %id, %error, "a delivery could not be stored");
             come_again("The delivery could not be stored; redeliver it later.")
         }

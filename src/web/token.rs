@@ -9,20 +9,28 @@ use std::{
 };
 
 use axum::http::{HeaderMap, HeaderName, header};
+use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-/// The name of the private page's cookie. A browser sends it to every port of a host, and several servers may be there.
-fn cookie_name(headers: &HeaderMap) -> String {
-    let host = text(headers, &header::HOST);
-    format!("countersign_{}", host.rsplit(':').next().unwrap_or_default())
-}
-
-fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
+pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// What a boot of the server wants to hear from whoever asks it for anything but its health.
+/// Sixty-four hexadecimal digits that nobody can guess.
+pub(super) fn random() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(hex::encode(bytes))
+}
+
+/// Compares without telling by its time how much of it was right.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+/// What a boot of the server wants to hear on its control socket, and from whoever asks it for more than its health.
 #[derive(Debug, Clone)]
 pub struct Token(SecretString);
 
@@ -34,9 +42,7 @@ pub fn token_file(data: &Path) -> PathBuf {
 impl Token {
     /// Makes a new one, and leaves it in the data directory for the command line.
     pub fn renew(data: &Path) -> io::Result<Self> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-        let (token, path) = (hex::encode(bytes), token_file(data));
+        let (token, path) = (random()?, token_file(data));
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -59,27 +65,17 @@ impl Token {
         format!("Bearer {}", self.0.expose_secret())
     }
 
-    /// For the private page, so that its address need not hold the token for longer than one visit.
-    pub(super) fn cookie(&self, asked: &HeaderMap) -> String {
-        let (name, token) = (cookie_name(asked), self.0.expose_secret());
-        format!("{name}={token}; HttpOnly; SameSite=Strict; Path=/")
+    /// What only we can make of `text`.
+    pub(super) fn sign(&self, text: &str) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose_secret().as_bytes())
+            .expect("a key of any length will do");
+        mac.update(text.as_bytes());
+        hex::encode(mac.finalize().into_bytes())
     }
 
-    /// The private page's address with the token in it.
-    pub fn page(&self, address: std::net::SocketAddr) -> String {
-        format!("http://{address}/?token={}", self.0.expose_secret())
-    }
-
-    /// Compares without telling by its time how much of it was right.
-    pub(super) fn is(&self, given: &str) -> bool {
-        given.as_bytes().ct_eq(self.0.expose_secret().as_bytes()).into()
-    }
-
-    /// Does a request bring it, in its header or as its cookie?
+    /// Does a request bring it?
     pub(super) fn opens(&self, headers: &HeaderMap) -> bool {
-        let name = cookie_name(headers);
-        let mut cookies = text(headers, &header::COOKIE).split(';').filter_map(|c| c.trim().split_once('='));
-        text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ").is_some_and(|bearer| self.is(bearer))
-            || cookies.any(|(known, token)| known == name && self.is(token))
+        let given = text(headers, &header::AUTHORIZATION).strip_prefix("Bearer ");
+        given.is_some_and(|given| same(given, self.0.expose_secret()))
     }
 }

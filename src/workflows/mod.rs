@@ -33,7 +33,51 @@ pub fn settings(file: &Path) -> Result<Settings, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use serde_json::Value;
+
     use super::*;
+    use crate::engine::{Saved, Workflow};
+
+    /// Every checkpoint that a version of it stored, at any step, is read as it is or brought to what it is now.
+    fn reads_what_it_stored<W: Workflow<Desk>>() {
+        let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/states");
+        let mut read = 0;
+        for version in 1..=W::VERSION {
+            let file = directory.join(format!("{}-v{version}.jsonl", W::NAME));
+            let Ok(lines) = std::fs::read_to_string(file) else { continue };
+            for line in lines.lines() {
+                let line: Value = serde_json::from_str(line).unwrap();
+                let text = |name: &str| line[name].as_str().unwrap().to_owned();
+                let saved = Saved { step: text("step"), state: text("state").into_bytes() };
+                let fits = |saved: &Saved| {
+                    serde_json::from_str::<W::Step>(&saved.step)
+                        .and_then(|_| serde_json::from_slice::<W::State>(&saved.state))
+                        .map(drop)
+                };
+                let fitted = fits(&saved).or_else(|error| match W::upcast(version, &saved) {
+                    Some(newer) => fits(&newer),
+                    None => Err(error),
+                });
+                fitted.unwrap_or_else(|error| {
+                    panic!("{} cannot read what version {version} stored at {}: {error}", W::NAME, saved.step)
+                });
+                read += 1;
+            }
+        }
+        assert!(read > 0, "{} has no checkpoints in {}", W::NAME, directory.display());
+    }
+
+    #[test]
+    fn runs_under_way_go_on_after_an_upgrade() {
+        reads_what_it_stored::<route::Route>();
+        reads_what_it_stored::<scout::Scout>();
+        reads_what_it_stored::<issue::Issue>();
+        reads_what_it_stored::<lld::Lld>();
+        reads_what_it_stored::<spec::Spec>();
+        reads_what_it_stored::<implement::Implement>();
+    }
 
     #[test]
     fn every_workflow_has_its_settings() {

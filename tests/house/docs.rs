@@ -11,12 +11,13 @@ use countersign::{
     cli,
     commands::{COMMON, CommandSpec},
     config::{ConfigError, Secrets, Settings},
-    workflows,
+    web, workflows,
 };
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 const COMMANDS: (&str, &str) = ("<!-- commands -->\n", "<!-- /commands -->");
 const SETTINGS: (&str, &str) = ("<!-- settings -->\n```toml\n", "```\n<!-- /settings -->");
+const METRICS: (&str, &str) = ("<!-- metrics -->\n", "<!-- /metrics -->");
 const DIAGRAM: (&str, &str) = ("```mermaid\n", "```");
 
 fn path(name: &str) -> PathBuf {
@@ -92,6 +93,15 @@ fn the_command_table_is_the_commands() {
     let mut table = "| write | or label | least role | what it does |\n|---|---|---|---|\n".to_owned();
     rows.for_each(|row| table += &table_row(row));
     holds(&page_with(COMMANDS).0, COMMANDS, &table);
+}
+
+#[test]
+fn the_table_of_metrics_is_what_is_told() {
+    let mut table = "| metric | labels | what it tells |\n|---|---|---|\n".to_owned();
+    web::NAMES
+        .iter()
+        .for_each(|(name, labels, help)| table += &format!("| `countersign_{name}` | {labels} | {help} |\n"));
+    holds(&page_with(METRICS).0, METRICS, &table);
 }
 
 fn table_row(row: &CommandSpec) -> String {
@@ -188,10 +198,16 @@ fn every_block_of_every_page_is_what_it_says_it_is() {
                     let lines = text.replace("\\\n", " ");
                     invocations(&lines).iter().for_each(|arguments| takes(at, arguments, true));
                 }
+                "yaml" => {
+                    drop(
+                        serde_norway::from_str::<serde_norway::Value>(&text)
+                            .unwrap_or_else(|error| panic!("{at}: {error}")),
+                    );
+                }
                 // For people, or for programs of others.
                 "text" | "mermaid" => {}
                 other => panic!(
-                    "{at}: nothing here checks `{other}`: use toml, env, sh or text, or add to this test"
+                    "{at}: nothing here checks `{other}`: use toml, yaml, env, sh or text, or add to this test"
                 ),
             }
         }
@@ -336,6 +352,7 @@ fn every_setting_is_listed() {
             "roles",
             "workers.high",
             "sandbox",
+            "telemetry",
         ])
     {
         for key in keys(table) {

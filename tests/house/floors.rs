@@ -31,6 +31,7 @@ const FLOORS: &[&[&str]] = &[
     &["stage"],
     &["workflows"],
     &["intake"],
+    &["traces"],
     &["web"],
     &["app"],
     &["cli"],

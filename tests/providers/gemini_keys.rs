@@ -478,3 +478,52 @@ async fn the_soonest_reset_is_told_wherever_it_stands() {
     let reset = Some(Duration::from_secs(2710));
     assert_eq!(room.ask().await.0.unwrap_err().kind, CallErrorKind::Quota { reset });
 }
+
+#[tokio::test]
+async fn keys_are_swapped_between_two_calls() {
+    use GeminiTier::{Free, Paid};
+    let mut room = room(&[("old", "shop", Paid)]).await;
+    room.answer("old", error(403, "revoked", json!([])));
+    let (refused, _) = room.ask().await;
+    assert_eq!(refused.unwrap_err().kind, CallErrorKind::Auth);
+    assert!(!room.providers.minds_privacy());
+
+    let key = GeminiKey {
+        tier: Some(Free),
+        secret: format!("{SECRET}-new").into(),
+        ..room.settings.gemini.keys[0].clone()
+    };
+    room.settings.gemini.keys = vec![key];
+    assert_eq!(room.providers.take_keys(&room.settings), ["GEMINI_API_KEY"]);
+    assert_eq!(room.providers.take_keys(&room.settings), [""; 0], "they are the same now");
+    assert!(room.providers.minds_privacy(), "its tier counts from now on, too");
+    assert_eq!(room.ask().await.1, ["new"]);
+
+    // A key goes to the address that it was given for, and that holds until a restart.
+    room.settings.gemini.base_url = "https://elsewhere.example".parse().unwrap();
+    room.settings.gemini.keys[0].secret = format!("{SECRET}-third").into();
+    assert_eq!(room.providers.take_keys(&room.settings), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_key_is_tried_without_asking_a_model() {
+    use countersign::providers::{Service, Trial, try_key};
+    let models = |headers: HeaderMap| async move {
+        let key = headers.get("x-api-key").or(headers.get("x-goog-api-key")).unwrap();
+        if key == "good" { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
+    };
+    let router = Router::new()
+        .route("/v1/models", axum::routing::get(models))
+        .route("/v1beta/models", axum::routing::get(models));
+    let data = tempfile::tempdir().unwrap();
+    let mut settings = settings(data.path());
+    let base = serve(router).await;
+    (settings.gemini.base_url, settings.anthropic.base_url) = (base.clone(), base);
+    for service in [Service::Anthropic, Service::Gemini] {
+        assert_eq!(try_key(service, &settings, &"good".into()).await, Trial::Opens);
+        let refused = Trial::Refused("127.0.0.1 does not accept this key".to_owned());
+        assert_eq!(try_key(service, &settings, &"bad".into()).await, refused);
+    }
+    settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
+    assert!(matches!(try_key(Service::Gemini, &settings, &"good".into()).await, Trial::Unknown(_)));
+}

@@ -162,6 +162,13 @@ async fn a_run_that_is_stopped_while_it_wants_a_file_wants_it_no_more() {
     let mut w = specified(ONE, further).await;
     w.implement().await;
     let line = w.wants("scope").await;
+    // Who has not read what the issue says by now is shown that, and nothing is allowed.
+    w.hub.edit_issue(w.repo, w.issue, w.user("maya"), None, Some("Stop at 255, and at 0.")).unwrap();
+    w.pass(60);
+    w.comment("sam", "/approve scope +src/limit.rs").await;
+    let said = w.last("The issue was edited after this document was posted").body;
+    assert!(said.contains("+Stop at 255, and at 0.") && said.contains(&line), "{said}");
+    w.wants("scope").await;
     w.comment("sam", "/stop").await;
     w.stands(Status::Stopped).await;
     let over = w.last("does not list").body;

@@ -95,6 +95,18 @@ impl Seen {
     async fn wrong(&mut self, w: &World) -> Vec<String> {
         let (mut wrong, repo) = (Vec::new(), w.repo);
         let runs = w.all_runs().await;
+        let said: String = w.bots().into_iter().map(|comment| comment.body).collect();
+        // Only faults of ours are for whoever runs the server.
+        if said.contains("countersign retry ") {
+            wrong.push("a run ended by a fault of ours".to_owned());
+        }
+        for run in runs.iter().filter(|run| !run.status.live()) {
+            let why = run.why.as_deref().or(run.outcome.as_ref().map(|outcome| outcome.summary.as_str()));
+            let shown = said.contains(&format!("Run `{}`", run.id));
+            if why.is_none_or(|why| !why.contains(' ')) || !shown {
+                wrong.push(format!("nobody can tell why {} is {:?}: {why:?}", run.id, run.status));
+            }
+        }
         let db = w.app.store.repo(repo).await.unwrap();
         let mut approved = Vec::new();
         for run in &runs {

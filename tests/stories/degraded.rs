@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use countersign::engine::Status;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     apis::{drafting, reviewing},
@@ -43,8 +44,9 @@ impl World {
 
     async fn readyz(&self) -> Value {
         let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/readyz", door.local_addr().unwrap());
-        let router = self.app.private();
+        let at = door.local_addr().unwrap();
+        let url = format!("http://{at}/readyz");
+        let router = self.app.private(at, CancellationToken::new());
         let open = tokio::spawn(async move { axum::serve(door, router).await });
         let answer = reqwest::Client::new().get(url).bearer_auth(self.token()).send().await.unwrap();
         assert_eq!(answer.status(), 200, "it takes deliveries in");

@@ -118,6 +118,14 @@ impl World {
         assert!(!self.commits().iter().any(|c| c.starts_with("feat: ")), "{:?}", self.commits());
         let made = ["tests/weeks.rs", "tests/new.rs", REPORT];
         assert!(made.iter().all(|path| self.on_branch(path).is_none()));
+        // Where it looks for the code, whoever opens the pull request is told that it ended without.
+        let halted = self.bots().iter().any(|comment| comment.body.contains("### ❌ Halted at"));
+        if let Some(pull) = self.pulls().last().filter(|pull| pull.state == "open" && halted) {
+            assert!(
+                self.pull_at(self.pulls().len() - 1).body.contains("**Tests and code are missing here.**"),
+                "{pull:?}"
+            );
+        }
     }
 
     /// The default branch merged into that of the issue.

@@ -65,6 +65,7 @@ impl World {
     }
 
     async fn ends_well(&self) {
+        self.keep_states();
         let run = self.run().await.unwrap();
         assert_eq!(run.status, Status::Done, "{:?}\n{}", run.why, self.thread());
         assert!(self.hub.pulls(self.repo).is_empty());

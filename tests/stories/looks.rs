@@ -145,6 +145,7 @@ impl World {
     /// one line to paste or none, the pull request, and the document on its branch.
     pub(crate) async fn stands(&self, status: Status) {
         let mut run = self.run().await.expect("there is a run");
+        self.keep_states();
         // What waits for its merge alone looks like what is done.
         if run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH) {
             run.status = Status::Done;

@@ -25,8 +25,11 @@ impl World {
     }
 
     /// Opens the control socket.
-    fn socket(&self) -> JoinHandle<()> {
-        let (socket, routes) = (listen(self.data(), self.clock.clone()).unwrap(), self.app.control());
+    pub(crate) fn socket(&self) -> JoinHandle<()> {
+        let (socket, routes) = (
+            listen(self.data(), self.clock.clone()).unwrap(),
+            self.app.control(([127, 0, 0, 1], 8009).into()),
+        );
         tokio::spawn(async move { axum::serve(socket, routes).await.unwrap() })
     }
 

@@ -315,6 +315,7 @@ fn desk(w: &World, script: &Script) -> Arc<Desk> {
         failing: Default::default(),
         wanted: Default::default(),
         sandbox: Default::default(),
+        sandbox_time: Default::default(),
     })
 }
 

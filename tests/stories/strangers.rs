@@ -311,6 +311,10 @@ impl Port for Startling {
         self.engine.pauses()
     }
 
+    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
+        self.engine.place(workflow, step)
+    }
+
     fn wake(&self) {
         self.engine.wake();
     }

@@ -359,8 +359,9 @@ impl World {
     /// Opens the private door and says where it is.
     pub(crate) async fn private(&self) -> url::Url {
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", door.local_addr().unwrap()).parse().unwrap();
-        let router = self.app.private();
+        let at = door.local_addr().unwrap();
+        let url = format!("http://{at}/").parse().unwrap();
+        let router = self.app.private(at, CancellationToken::new());
         tokio::spawn(async move { axum::serve(door, router).await });
         url
     }

@@ -178,7 +178,7 @@ fn keys(report: &mut Report, settings: &Settings) {
         };
         let about = format!("{} of project {}, {tier}", key.name, key.project);
         if rests.iter().any(|(_, rest)| *rest == Rest::Refused) {
-            let mend = "Google refused it; put that right in .env and restart the server";
+            let mend = "Google refused it; put that right in .env and run `countersign reload`";
             report.bad("gemini key", format!("{about}: {mend}"));
             continue;
         }

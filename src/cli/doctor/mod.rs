@@ -1,10 +1,11 @@
 //! `countersign doctor`: what would go wrong, found before it does, each with its fix.
 
 mod github;
+mod live;
 mod machine;
 mod repositories;
 
-use std::{fmt::Display, process::ExitCode};
+use std::{fmt::Display, path::Path, process::ExitCode};
 
 use super::{ConfigFlag, say};
 use crate::workflows;
@@ -16,6 +17,10 @@ use crate::workflows;
 pub(super) struct Doctor {
     #[command(flatten)]
     config: ConfigFlag,
+    /// Also hold what this program takes for true of GitHub's answers against those that come now; one repository of each
+    /// installation is looked at, and nothing is written.
+    #[arg(long)]
+    live: bool,
 }
 
 /// What was found bad, in the order it was looked at. All is said as it is found: some checks take seconds.
@@ -40,30 +45,47 @@ impl Report {
 
 impl Doctor {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut report = Report::default();
-        match workflows::settings(&self.config.config) {
-            Ok(settings) => {
-                report.good("settings", settings.file.display().to_string());
-                for name in &settings.ignored_environment {
-                    report.note(
-                        "environment",
-                        format!("{name} is set and ignored; secrets come from the .env file only"),
-                    );
-                }
-                machine::check(&mut report, &settings).await;
-                if let Some(app) = github::check(&mut report, &settings).await {
-                    repositories::check(&mut report, &app, &settings).await;
-                }
-                machine::toolchains(&mut report, &settings).await;
-            }
-            Err(error) => report.bad("settings", error.to_string()),
-        }
-        let Report(bad) = report;
-        if bad.is_empty() {
-            say("\nEverything needed is there.");
-            return Ok(ExitCode::SUCCESS);
-        }
-        say(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
-        Ok(ExitCode::FAILURE)
+        check(&self.config.config, if self.live { Expected::Assumptions } else { Expected::Everything }).await
     }
+}
+
+/// What has to be there for everything to be well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Everything,
+    /// All but a running server.
+    NoServerYet,
+    /// Everything, and GitHub's answers in the form we know.
+    Assumptions,
+}
+
+pub(super) async fn check(config: &Path, expected: Expected) -> anyhow::Result<ExitCode> {
+    let mut report = Report::default();
+    match workflows::settings(config) {
+        Ok(settings) => {
+            report.good("settings", settings.file.display().to_string());
+            for name in &settings.ignored_environment {
+                report.note(
+                    "environment",
+                    format!("{name} is set and ignored; secrets come from the .env file only"),
+                );
+            }
+            machine::check(&mut report, &settings).await;
+            if let Some(app) = github::check(&mut report, &settings, expected).await {
+                repositories::check(&mut report, &app, &settings).await;
+                if expected == Expected::Assumptions {
+                    live::check(&mut report, &app, &settings).await;
+                }
+            }
+            machine::toolchains(&mut report, &settings).await;
+        }
+        Err(error) => report.bad("settings", error.to_string()),
+    }
+    let Report(bad) = report;
+    if bad.is_empty() {
+        say("\nEverything needed is there.");
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(format_args!("\n{} to mend: {}", bad.len(), bad.join(", ")));
+    Ok(ExitCode::FAILURE)
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use self::stream::{Message, failure_kind};
 use super::{
@@ -20,19 +21,22 @@ use super::{
     native,
     streamed::{Events, bounded},
 };
-use crate::{clock::SharedClock, config::AnthropicSettings};
+use crate::{
+    clock::SharedClock,
+    config::{AnthropicSettings, Live},
+};
 
 /// Tokens of an answer of a model that the table says nothing of.
 const MODEL_OUTPUT: u64 = 32_000;
 
 /// The version of the API whose events are read here.
-const VERSION: &str = "2023-06-01";
+pub(super) const VERSION: &str = "2023-06-01";
 
 const NO_KEY: &str = "there is no ANTHROPIC_API_KEY in the .env file; add one \
                       (https://console.anthropic.com/settings/keys)";
 
 pub(super) struct Anthropic {
-    settings: AnthropicSettings,
+    settings: Live<AnthropicSettings>,
     client: reqwest::Client,
     table: Arc<Table>,
     clock: SharedClock,
@@ -40,24 +44,25 @@ pub(super) struct Anthropic {
 
 impl Anthropic {
     pub(super) fn new(
-        settings: AnthropicSettings,
+        settings: Live<AnthropicSettings>,
         clients: &http::Clients,
         table: Arc<Table>,
         clock: SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.base_url);
+        let client = clients.of(&settings.get().base_url);
         Self { settings, client, table, clock }
     }
 
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
         let mut usage = Usage::asking(&call.model);
-        let Some(key) = &self.settings.api_key else {
+        let settings = self.settings.get();
+        let Some(key) = &settings.api_key else {
             return Err(CallError::new(CallErrorKind::Auth, NO_KEY, usage));
         };
         let started = self.clock.now();
         let mut message = Message::default();
         // What was heard of the message is counted however the exchange ends.
-        let exchange = self.exchange(call, key, &mut message, &mut usage);
+        let exchange = self.exchange(call, &settings.base_url, key, &mut message, &mut usage);
         let exchange = bounded(exchange, call, cancel, &self.clock).await;
         usage.billed = true;
         usage.elapsed = self.clock.now().since(started);
@@ -76,11 +81,12 @@ impl Anthropic {
     async fn exchange(
         &self,
         call: &Call,
+        base: &Url,
         key: &SecretString,
         message: &mut Message,
         usage: &mut Usage,
     ) -> Result<(), Fault> {
-        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let base = base.as_str().trim_end_matches('/');
         let request = self
             .client
             .post(format!("{base}/v1/messages"))
@@ -140,7 +146,7 @@ impl Provider for Anthropic {
     }
 
     fn lacks(&self) -> Option<String> {
-        self.settings.api_key.is_none().then(|| NO_KEY.into())
+        self.settings.get().api_key.is_none().then(|| NO_KEY.into())
     }
 
     fn bills(&self) -> bool {
@@ -148,7 +154,7 @@ impl Provider for Anthropic {
     }
 
     fn account(&self) -> Option<String> {
-        self.settings.api_key.as_ref().map(http::mark)
+        self.settings.get().api_key.as_ref().map(http::mark)
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {

@@ -17,7 +17,7 @@ use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use super::super::{Call, CallErrorKind, http::Fault};
 use crate::{
     clock::SharedClock,
-    config::{GeminiKey, GeminiSettings},
+    config::{GeminiKey, GeminiSettings, Live},
     limits,
     store::{Rest, RestingKey, Store},
     types::{Hash, Timestamp},
@@ -30,7 +30,7 @@ pub(super) const NO_KEY: &str =
     "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
 
 pub(super) struct Keys {
-    settings: GeminiSettings,
+    settings: Live<GeminiSettings>,
     clock: SharedClock,
     /// None: what is learned lasts as long as this.
     store: Option<Arc<Store>>,
@@ -46,22 +46,22 @@ struct Learned {
 }
 
 impl Keys {
-    pub(super) fn new(settings: GeminiSettings, store: Option<Arc<Store>>, clock: SharedClock) -> Self {
+    pub(super) fn new(settings: Live<GeminiSettings>, store: Option<Arc<Store>>, clock: SharedClock) -> Self {
         Self { settings, clock, store, learned: Mutex::default() }
     }
 
     pub(super) fn lacks(&self) -> Option<String> {
-        self.settings.keys.is_empty().then(|| NO_KEY.to_owned())
+        self.settings.get().keys.is_empty().then(|| NO_KEY.to_owned())
     }
 
     /// The first key that this call may use and that does not rest.
-    pub(super) async fn next(&self, call: &Call) -> Result<&GeminiKey, Fault> {
+    pub(super) async fn next(&self, call: &Call) -> Result<GeminiKey, Fault> {
         let learned = self.learned().await;
         let now = self.clock.now();
         let mut soonest: Option<(Timestamp, Rest)> = None;
         let mut refused = Vec::new();
-        let keys = || self.settings.keys.iter();
-        for key in keys().filter(|key| !call.private || self.settings.may_read_private(key)) {
+        let settings = self.settings.get();
+        for key in settings.keys.iter().filter(|key| !call.private || settings.may_read_private(key)) {
             if learned.refused.contains(&hash(&key.secret)) {
                 refused.push(key.name.as_str());
                 continue;
@@ -72,7 +72,7 @@ impl Keys {
                         soonest = Some((until, rest));
                     }
                 }
-                _ => return Ok(key),
+                _ => return Ok(key.clone()),
             }
         }
         Err(match soonest {
@@ -88,7 +88,7 @@ impl Keys {
                 let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
                 Fault(kind, format!("every key's project is used up; the first is back at {until}"))
             }
-            None if self.settings.keys.is_empty() => Fault(CallErrorKind::Auth, NO_KEY.to_owned()),
+            None if settings.keys.is_empty() => Fault(CallErrorKind::Auth, NO_KEY.to_owned()),
             None if refused.is_empty() => Fault(
                 CallErrorKind::Auth,
                 "the repository is private, and no key is said to be of a project that pays; give one tier = \"paid\" \
@@ -96,7 +96,7 @@ impl Keys {
                     .to_owned(),
             ),
             None => {
-                let why = format!("Google refuses {}; put that right in .env and restart", refused.join(", "));
+                let why = format!("Google refuses {}; put that right in .env and run `countersign reload`", refused.join(", "));
                 Fault(CallErrorKind::Auth, why)
             }
         })
@@ -171,7 +171,8 @@ impl Keys {
     /// The longest that the key has to rest, for its own sake or its project's.
     fn resting(&self, learned: &Learned, key: &GeminiKey, model: &str) -> Option<(Timestamp, Rest)> {
         let own = hash(&key.secret);
-        let siblings = self.settings.keys.iter().filter(|sibling| sibling.project == key.project);
+        let settings = self.settings.get();
+        let siblings = settings.keys.iter().filter(|sibling| sibling.project == key.project);
         siblings
             .map(|sibling| (hash(&sibling.secret), model.to_owned()))
             .filter_map(|known| Some((known.0, learned.rests.get(&known)?)))

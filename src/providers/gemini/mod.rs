@@ -24,13 +24,13 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    config::{GeminiKey, GeminiSettings, GeminiTier},
+    config::{GeminiKey, GeminiSettings, GeminiTier, Live},
     store::Store,
     types::Timestamp,
 };
 
 pub(super) struct Gemini {
-    settings: GeminiSettings,
+    settings: Live<GeminiSettings>,
     keys: Keys,
     client: reqwest::Client,
     table: Arc<Table>,
@@ -40,13 +40,13 @@ pub(super) struct Gemini {
 impl Gemini {
     /// What is learned about the keys is kept in `store`, where there is one.
     pub(super) fn new(
-        settings: GeminiSettings,
+        settings: Live<GeminiSettings>,
         clients: &http::Clients,
         table: Arc<Table>,
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Self {
-        let client = clients.of(&settings.base_url);
+        let client = clients.of(&settings.get().base_url);
         let keys = Keys::new(settings.clone(), store, Arc::clone(&clock));
         Self { settings, keys, client, table, clock }
     }
@@ -54,7 +54,7 @@ impl Gemini {
     /// Asks with one key after the other, while it is the key that fails. A model that is overloaded is so for every
     /// key, so that goes back to the caller, and exhausts none.
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
-        if call.role == CallRole::Drafter && !self.settings.drafts {
+        if call.role == CallRole::Drafter && !self.settings.get().drafts {
             let why = "gemini: it only reviews, unless allow_gemini_drafts = true stands under [models]";
             return Err(CallError::new(CallErrorKind::Auth, why, Usage::asking(&call.model)));
         }
@@ -70,12 +70,12 @@ impl Gemini {
                 let kind = CallErrorKind::Timeout { idle: false, elapsed: self.since(started) };
                 return Err(none_left(call, Fault::new(kind, "no time is left for another key"), before));
             }
-            match self.ask_with(key, deadline, call, cancel).await {
+            match self.ask_with(&key, deadline, call, cancel).await {
                 Ok(reply) => {
-                    self.keys.answered(key, &call.model).await;
+                    self.keys.answered(&key, &call.model).await;
                     return Ok(Reply { before, ..reply });
                 }
-                Err((error, denied)) if self.keys.failed(key, &call.model, &error.kind, denied).await => {
+                Err((error, denied)) if self.keys.failed(&key, &call.model, &error.kind, denied).await => {
                     before.push(Attempt::of(error));
                 }
                 Err((error, _)) => return Err(CallError { before, ..error }),
@@ -124,7 +124,8 @@ impl Gemini {
         denied: &mut bool,
         usage: &mut Usage,
     ) -> Result<Value, Fault> {
-        let base = self.settings.base_url.as_str().trim_end_matches('/');
+        let settings = self.settings.get();
+        let base = settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
         let request = self
             .client
@@ -183,7 +184,7 @@ impl Provider for Gemini {
     }
 
     fn bills(&self) -> bool {
-        self.settings.keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
+        self.settings.get().keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {

@@ -49,7 +49,7 @@ impl Room {
                 script: Arc::clone(&self.script),
                 clock: Arc::clone(&self.clock),
             });
-            let back_end = Checked::around(back_end, &self.table, &self.breakers, &clock);
+            let back_end = Checked::around(back_end, &self.table, &self.breakers, &Arc::default(), &clock);
             let id = ModelId {
                 provider: provider.into(),
                 model: model.into(),

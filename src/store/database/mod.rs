@@ -14,7 +14,10 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::
 use tokio::sync::oneshot;
 
 use self::queue::{Kind, Outcome, Queue};
-use super::error::{Fault, StoreError};
+use super::{
+    error::{Fault, StoreError},
+    upgrade::Kept,
+};
 use crate::limits;
 
 /// Prepared statements kept for each open database; the busiest uses about thirty.
@@ -38,7 +41,7 @@ pub(super) enum Traffic {
 }
 
 impl Schema {
-    fn version(&self) -> u32 {
+    pub(super) fn version(&self) -> u32 {
         u32::try_from(self.migrations.len()).unwrap_or(u32::MAX)
     }
 }
@@ -95,8 +98,13 @@ impl Drop for Shared {
 
 impl Database {
     /// Opens or creates `file`. A damaged, foreign or newer file is refused and left as it is.
-    pub(super) fn open(file: &Path, schema: &Schema, watch: Watch) -> Result<Self, StoreError> {
-        Self::open_checked(file, schema, watch, Check::IfUnclean)
+    pub(super) fn open(
+        file: &Path,
+        schema: &Schema,
+        watch: Watch,
+        kept: Option<&Kept>,
+    ) -> Result<Self, StoreError> {
+        Self::open_checked(file, schema, watch, Check::IfUnclean, kept)
     }
 
     /// The same, when there is more or less reason to read it through first.
@@ -105,8 +113,12 @@ impl Database {
         schema: &Schema,
         watch: Watch,
         check: Check,
+        kept: Option<&Kept>,
     ) -> Result<Self, StoreError> {
-        inspect(file, schema, check)?;
+        let version = inspect(file, schema, check, kept)?;
+        if let Some(kept) = kept.filter(|_| (1..schema.version()).contains(&version)) {
+            kept.copy(file, version)?;
+        }
         let open = || -> Result<Connection, Fault> {
             let mut connection = Connection::open(file)?;
             connection.busy_timeout(limits::FILE_LOCK)?;
@@ -201,16 +213,16 @@ impl Database {
     }
 }
 
-/// Looks at an existing file before anything may write to it.
-fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError> {
+/// Looks at an existing file before anything may write to it, and gives its version; 0: nothing is in it.
+fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> Result<u32, StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let size = match std::fs::metadata(file) {
         Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(source) => return Err(io(source)),
     };
     if size == 0 {
-        return Ok(()); // created, and the machine stopped before the first migration
+        return Ok(0); // created, and the machine stopped before the first migration
     }
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
     let (mark, version) = if check == Check::Whole || unclean(file) {
@@ -223,13 +235,15 @@ fn inspect(file: &Path, schema: &Schema, check: Check) -> Result<(), StoreError>
         header(file).map_err(io)?.ok_or_else(|| damaged("it is not an SQLite file".to_owned()))?
     };
     if version > schema.version() {
-        return Err(StoreError::Newer { file: file.to_owned(), found: version, known: schema.version() });
+        let known = schema.version();
+        let copy = kept.and_then(|kept| kept.newest(known));
+        return Err(StoreError::Newer { file: file.to_owned(), found: version, known, copy });
     }
     // An untouched header (WAL mode set, nothing migrated yet) has neither mark nor version.
     if mark != schema.mark && (mark, version) != (0, 0) {
         return Err(damaged(format!("it carries the mark {mark:#x} instead of {:#x}", schema.mark)));
     }
-    Ok(())
+    Ok(version)
 }
 
 /// Mark and version of a whole file with its log, and what SQLite finds wrong with it, through a connection that

@@ -1,11 +1,14 @@
-//! For proofs that nothing is lost: who hears of commits, and what the disk is made to do.
+//! What is known of commits beside their files: who hears of them, how long they took, and, for proofs that nothing is
+//! lost, what the disk is made to do.
 
 use std::{
     path::Path,
     sync::{Mutex, OnceLock, PoisonError},
 };
 
+use prometheus_client::metrics::histogram::Histogram;
 use rusqlite::Connection;
+use tokio::sync::watch;
 
 use crate::store::error::Fault;
 
@@ -13,11 +16,28 @@ use crate::store::error::Fault;
 type Told = Box<dyn Fn(&Path) + Send + Sync>;
 
 /// Shared by all databases of a store.
-#[derive(Default)]
 pub(in crate::store) struct Proof {
     pub(in crate::store) told: OnceLock<Told>,
+    /// For whoever wants to look again.
+    pub(in crate::store) changed: watch::Sender<()>,
     /// None: never asked for, and connections are left as they are.
     disk: Mutex<Option<Disk>>,
+    /// Seconds.
+    pub(in crate::store) commits: Histogram,
+}
+
+/// From a disk that keeps what it is given in memory of its own to one that is in trouble.
+const COMMIT_SECONDS: [f64; 8] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0];
+
+impl Default for Proof {
+    fn default() -> Self {
+        Self {
+            told: OnceLock::new(),
+            changed: watch::Sender::default(),
+            disk: Mutex::default(),
+            commits: Histogram::new(COMMIT_SECONDS),
+        }
+    }
 }
 
 /// What a disk does to a store.

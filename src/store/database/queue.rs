@@ -234,7 +234,7 @@ fn run_read(connection: &mut Connection, mut read: Work) -> Done {
 fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Work>) -> Vec<Done> {
     let mut run = Vec::with_capacity(writes.len());
     let committed = match shared.watch.apply(connection) {
-        Ok(()) => together(connection, &mut writes, &mut run),
+        Ok(()) => together(shared, connection, &mut writes, &mut run),
         Err(fault) => {
             run.extend(writes.drain(..));
             Err(fault)
@@ -245,8 +245,11 @@ fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Wor
         queue.writes.push_front(job);
     }
     drop(queue);
-    if let (Ok(true), Some(tell)) = (&committed, shared.watch.told.get()) {
-        tell(&shared.file);
+    if let Ok(true) = committed {
+        shared.watch.changed.send_replace(());
+        if let Some(tell) = shared.watch.told.get() {
+            tell(&shared.file);
+        }
     }
     let lost = committed.err();
     run.into_iter().map(|job| (job, lost.as_ref().map(Fault::again))).collect()
@@ -255,6 +258,7 @@ fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Wor
 /// Runs as many of `writes` as fit one transaction and commits; says whether there was anything to commit. Those
 /// that were run, or that can't be, are moved to `run`.
 fn together(
+    shared: &Shared,
     connection: &mut Connection,
     writes: &mut VecDeque<Work>,
     run: &mut Vec<Work>,
@@ -285,7 +289,9 @@ fn together(
         }
     }
     if any {
+        let begun = Instant::now();
         tx.commit()?;
+        shared.watch.commits.observe(begun.elapsed().as_secs_f64());
     }
     Ok(any)
 }

@@ -17,7 +17,7 @@ impl Bench {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let watch = Watch::default();
-        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch)).unwrap();
+        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
         let commits = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&commits);
         let _ = watch.told.set(Box::new(move |_| {
@@ -86,7 +86,7 @@ async fn writes_that_come_together_share_a_commit() {
 async fn who_was_answered_can_close_the_file() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
-        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Watch::default()).unwrap();
+        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Watch::default(), None).unwrap();
         db.write(put(&n.to_string())).await.unwrap();
         db.read(|_| Ok(())).await.unwrap();
         let open = Arc::downgrade(&db.shared);

@@ -5,12 +5,14 @@
 mod body;
 mod claim;
 mod retention;
+mod shown;
 
 use std::sync::atomic::AtomicBool;
 
 use rusqlite::{Transaction, params};
 
 use self::body::Stored;
+pub use self::shown::DeliveryRow;
 use super::{
     Store, StoreError,
     database::{signed, unsigned},
@@ -72,6 +74,13 @@ pub struct Taken {
 }
 
 impl Taken {
+    /// One that never came, for whoever asks what would be if it did.
+    pub fn imagined(id: DeliveryId, received_at: Timestamp) -> Self {
+        let stored = Stored { packing: body::Packing::Dropped, bytes: Vec::new() };
+        let (event, subject) = (String::new(), Subject::default());
+        Self { id, event, subject, attempts: 1, again: false, swept: false, received_at, stored }
+    }
+
     /// The body as GitHub sent it. Unpacked at each call, so that what waits for its turn stays small.
     pub fn body(&self) -> Result<Vec<u8>, StoreError> {
         self.stored.unpack().map_err(|fault| fault.at(std::path::Path::new("main.db")))
@@ -194,6 +203,14 @@ impl Inbox<'_> {
     /// in hand.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.main.glance(next_due).await
+    }
+
+    /// When the oldest came that is neither ended nor put off.
+    pub async fn oldest(&self) -> Result<Option<Timestamp>, StoreError> {
+        let sql =
+            "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";
+        let read = self.store.main.read(move |tx| Ok(tx.query_row(sql, [], |row| row.get(0))?)).await?;
+        Ok(Option::<i64>::map(read, Timestamp))
     }
 
     pub async fn counts(&self) -> Result<InboxCounts, StoreError> {

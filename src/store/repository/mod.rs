@@ -16,11 +16,11 @@ mod steps;
 pub use chain::Walked;
 pub(super) use chain::walk;
 pub(super) use past::text;
-pub(super) use read::json;
+pub(super) use read::{json, status, status_text};
 pub use routes::routes;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
@@ -29,14 +29,16 @@ use rusqlite::{Transaction, params};
 use super::{
     Calls, Gathered, StoreError,
     agenda::Slot,
+    archive,
     database::{Database, Schema, Traffic, Watch, signed},
     error::Fault,
     gathered::Load,
     open_databases::Opening,
+    upgrade::Kept,
 };
 use crate::{
     clock::SharedClock,
-    types::{RepoId, RunId},
+    types::{RepoId, RunId, Timestamp},
 };
 
 /// What one open repository database may keep in memory of its pages.
@@ -55,9 +57,15 @@ const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-5.sql"),
         include_str!("../migrations/repository-6.sql"),
         include_str!("../migrations/repository-7.sql"),
+        include_str!("../migrations/repository-8.sql"),
     ],
     traffic: Traffic::Quiet,
 };
+
+/// What this version writes.
+pub(super) fn version() -> u32 {
+    REPOSITORY.version()
+}
 
 /// At the first opening in a boot. Whoever had the directory before is dead, or we would not have its lock; so a boot
 /// that seems not to be older than ours was counted by another `main.db`, which was lost or replaced. Ours counts from
@@ -83,14 +91,13 @@ pub struct RepoDb {
 
 impl RepoDb {
     pub(super) fn open(
-        directory: &Path,
-        repo: RepoId,
-        epoch: i64,
+        (directory, repo, epoch): (&Path, RepoId, i64),
         clock: SharedClock,
         watch: Watch,
         Opening { check, first }: Opening,
+        kept: &Kept,
     ) -> Result<Self, StoreError> {
-        let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check)?;
+        let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check, Some(kept))?;
         if first {
             db.write_now(|tx| take_over(tx, epoch))?;
         }
@@ -107,6 +114,24 @@ impl RepoDb {
     pub(super) async fn live(&self) -> Result<Vec<Slot>, StoreError> {
         let at = self.at();
         self.write(move |tx| at.live(tx)).await
+    }
+
+    /// Takes out what a run that ended long ago needs no more: how many documents, and how many bytes.
+    pub(super) async fn archived(
+        &self,
+        run: RunId,
+        times: (Timestamp, Timestamp),
+        gone: Vec<String>,
+        file: PathBuf,
+    ) -> Result<Option<(usize, u64)>, StoreError> {
+        let now = self.clock.now().0;
+        self.write(move |tx| {
+            let Some((documents, bytes)) = archive::prune(tx, run, times, &gone)? else { return Ok(None) };
+            let (name, what, detail) = archive::link(&file, documents);
+            chain::Link { run, visit: chain::NO_VISIT, name, what, detail }.add(tx, now)?;
+            Ok(Some((documents, bytes)))
+        })
+        .await
     }
 
     async fn write<R: Send + 'static>(
@@ -172,7 +197,7 @@ fn unload(tx: &Transaction<'_>, run: RunId, load: &Load, now: i64) -> Result<(),
     for (hash, document) in &load.documents {
         tx.prepare_cached(
             "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (hash) DO NOTHING",
+             ON CONFLICT (hash) DO UPDATE SET created_at = excluded.created_at",
         )?
         .execute(params![hash.to_string(), signed(document.bytes as u64), document.zstd, now])?;
     }

@@ -7,7 +7,8 @@ use super::RepoDb;
 use crate::{
     store::{
         AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, TrailRow,
-        agenda::{Became, Rank, Slot},
+        VisitSpan,
+        agenda::{Became, Place, Rank, Slot},
         database::{signed, unsigned},
         error::Fault,
     },
@@ -40,6 +41,38 @@ impl RepoDb {
                 })?
                 .collect::<Result<_, _>>()?;
             Ok(rows)
+        })
+        .await
+    }
+
+    /// One visit of a run, with so many of its calls and journal entries at most.
+    pub async fn visit(&self, run: RunId, visit: u64, most: u32) -> Result<Option<VisitSpan>, StoreError> {
+        self.read(move |tx| {
+            let (of, many) = ([signed(run.seq), signed(visit)], [signed(run.seq), signed(visit), most.into()]);
+            let times = tx
+                .prepare_cached("SELECT entered_at, left_at, how FROM trail WHERE run = ?1 AND visit = ?2")?
+                .query_row(of, |row| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?, row.get(2)?)))
+                .optional()?;
+            let Some((entered, left, how)) = times else { return Ok(None) };
+            let calls = tx
+                .prepare_cached(
+                    "SELECT key, at, body FROM call WHERE run = ?1 AND visit = ?2 ORDER BY rowid LIMIT ?3",
+                )?
+                .query_map(many, |row| Ok((row.get(0)?, Timestamp(row.get(1)?), row.get::<_, String>(2)?)))?
+                .map(|row| row.map_err(Fault::from).and_then(|(key, at, body)| Ok((key, at, json(&body)?))))
+                .collect::<Result<_, _>>()?;
+            let entries = tx
+                .prepare_cached(
+                    "SELECT key, begun_at, done_at FROM journal WHERE run = ?1 AND visit = ?2
+                         AND key NOT IN (SELECT key FROM call WHERE run = ?1 AND visit = ?2) ORDER BY rowid LIMIT ?3",
+                )?
+                .query_map(many, |row| {
+                    let done = row.get::<_, Option<i64>>(2)?.map(Timestamp);
+                    Ok((row.get(0)?, Timestamp(row.get(1)?), done))
+                })?
+                .collect::<Result<_, _>>()?;
+            let (entered_at, left_at) = (Timestamp(entered), left.map(Timestamp));
+            Ok(Some(VisitSpan { entered_at, left_at, how, calls, entries }))
         })
         .await
     }
@@ -149,15 +182,16 @@ impl Reader {
 impl Reader {
     /// What the agenda is to know of a run.
     pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
-        let slot = tx.prepare_cached(&slots("seq = ?2"))?.query_row([self.epoch, seq], slot).optional()?;
-        Ok((unsigned(seq), slot))
+        let mut statement = tx.prepare_cached(&slots("seq = ?2"))?;
+        let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
+        Ok((unsigned(seq), slot.transpose()?))
     }
 
     /// The same of every live run.
     pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<Slot>, Fault> {
         let mut statement = tx.prepare(&slots("TRUE"))?;
-        let slots = statement.query_map([self.epoch], slot)?;
-        Ok(slots.collect::<Result<_, _>>()?)
+        let slots = statement.query_map([self.epoch], |row| Ok(slot(row)))?;
+        slots.map(|slot| slot?).collect()
     }
 }
 
@@ -171,12 +205,12 @@ fn slots(which: &str) -> String {
                  SELECT 1 FROM answer WHERE state = 'waiting'
                  AND gate = (SELECT id FROM gate WHERE gate.run = run.seq AND closed_at IS NULL)),
              status = 'ready' AND why IS NOT NULL,
-             CAST(request ->> 'installation' AS INTEGER)
+             CAST(request ->> 'installation' AS INTEGER), workflow, step, status
          FROM run WHERE {which} AND {LIVE}"
     )
 }
 
-fn slot(row: &Row<'_>) -> rusqlite::Result<Slot> {
+fn slot(row: &Row<'_>) -> Result<Slot, Fault> {
     let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);
     let rank = match (spoken, again) {
         (true, _) => Rank::Spoken,
@@ -188,6 +222,7 @@ fn slot(row: &Row<'_>) -> rusqlite::Result<Slot> {
         due: row.get::<_, Option<i64>>(1)?.map(Timestamp),
         rank,
         installation: InstallationId(unsigned(row.get(4)?)),
+        place: Place { workflow: row.get(5)?, step: row.get(6)?, status: status(&row.get::<_, String>(7)?)? },
     })
 }
 
@@ -229,11 +264,11 @@ pub(in crate::store) fn json<V: DeserializeOwned>(text: &str) -> Result<V, Fault
     Ok(serde_json::from_str(text)?)
 }
 
-fn status(text: &str) -> Result<RunStatus, Fault> {
+pub(in crate::store) fn status(text: &str) -> Result<RunStatus, Fault> {
     Ok(serde_json::from_value(text.into())?)
 }
 
-pub(super) fn status_text(status: RunStatus) -> &'static str {
+pub(in crate::store) fn status_text(status: RunStatus) -> &'static str {
     match status {
         RunStatus::Ready => "ready",
         RunStatus::Asking => "asking",

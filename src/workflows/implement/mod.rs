@@ -215,7 +215,10 @@ impl Workflow<Desk> for Implement {
             }
         }
         // People may approve another spec meanwhile, or take this one away.
-        if matches!(at, At::Tests | At::ReviewTests | At::Code | At::Attack | At::Review | At::Push) {
+        if matches!(
+            at,
+            At::Tests | At::ReviewTests | At::Code | At::Attack | At::Review | At::Leave | At::Push
+        ) {
             stage::stands(&s.stage, v, SPEC).await?;
         }
         let exit = match at {

@@ -246,6 +246,10 @@ fn refused(error: TestError) -> StepError {
         TestError::Sandbox(SandboxError::Cancelled) => {
             StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_LOOK }
         }
+        // That is of this server, and of no commit.
+        TestError::Sandbox(error @ (SandboxError::Failed { .. } | SandboxError::Io { .. })) => {
+            StepError::Bug(error.into())
+        }
         error @ (TestError::NoRunner
         | TestError::Lacks(_)
         | TestError::Sandbox(_)

@@ -1,11 +1,19 @@
 //! The program as a person at a shell meets it: processes, exit codes, files, and GitHub only by HTTP.
 
+mod archive;
 mod browser;
 mod context;
 mod demo;
 mod escape;
+mod init;
+mod live;
 mod login;
 pub(crate) mod process;
+mod prometheus;
+mod relay;
+mod reload;
 mod runners;
 mod server;
+mod simulate;
+mod upgrade;
 mod usage;

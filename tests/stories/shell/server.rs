@@ -29,6 +29,14 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new() -> Self {
+        let mut site = Self::bare();
+        let webhook = format!("http://{}/webhook", free_address());
+        site.set_up(&webhook);
+        site
+    }
+
+    /// Before anything was set up there.
+    pub(super) fn bare() -> Self {
         let home = tempdir().unwrap();
         let hub_data = home.path().join("hub");
         let mut hub = Running::start(&mut countersign(&[
@@ -43,15 +51,16 @@ impl Site {
         assert_eq!(browser.open(&pages).status, 200);
         let issues = address(&hub.hear("issues "));
         let config = home.path().join("bot/countersign.toml");
-        let mut site = Self { home, hub, browser, issues, config };
-        site.set_up(&pages);
-        site
+        Self { home, hub, browser, issues, config }
     }
 
-    fn set_up(&mut self, pages: &Url) {
-        let mut github = pages.clone();
-        github.set_query(None);
-        let webhook = format!("http://{}/webhook", free_address());
+    /// The localhub's own address.
+    pub(super) fn github(&self) -> Url {
+        self.issues.join("/").unwrap()
+    }
+
+    pub(super) fn set_up(&mut self, webhook: &str) {
+        let github = self.github();
         let mut setup = Running::start(&mut countersign(&[
             "setup",
             "--github",
@@ -59,8 +68,18 @@ impl Site {
             "--config",
             self.config.to_str().unwrap(),
             "--webhook-url",
-            &webhook,
+            webhook,
         ]));
+        self.register(&mut setup);
+        let (code, said) = setup.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("Next: countersign doctor --config"), "{said}");
+        assert!(said.contains("[models] names the scripted stub: no model, no key"), "{said}");
+        self.edit("127.0.0.1:8009", &free_address());
+    }
+
+    /// What people do in the browser.
+    pub(super) fn register(&mut self, setup: &mut Running) {
         let start = address(&setup.hear("Open "));
         let page = self.browser.open(&start);
         let consent = self.browser.submit(&page, &form_of(&page.body), &[]);
@@ -72,15 +91,10 @@ impl Site {
         let installed = self.browser.submit(&install, "/installations/new", &[("repository", &repository)]);
         assert_eq!(
             (installed.at.port(), installed.status),
-            (pages.port(), 200),
+            (self.issues.port(), 200),
             "the App leads nowhere but to its GitHub: {}",
             installed.body
         );
-        let (code, said) = setup.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("Next: countersign doctor --config"), "{said}");
-        assert!(said.contains("[models] names the scripted stub: no model, no key"), "{said}");
-        self.edit("127.0.0.1:8009", &free_address());
     }
 
     pub(super) fn config(&self) -> &Path {
@@ -101,15 +115,23 @@ impl Site {
         fs::write(&self.config, text.replace(from, to)).unwrap();
     }
 
-    fn serve(&self) -> Running {
-        let mut serving =
-            Running::start(&mut countersign(&["serve", "--config", self.config.to_str().unwrap()]));
+    pub(super) fn serve(&self) -> Running {
+        self.serve_with(&[])
+    }
+
+    pub(super) fn serve_with(&self, more: &[&str]) -> Running {
+        let mut serving = countersign(&["serve", "--config", self.config.to_str().unwrap()]);
+        let mut serving = Running::start(serving.args(more));
         serving.hear("serving");
         serving
     }
 
     fn doctor(&self) -> (Option<i32>, String) {
-        let output = finished(&["doctor", "--config", self.config.to_str().unwrap()]);
+        self.doctor_with(&[])
+    }
+
+    pub(super) fn doctor_with(&self, more: &[&str]) -> (Option<i32>, String) {
+        let output = finished(&[&["doctor", "--config", self.config.to_str().unwrap()], more].concat());
         (output.status.code(), text(&output.stdout) + &text(&output.stderr))
     }
 
@@ -141,7 +163,7 @@ impl Site {
         fs::set_permissions(self.key(), fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    fn key(&self) -> PathBuf {
+    pub(super) fn key(&self) -> PathBuf {
         self.directory().join("private-key.pem")
     }
 }
@@ -376,7 +398,7 @@ fn connections_that_say_nothing_keep_no_delivery_out() {
 }
 
 impl Site {
-    fn listening(&self) -> String {
+    pub(super) fn listening(&self) -> String {
         self.address("listen = ")
     }
 
@@ -396,6 +418,16 @@ impl Site {
         let page = self.browser.open(&issue);
         self.browser.submit(&page, "/label", &[("name", label)]);
         issue
+    }
+
+    /// Somebody writes on an issue, whose page it is.
+    pub(super) fn comment(&mut self, issue: &Url, text: &str) {
+        let page = self.browser.open(issue);
+        self.browser.submit(&page, "/comment", &[("body", text)]);
+    }
+
+    pub(super) fn wait_for(&mut self, page: &Url, words: &str) {
+        self.browser.wait_for(page, words);
     }
 
     /// Other users may come as far as the bot's directory.

@@ -21,6 +21,8 @@ fn wrong_usage_exits_with_two_and_says_what_to_write() {
             &["setup", "--github", "http://127.0.0.1:1", "--webhook-url", "https://a.example/webhook"],
             "is elsewhere",
         ),
+        (&["open", "--hours", "0"], "0 is not in 1..=720"),
+        (&["open", "--revoke", "--act"], "cannot be used with"),
         (&["localhub"], "--data"),
         (&["completions", "nope"], "[possible values: bash"),
         (&["man"], "--to"),

@@ -1,0 +1,29 @@
+//! `countersign reload`: new secrets for a running server.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+
+use super::{ConfigFlag, control};
+use crate::workflows;
+
+/// Have the running server read its secrets again: the webhook's, the App's private key and the models' keys.
+///
+/// Runs go on meanwhile. All of it is checked before anything is taken: where a file cannot be read, is open to other
+/// users, or holds no key of this App, the server keeps what it has and this says why. Other settings wait for a restart,
+/// and are named.
+#[derive(clap::Args)]
+pub(super) struct Reload {
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+impl Reload {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = workflows::settings(&self.config.config).map_err(|error| {
+            anyhow!("{error}; nothing was changed, and a running server goes on with what it had")
+        })?;
+        control::tell(&settings, "/reload", &()).await?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,221 @@
+//! `countersign simulate`: what a label or a comment would do.
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::{anyhow, bail};
+use tokio_util::sync::CancellationToken;
+
+use super::{ConfigFlag, must_hold_data, say};
+use crate::{
+    app::App,
+    clock::{SharedClock, SystemClock},
+    codebase::{self, Index},
+    commands::ROUTE,
+    config::Settings,
+    engine::RunView,
+    git::Mirrors,
+    github::{Issue, Repo, RepoInfo, RepoRef},
+    intake::{Imagined, IssueRef},
+    limits,
+    providers::{Call, CallRole},
+    rounds::Policy,
+    store::{self, Reservation, Reserved},
+    types::{Actor, InstallationId, IssueNo, MicroUsd, RepoName},
+    workflows,
+};
+
+/// Show what a label or a comment on an issue would do, and do nothing.
+///
+/// GitHub is only read, no model is asked, and the data directory stays as it is: the decisions are made on a copy of its
+/// databases, which is removed at the end. Also while the server works. Told is whether the installation is allowed, what
+/// the person may do there, which run would begin or which gate would hear it, and of a run that would begin: the models,
+/// what they would be shown of the repository, and what the first draft and the run may cost at most.
+#[derive(clap::Args)]
+pub(super) struct Simulate {
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    config: ConfigFlag,
+}
+
+/// Who would do what, and where.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Asked {
+    /// The repository.
+    #[arg(long, value_name = "OWNER/REPO")]
+    pub repo: RepoName,
+    /// The number of the issue, or of its pull request.
+    #[arg(long, value_name = "N")]
+    pub issue: u64,
+    /// What happens: `label:NAME`, or `comment:TEXT`.
+    #[arg(long, value_name = "EVENT", value_parser = event, default_value = "label:countersign:lld")]
+    pub event: Imagined,
+    /// Who does it; the issue's author where nobody is named.
+    #[arg(long = "as", value_name = "LOGIN")]
+    pub by: Option<String>,
+}
+
+fn event(text: &str) -> Result<Imagined, String> {
+    match text.split_once(':') {
+        Some(("label", name)) if !name.is_empty() => Ok(Imagined::Label(name.to_owned())),
+        Some(("comment", text)) if !text.is_empty() => Ok(Imagined::Comment(text.to_owned())),
+        _ => Err("write label:NAME or comment:TEXT".to_owned()),
+    }
+}
+
+impl Simulate {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let settings = workflows::settings(&self.config.config)?;
+        must_hold_data(&settings.data_dir)?;
+        foresee(settings, Arc::new(SystemClock), &self.asked).await?.iter().for_each(say);
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What there is to tell, in lines.
+///
+/// # Errors
+/// The data cannot be read, GitHub cannot be asked, or there is no such repository, issue or person.
+pub async fn foresee(
+    mut settings: Settings,
+    clock: SharedClock,
+    asked: &Asked,
+) -> anyhow::Result<Vec<String>> {
+    let known = store::repository_named(&settings.data_dir, &asked.repo)?;
+    let copy = tempfile::tempdir()?;
+    store::copy_of(&settings.data_dir, known, copy.path())?;
+    settings.data_dir = copy.path().to_owned();
+    let app = App::build(settings, clock).await?;
+    app.github.only_read();
+    let (installation, here) = find(&app, &asked.repo).await?;
+    let at = IssueRef { repo: &here, installation, issue: IssueNo(asked.issue) };
+    let repo = app.github.repo(installation, here.id, here.name.clone());
+    let issue = repo.issue(at.issue).await?;
+    let by = match &asked.by {
+        None => issue.author.clone(),
+        Some(login) => match repo.person(login).await? {
+            Some(id) => Actor { id, login: login.clone(), bot: false },
+            None => bail!("GitHub knows nobody called {login}; correct --as"),
+        },
+    };
+    let state = if issue.state_open { "open" } else { "closed, so a run would end at once" };
+    let mut lines = vec![format!("{}#{}, {state}: {}", here.name, issue.number, issue.title)];
+    let imagined = app.intake.imagine(&at, &by, &asked.event).await?;
+    lines.extend(imagined.said);
+    if let Some(run) = imagined.begun {
+        lines.extend(begun(&app, &run, &repo, &issue).await?);
+    }
+    Ok(lines)
+}
+
+/// Where the App has this repository, as GitHub says now.
+async fn find(app: &App, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
+    for installation in app.github.installations().await?.into_iter().filter(|found| !found.suspended) {
+        let mut repositories = app.github.repositories(installation.id).await?.into_iter();
+        if let Some(found) = repositories.find(|found| found.name == *name) {
+            return Ok((installation.id, found));
+        }
+    }
+    Err(anyhow!("the App is not installed on {name}, or is suspended there; install it, or correct --repo"))
+}
+
+/// What a run that begins would be made of.
+async fn begun(app: &App, run: &RunView, repo: &Repo, issue: &Issue) -> anyhow::Result<Vec<String>> {
+    let info = repo.info().await?;
+    let policy = Policy::of(&app.settings, &run.workflow, repo, &info).await?;
+    let mut lines = Vec::new();
+    if let Some(complaint) = &policy.complaint {
+        lines.push(format!("the repository's own settings would not be used: {complaint}"));
+    }
+    if run.workflow == ROUTE {
+        let model = policy.routing.as_ref().map_or("no model", |routing| &routing.model);
+        lines.push(format!("{model} would be asked which workflow is meant"));
+        return Ok(lines);
+    }
+    let drafter = app.settings.models.drafter_of(&run.workflow);
+    lines.push(format!(
+        "drafter {drafter}, reviewer {}, at most {} before a person decides",
+        policy.reviewer,
+        crate::types::count(policy.max_rounds as usize, "draft", "drafts")
+    ));
+    let context = context(app, run, &info, issue).await?;
+    lines.push(format!(
+        "of the repository the drafter is shown about {} tokens: {}",
+        context.report.tokens,
+        crate::types::count(context.report.included.len(), "file", "files")
+    ));
+    let prompt = format!("{}{}{}", issue.body, context.shown.paths, context.shown.files.concat());
+    lines.push(first_call(app, run, drafter, (prompt, info.private), &policy).await?);
+    Ok(lines)
+}
+
+async fn context(
+    app: &App,
+    run: &RunView,
+    info: &RepoInfo,
+    issue: &Issue,
+) -> anyhow::Result<codebase::Context> {
+    // Into the copy: the server's own mirror is the server's.
+    let mirrors = Mirrors::new(app.store.repos_dir(), app.settings.github.git_url.clone());
+    let (token, cancel) =
+        (app.github.git_token(run.trigger.installation, info.id).await?, CancellationToken::new());
+    let branch = std::slice::from_ref(&info.default_branch);
+    mirrors.fetch(info.id, &info.name, branch, &token, &cancel).await?;
+    let snapshot = mirrors.snapshot(info.id, &info.default_branch).await?;
+    let index = Arc::new(Index::without_cache(&snapshot, &cancel).await?);
+    let text = format!("{}\n{}", issue.title, issue.body);
+    let asked = codebase::Asked { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
+    Ok(codebase::gather(index, &snapshot, asked).await?)
+}
+
+/// What the first draft and the whole run may cost, and whether what is left of the shared budgets is enough for it.
+async fn first_call(
+    app: &App,
+    run: &RunView,
+    drafter: &str,
+    (prompt, private): (String, bool),
+    policy: &Policy,
+) -> anyhow::Result<String> {
+    let (provider, model) = app.providers.resolve(drafter)?;
+    let call = Call {
+        role: CallRole::Drafter,
+        system: String::new(),
+        prompt,
+        schema: None,
+        tools: None,
+        deadline: app.providers.deadline(&model),
+        model: model.model,
+        budget: None,
+        private,
+        not_families: Vec::new(),
+        workers: Default::default(),
+        facts: Default::default(),
+    };
+    let estimate = provider.estimate(&call);
+    let most = estimate.most;
+    let mut line = format!("the first draft costs about {most} at most");
+    if estimate.free_way {
+        line += ", and nothing where its way that is not billed answers";
+    }
+    if estimate.unpriced {
+        line += "; a way to it has no price that we know";
+    }
+    let cap = |cap: Option<MicroUsd>| cap.map_or_else(|| "no cap".to_owned(), |cap| cap.to_string());
+    line += &format!("; caps: a call {}, a run {}", cap(policy.caps.call), cap(policy.caps.run));
+    let asked = Reservation {
+        run: run.id,
+        visit: run.visit,
+        key: "imagined".to_owned(),
+        installation: run.trigger.installation,
+        amount: most,
+        repository_day: policy.caps.repository_day,
+        installation_month: policy.caps.installation_month,
+    };
+    let held = most == MicroUsd(0) || matches!(app.store.reserve(asked).await?, Reserved::Held);
+    line += if held && policy.caps.call.is_none_or(|cap| most <= cap) {
+        "; the budget leaves room for it"
+    } else {
+        "; the budget leaves no room for it, so the run would pause"
+    };
+    Ok(line)
+}

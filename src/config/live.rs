@@ -1,0 +1,76 @@
+//! What may change while the server runs: secrets, which are rotated. All else holds from one start to the next.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::Settings;
+
+/// A value that is swapped as a whole. Clones share it; whoever took it before goes on with what they took.
+#[derive(Debug)]
+pub struct Live<T>(Arc<RwLock<Arc<T>>>);
+
+impl<T> Live<T> {
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(RwLock::new(Arc::new(value))))
+    }
+
+    pub fn get(&self) -> Arc<T> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn set(&self, value: T) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+    }
+}
+
+impl<T> Clone for Live<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl Settings {
+    /// The tables in which `new` says something else that only a start reads.
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        // Every setting shows itself for a log, and every secret hides there, which is just what is to be compared.
+        let differ =
+            |old: &dyn std::fmt::Debug, new: &dyn std::fmt::Debug| format!("{old:?}") != format!("{new:?}");
+        let keyless = |settings: &Self| {
+            let mut models = settings.models.clone();
+            models.gemini.keys.clear();
+            models.openai.api_key = None;
+            // With a key the Claude program has the API behind it, and that is built once.
+            models.anthropic.api_key = models.anthropic.api_key.map(|_| SecretString::from(""));
+            models
+        };
+        let keys = |settings: &Self| settings.models.secrets();
+        let tables = [
+            ("[app]", differ(&self.app, &new.app)),
+            ("[github]", differ(&self.github, &new.github)),
+            ("[server]", differ(&self.server, &new.server)),
+            ("[data]", differ(&self.data_dir, &new.data_dir)),
+            ("[installations]", differ(&self.allowed_installations, &new.allowed_installations)),
+            ("what is said of models", differ(&keyless(self), &keyless(new))),
+            // What is kept there is cleaned of the keys that were there at the start.
+            (
+                "the models' keys, while cassettes are kept,",
+                self.models.cassettes.is_some() && !same_secrets(&keys(self), &keys(new)),
+            ),
+            ("[budget]", differ(&self.budget, &new.budget)),
+            ("[people]", differ(&self.people, &new.people)),
+            ("[sandbox] or [fetch]", differ(&(&self.sandbox, &self.fetch), &(&new.sandbox, &new.fetch))),
+            ("a workflow's table", differ(&self.workflows, &new.workflows)),
+        ];
+        tables.into_iter().filter(|(_, differs)| *differs).map(|(table, _)| table).collect()
+    }
+}
+
+/// Are these the same secrets, in this order?
+pub fn same_secrets<'s>(
+    some: impl IntoIterator<Item = &'s SecretString>,
+    others: impl IntoIterator<Item = &'s SecretString>,
+) -> bool {
+    let text = ExposeSecret::expose_secret;
+    some.into_iter().map(text).eq(others.into_iter().map(text))
+}

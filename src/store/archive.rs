@@ -1,0 +1,373 @@
+//! What runs that ended long ago leave, written to a file and then taken out of the database.
+//!
+//! First everything the database has of such runs is written and read back, then what nobody needs any more goes, one run
+//! in a transaction: its trail, its journal, and texts that no other run names and that are no evidence. Its rows and their
+//! links stay, so the audit chain holds as before, and a link of each run's own names the file. A crash leaves a file too
+//! many at worst. The database's file does not shrink: its free pages are used again.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs::{self, File, OpenOptions},
+    io::{self, BufRead, BufReader, BufWriter, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rusqlite::{OptionalExtension, Transaction, params, types::ValueRef};
+use serde_json::{Map, Value, json};
+
+use super::{
+    Store, StoreError,
+    backup::sync_directory,
+    check::glimpse,
+    database::{signed, unsigned},
+    error::Fault,
+    mentions::{LASTING, MENTIONS, mentions},
+    off_thread, packer, repository,
+    upgrade::compact,
+};
+use crate::types::{Hash, RepoId, RunId, Timestamp};
+
+/// What the link says that tells of it.
+pub const ARCHIVED: &str = "texts were archived";
+
+/// Ended before `?1`, and nothing but its archiving happened since.
+const OVER: &str = "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
+    SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
+
+/// Everything there is of a run but its documents, by the column that names it.
+const TABLES: [(&str, &str); 17] = [
+    ("run", "seq"),
+    ("trail", "run"),
+    ("journal", "run"),
+    ("gate", "run"),
+    ("answer", "run"),
+    ("remark", "run"),
+    ("retry", "run"),
+    ("call", "run"),
+    ("verdict", "run"),
+    ("finding", "run"),
+    ("approval", "run"),
+    ("raise", "run"),
+    ("own_commit", "run"),
+    ("pull_section", "run"),
+    ("artifact", "run"),
+    ("route", "run"),
+    ("audit", "run"),
+];
+
+/// What an archiving of a repository came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archived {
+    pub file: PathBuf,
+    pub runs: usize,
+    /// Texts that are in the file alone now, and the room they took.
+    pub documents: usize,
+    pub bytes: u64,
+}
+
+/// What a snapshot says: which runs are to go, and which documents are named.
+struct Plan {
+    at: Timestamp,
+    before: Timestamp,
+    /// Each with the documents it names.
+    runs: Vec<(u64, HashSet<String>)>,
+    /// By runs that stay, or for ever.
+    needed: HashSet<String>,
+}
+
+/// Lines that were written, in their order.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    lines: u64,
+    documents: u64,
+    hash: Option<Hash>,
+}
+
+impl Sum {
+    fn add(&mut self, line: &[u8]) {
+        self.lines += 1;
+        let before = self.hash.map(|hash| hash.to_string()).unwrap_or_default();
+        self.hash = Some(Hash::of_parts([before.as_bytes(), line]));
+    }
+}
+
+impl Store {
+    /// Where archives of a data directory go that nobody wants elsewhere.
+    pub fn archives(root: &Path) -> PathBuf {
+        root.join("archives")
+    }
+
+    /// Archives the runs of a repository that ended before this time into a new file in `to`. None: there are none.
+    pub async fn archive(
+        &self,
+        repo: RepoId,
+        before: Timestamp,
+        to: &Path,
+    ) -> Result<Option<Archived>, StoreError> {
+        let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
+        let (database, now) = (self.repo_dir(repo).join(repository::FILE), self.clock.now());
+        let file = free_name(to, repo, now);
+        let place = file.clone();
+        let plan = off_thread(move || {
+            glimpse_plan(&database, before, now)?.map_or(Ok(None), |plan| {
+                export(&database, &place, &plan)?;
+                Ok(Some(plan))
+            })
+        })
+        .await?;
+        let Some(Plan { at, before, runs, needed }) = plan else { return Ok(None) };
+        let mut left: HashMap<String, usize> = HashMap::new();
+        for hash in runs.iter().flat_map(|(_, named)| named) {
+            *left.entry(hash.clone()).or_default() += 1;
+        }
+        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, bytes: 0 };
+        for (seq, named) in runs {
+            // What a run names that is still in the database goes with that run.
+            let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
+            let gone: Vec<String> = named.iter().filter(|hash| alone(hash)).cloned().collect();
+            let (run, name) = (RunId { repo, seq }, file.clone());
+            let pruned = db.archived(run, (at, before), gone, name).await?;
+            let Some((documents, bytes)) = pruned else { continue };
+            named.iter().for_each(|hash| *left.entry(hash.clone()).or_default() -= 1);
+            archived.runs += 1;
+            archived.documents += documents;
+            archived.bytes += bytes;
+        }
+        Ok(Some(archived))
+    }
+}
+
+/// Of archives that begin within one second the later ones are named by the next.
+fn free_name(to: &Path, repo: RepoId, now: Timestamp) -> PathBuf {
+    let named =
+        |after| to.join(format!("{repo}-{}.jsonl.zst", compact(now.plus(Duration::from_secs(after)))));
+    (0..).map(named).find(|file| !file.exists()).expect("some second is free")
+}
+
+fn glimpse_plan(database: &Path, before: Timestamp, at: Timestamp) -> Result<Option<Plan>, StoreError> {
+    let read = glimpse(database, |tx| {
+        let mut statement = tx.prepare(&format!("SELECT seq FROM run WHERE {OVER} ORDER BY seq"))?;
+        let over = statement.query_map([before.0], |row| row.get::<_, i64>(0))?;
+        let over: Vec<u64> = over.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
+        if over.is_empty() {
+            return Ok(None);
+        }
+        let mut runs: HashMap<u64, HashSet<String>> = over.iter().map(|seq| (*seq, HashSet::new())).collect();
+        let (gone, mut needed) = (archived_before(tx)?, HashSet::new());
+        mentions(tx, &MENTIONS, None, |run, hash| match runs.get_mut(&run) {
+            Some(named) => {
+                named.insert(hash.to_owned());
+            }
+            None if gone.contains(&run) => {}
+            None => {
+                needed.insert(hash.to_owned());
+            }
+        })?;
+        mentions(tx, &LASTING, None, |_, hash| {
+            needed.insert(hash.to_owned());
+        })?;
+        let mut runs: Vec<_> = runs.into_iter().collect();
+        runs.sort_unstable_by_key(|(seq, _)| *seq);
+        Ok(Some(Plan { at, before, runs, needed }))
+    });
+    read.map_err(|fault| fault.at(database))
+}
+
+/// Runs whose texts went before: what they name and others do not is in no database any more.
+fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
+    let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
+    let mut statement = tx.prepare(sql)?;
+    let runs = statement.query_map([ARCHIVED], |row| row.get::<_, i64>(0))?;
+    Ok(runs.map(|run| run.map(unsigned)).collect::<Result<_, _>>()?)
+}
+
+/// Writes everything of these runs, and reads it back. The file appears when it is whole.
+fn export(database: &Path, file: &Path, plan: &Plan) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: file.to_owned(), source };
+    let directory = file.parent().unwrap_or(file);
+    fs::create_dir_all(directory).map_err(io)?;
+    let half = file.with_extension("half-done");
+    // Nobody else's: of two that are asked for at once one goes on.
+    let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(io)?;
+    let made = write(database, &half, out, plan).and_then(|written| {
+        if read_back(&half).map_err(io)? != written {
+            let detail = "what was written is not what can be read from it".to_owned();
+            return Err(StoreError::Damaged { file: half.clone(), detail });
+        }
+        // Not a renaming, which would replace what is there.
+        fs::hard_link(&half, file).map_err(io)?;
+        sync_directory(directory)
+    });
+    drop(fs::remove_file(&half));
+    made
+}
+
+fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<Sum, StoreError> {
+    let io = |source| StoreError::Io { path: half.to_owned(), source };
+    let mut out = zstd::Encoder::new(BufWriter::new(file), 0).map_err(io)?;
+    out.include_checksum(true).map_err(io)?;
+    let mut sum = Sum::default();
+    // A disk that is full is the file's, and not the database's.
+    let mut failed = None;
+    let read = glimpse(database, |tx| {
+        let mut line = |value: &Value| {
+            let line = value.to_string();
+            sum.add(line.as_bytes());
+            sum.documents += u64::from(value.get("document").is_some());
+            let written = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n"));
+            written.map_err(|error| {
+                failed = Some(error);
+                Fault::Missing("room for the archive".to_owned())
+            })
+        };
+        for (seq, named) in &plan.runs {
+            for (table, column) in TABLES {
+                rows(tx, table, column, *seq, &mut line)?;
+            }
+            let mut named: Vec<&String> = named.iter().collect();
+            named.sort_unstable();
+            for hash in named {
+                if let Some(text) = document(tx, hash)? {
+                    line(&json!({ "document": hash, "run": seq, "text": text }))?;
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Some(error) = failed {
+        return Err(io(error));
+    }
+    read.map_err(|fault| fault.at(database))?;
+    let file =
+        out.finish().and_then(|buffered| buffered.into_inner().map_err(io::IntoInnerError::into_error));
+    file.and_then(|file| file.sync_all()).map_err(io)?;
+    Ok(sum)
+}
+
+fn rows(
+    tx: &Transaction<'_>,
+    table: &str,
+    column: &str,
+    seq: u64,
+    line: &mut impl FnMut(&Value) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY rowid"))?;
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let mut rows = statement.query([signed(seq)])?;
+    while let Some(row) = rows.next()? {
+        let mut fields = Map::new();
+        for (at, name) in names.iter().enumerate() {
+            fields.insert(name.clone(), plain(row.get_ref(at)?));
+        }
+        line(&json!({ "table": table, "row": fields }))?;
+    }
+    Ok(())
+}
+
+fn plain(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => number.into(),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => as_text(bytes),
+    }
+}
+
+/// Text as it is, and what is none by its bytes.
+fn as_text(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => json!({ "hex": hex::encode(bytes) }),
+    }
+}
+
+fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Value>, Fault> {
+    let found: Option<(i64, Vec<u8>)> = tx
+        .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
+        .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((size, packed)) = found else { return Ok(None) };
+    let most = usize::try_from(size).unwrap_or(0);
+    let bytes = packer::unpack(&packed, most).map_err(|error| Fault::Row(format!("{hash}: {error}")))?;
+    Ok(Some(as_text(&bytes)))
+}
+
+/// What the file says; a document that is not what its name says counts for nothing.
+fn read_back(file: &Path) -> io::Result<Sum> {
+    let mut sum = Sum::default();
+    for line in BufReader::new(zstd::Decoder::new(File::open(file)?)?).split(b'\n') {
+        let line = line?;
+        sum.add(&line);
+        let value: Value = serde_json::from_slice(&line)?;
+        let Some(hash) = value["document"].as_str() else { continue };
+        let bytes = match value["text"].as_str() {
+            Some(text) => text.as_bytes().to_vec(),
+            None => hex::decode(value["text"]["hex"].as_str().unwrap_or_default()).unwrap_or_default(),
+        };
+        sum.documents += u64::from(Hash::of(&bytes).to_string() == hash);
+    }
+    Ok(sum)
+}
+
+/// Takes out what a run needs no more, and adds the link that names the file; none: it did not rest meanwhile.
+pub(super) fn prune(
+    tx: &Transaction<'_>,
+    run: RunId,
+    (at, before): (Timestamp, Timestamp),
+    gone: &[String],
+) -> Result<Option<(usize, u64)>, Fault> {
+    let seq = signed(run.seq);
+    let rests = format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?2 AND {OVER})");
+    if !tx.query_row(&rests, [before.0, seq], |row| row.get::<_, bool>(0))? {
+        return Ok(None);
+    }
+    // What moved since the snapshot may name what nobody named then.
+    let mut statement = tx.prepare(
+        "SELECT seq FROM run WHERE seq <> ?2 AND (updated_at >= ?1
+         OR status NOT IN ('done', 'failed', 'stopped'))",
+    )?;
+    let moved = statement.query_map([at.0, seq], |row| row.get::<_, i64>(0))?;
+    let moved: Vec<u64> = moved.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
+    let mut needed = HashSet::new();
+    mentions(tx, &MENTIONS, Some(&moved), |_, hash| {
+        needed.insert(hash.to_owned());
+    })?;
+    let (mut documents, mut bytes) = (0, 0);
+    for hash in gone.iter().filter(|hash| !needed.contains(*hash)) {
+        // A step under way names what it stored only when it ends; whatever is stored again is new again.
+        let size: Option<i64> = tx
+            .prepare_cached(
+                "DELETE FROM document WHERE hash = ?1 AND created_at < ?2 RETURNING LENGTH(zstd)",
+            )?
+            .query_row(params![hash, before.0], |row| row.get(0))
+            .optional()?;
+        documents += usize::from(size.is_some());
+        bytes += size.map_or(0, unsigned);
+    }
+    for (table, column) in [("journal", "LENGTH(value)"), ("trail", "LENGTH(state)")] {
+        let sum = format!("SELECT COALESCE(SUM({column}), 0) FROM {table} WHERE run = ?1");
+        bytes += unsigned(tx.query_row(&sum, [seq], |row| row.get(0))?);
+        tx.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [seq])?;
+    }
+    Ok(Some((documents, bytes)))
+}
+
+/// Archives in the data directory go with a repository that is forgotten.
+pub(super) fn forget(root: &Path, repo: RepoId) -> Result<(), StoreError> {
+    let directory = Store::archives(root);
+    let begins = format!("{repo}-");
+    for entry in fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok) {
+        if entry.file_name().to_string_lossy().starts_with(&begins) {
+            fs::remove_file(entry.path()).map_err(|source| StoreError::Io { path: entry.path(), source })?;
+        }
+    }
+    Ok(())
+}
+
+/// The link's name, what it says, and its detail.
+pub(super) fn link(file: &Path, documents: usize) -> (String, &'static str, Value) {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    ("archive".to_owned(), ARCHIVED, json!({ "file": name, "documents": documents }))
+}

@@ -1,0 +1,366 @@
+//! All repositories at once, for the operator's pages. Each is read beside the databases that are open, as it is at one
+//! moment, so that however many there are, none that is at work gives way. Nothing is kept between two walks, and one goes
+//! at a time. What cannot be read is named, and the rest is shown.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
+
+use super::{
+    CallRow, RunStatus, Spending, Store, StoreError,
+    database::{signed, unsigned},
+    error::Fault,
+    off_thread,
+    repository::{self, json, status},
+    rows::TextKind,
+};
+use crate::types::{IssueNo, Malformed, RepoId, RunId, Timestamp};
+
+/// A page waits no longer for a file that somebody else holds: it names it, and shows the others.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Which runs of all repositories to show.
+#[derive(Debug, Clone, Default)]
+pub struct RunsAsked {
+    pub repo: Option<RepoId>,
+    pub state: Option<RunStatus>,
+    pub workflow: Option<String>,
+    /// Those behind this place.
+    pub after: Option<PageMark>,
+    pub most: usize,
+}
+
+/// Where a run stands among those shown: what needs a person first, then the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PageMark {
+    needs_person: bool,
+    updated_at: i64,
+    repo: u64,
+    seq: i64,
+}
+
+impl fmt::Display for PageMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needs_person, updated_at, repo, seq } = self;
+        write!(f, "{}.{updated_at}.{repo}.{seq}", u8::from(*needs_person))
+    }
+}
+
+impl FromStr for PageMark {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let read = || {
+            let mut parts = text.split('.').map(|part| part.parse::<i64>().ok());
+            let mut next = || parts.next().flatten();
+            let (needs_person, updated_at, repo, seq) = (next()? == 1, next()?, next()?, next()?);
+            Some(Self { needs_person, updated_at, repo: u64::try_from(repo).ok()?, seq })
+        };
+        let expected = "a place in the list of runs";
+        read().ok_or_else(|| Malformed { value: text.chars().take(80).collect(), expected })
+    }
+}
+
+/// A run as it is listed.
+#[derive(Debug, Clone)]
+pub struct RunLine {
+    pub id: RunId,
+    pub place: PageMark,
+    pub workflow: String,
+    pub issue: IssueNo,
+    /// The issue's, as it was when the run read it; none where it has not yet.
+    pub title: Option<String>,
+    pub status: RunStatus,
+    pub parked: bool,
+    /// Somebody takes a step of it right now.
+    pub running: bool,
+    /// The step's serde form.
+    pub step: String,
+    pub why: Option<String>,
+    pub updated_at: Timestamp,
+}
+
+/// What a walk did not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub repo: RepoId,
+    /// For people, without a path.
+    pub why: String,
+}
+
+#[derive(Debug, Default)]
+pub struct RunPage {
+    pub runs: Vec<RunLine>,
+    pub more_after: Option<PageMark>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What the calls of one day, of one kind, came to.
+#[derive(Debug, Clone)]
+pub struct SpendLine {
+    pub repo: RepoId,
+    /// When it began.
+    pub day: Timestamp,
+    pub workflow: String,
+    pub role: String,
+    pub model: String,
+    pub spent: Spending,
+}
+
+impl Store {
+    /// A page of the runs of all repositories.
+    pub async fn run_page(self: &Arc<Self>, asked: &RunsAsked) -> Result<RunPage, StoreError> {
+        let asked = asked.clone();
+        self.walk(move |store| store.pick(&asked)).await
+    }
+
+    /// What was spent since then, the oldest day first, and what of it could not be read.
+    pub async fn spend_since(
+        self: &Arc<Self>,
+        repo: Option<RepoId>,
+        since: Timestamp,
+    ) -> Result<(Vec<SpendLine>, Vec<LeftOut>), StoreError> {
+        self.walk(move |store| {
+            let mut sums = BTreeMap::<_, Spending>::new();
+            let mut left_out = Vec::new();
+            for repo in repo.map_or_else(|| store.repos(), |repo| Ok(vec![repo]))? {
+                let calls = store.peek(repo, &mut left_out, |tx| calls(tx, since));
+                let Some((calls, unreadable)) = calls else { continue };
+                if unreadable > 0 {
+                    let why = format!("calls that cannot be read: {unreadable}");
+                    left_out.push(LeftOut { repo, why });
+                }
+                for (at, workflow, call) in calls {
+                    let spent = Spending::of([&call]);
+                    let key = (at.day_start(), repo, workflow, call.role, call.served.unwrap_or(call.asked));
+                    let sum = sums.entry(key).or_default();
+                    *sum = sum.plus(&spent);
+                }
+            }
+            let line = |((day, repo, workflow, role, model), spent)| SpendLine {
+                repo,
+                day,
+                workflow,
+                role,
+                model,
+                spent,
+            };
+            Ok((sums.into_iter().map(line).collect(), left_out))
+        })
+        .await
+    }
+
+    async fn walk<V: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<V, StoreError> + Send + 'static,
+    ) -> Result<V, StoreError> {
+        let turn = Arc::clone(&self.walking).lock_owned().await;
+        let store = Arc::clone(self);
+        off_thread(move || {
+            let _one_at_a_time = turn;
+            work(&store)
+        })
+        .await
+    }
+
+    fn pick(&self, asked: &RunsAsked) -> Result<RunPage, StoreError> {
+        let (mut left_out, mut places) = (Vec::new(), Vec::new());
+        let lives = self.agenda.may_live();
+        let ended = asked.state.is_some_and(|status| !status.live());
+        let past_needs = asked.after.is_some_and(|place| !place.needs_person);
+        // What needs a person lives, and where anything may live is known without opening a file.
+        for needs_person in [true, false] {
+            let of_the_living = needs_person || asked.state.is_some_and(RunStatus::live);
+            if places.len() > asked.most || needs_person && (ended || past_needs) {
+                continue;
+            }
+            let all = if of_the_living { lives.clone() } else { self.repos()? };
+            for repo in all.into_iter().filter(|repo| asked.repo.is_none_or(|asked| asked == *repo)) {
+                places.extend(
+                    self.peek(repo, &mut left_out, |tx| seen(tx, repo, needs_person, asked))
+                        .into_iter()
+                        .flatten(),
+                );
+                if places.len() > 4 * (asked.most + 1) {
+                    first(&mut places, asked.most + 1);
+                }
+            }
+        }
+        first(&mut places, asked.most + 1);
+        let more = places.len() > asked.most;
+        places.truncate(asked.most);
+        let mut runs = Vec::new();
+        for repo in places.iter().map(|place| place.repo).collect::<BTreeSet<_>>() {
+            let repo = RepoId(repo);
+            let its = places.iter().filter(|place| place.repo == repo.0);
+            let read = self.peek(repo, &mut left_out, |tx| {
+                its.map(|place| Ok((*place, readable(line(tx, *place))?))).collect::<Result<Vec<_>, _>>()
+            });
+            for (PageMark { seq, .. }, run) in read.into_iter().flatten() {
+                match run {
+                    Ok(run) => runs.push(RunLine { running: self.agenda.held(run.id), ..run }),
+                    Err(detail) => {
+                        tracing::warn!(%repo, seq, detail, "a run cannot be read");
+                        left_out.push(LeftOut { repo, why: format!("run {repo}-{seq} cannot be read") });
+                    }
+                }
+            }
+        }
+        runs.sort_by_key(|run| Reverse(run.place));
+        left_out.sort_by_key(|left| left.repo);
+        left_out.dedup();
+        Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), left_out })
+    }
+
+    /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
+    fn peek<V>(
+        &self,
+        repo: RepoId,
+        left_out: &mut Vec<LeftOut>,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>,
+    ) -> Option<V> {
+        let file = self.repo_dir(repo).join(repository::FILE);
+        let error = match peek(&file, inside) {
+            Ok(value) => return Some(value),
+            Err(_) if !file.exists() => return None,
+            Err(error) => error,
+        };
+        tracing::warn!(%repo, %error, "a repository is left out of the operator's page");
+        let why = match error {
+            StoreError::Damaged { .. } => "its database is damaged",
+            StoreError::Newer { .. } => "its database was written by a newer countersign",
+            _ => "its database cannot be read now",
+        };
+        left_out.push(LeftOut { repo, why: why.to_owned() });
+        None
+    }
+}
+
+/// Keeps so many, in the order they are shown.
+fn first(places: &mut Vec<PageMark>, most: usize) {
+    places.sort_unstable_by_key(|place| Reverse(*place));
+    places.truncate(most);
+}
+
+/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
+fn peek<V>(file: &Path, inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>) -> Result<V, StoreError> {
+    let read = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(file, flags)?;
+        connection.busy_timeout(PATIENCE)?;
+        let tx = connection.transaction()?;
+        let found: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if found > repository::version() {
+            return Ok(Err(found));
+        }
+        inside(&tx).map(Ok)
+    };
+    match read().map_err(|fault: Fault| fault.at(file))? {
+        Ok(value) => Ok(value),
+        Err(found) => {
+            Err(StoreError::Newer { file: file.to_owned(), found, known: repository::version(), copy: None })
+        }
+    }
+}
+
+/// The first of a repository's runs that were asked for, by an index that has all this takes.
+fn seen(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    needs_person: bool,
+    asked: &RunsAsked,
+) -> Result<Vec<PageMark>, Fault> {
+    // Of runs that changed at the same moment those of the repository with the higher number come first.
+    let (before, below) = match asked.after {
+        Some(place) if place.needs_person == needs_person => {
+            let below = match repo.0.cmp(&place.repo) {
+                std::cmp::Ordering::Less => i64::MAX,
+                std::cmp::Ordering::Equal => place.seq,
+                std::cmp::Ordering::Greater => 0,
+            };
+            (place.updated_at, below)
+        }
+        _ => (i64::MAX, i64::MAX),
+    };
+    let mut statement = tx.prepare(
+        "SELECT updated_at, seq FROM run
+         WHERE (status = 'asking' OR parked IS NOT NULL) = ?1 AND (updated_at, seq) < (?2, ?3)
+             AND (?4 IS NULL OR status = ?4) AND (?5 IS NULL OR workflow = ?5)
+         ORDER BY updated_at DESC, seq DESC LIMIT ?6",
+    )?;
+    let state = asked.state.map(repository::status_text);
+    let most = signed(asked.most as u64 + 1);
+    let rows = statement
+        .query_map(params![needs_person, before, below, state, asked.workflow, most], |row| {
+            Ok(PageMark { needs_person, updated_at: row.get(0)?, repo: repo.0, seq: row.get(1)? })
+        })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn line(tx: &Transaction<'_>, place: PageMark) -> Result<RunLine, Fault> {
+    let title: Option<String> = tx
+        .prepare_cached(
+            "SELECT CASE WHEN json_valid(detail) THEN detail ->> 'title' END FROM audit
+             WHERE run = ?1 AND what = ?2 ORDER BY visit, key LIMIT 1",
+        )?
+        .query_row(params![place.seq, TextKind::Issue.what()], |row| row.get(0))
+        .optional()?
+        .flatten();
+    let mut statement = tx.prepare_cached(
+        "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at FROM run WHERE seq = ?1",
+    )?;
+    let read = |row: &Row<'_>| -> Result<RunLine, Fault> {
+        Ok(RunLine {
+            id: RunId { repo: RepoId(place.repo), seq: unsigned(place.seq) },
+            place,
+            workflow: row.get(0)?,
+            issue: IssueNo(unsigned(row.get(1)?)),
+            title,
+            status: status(&row.get::<_, String>(2)?)?,
+            parked: row.get(3)?,
+            running: false,
+            step: row.get(4)?,
+            why: row.get(5)?,
+            updated_at: Timestamp(row.get(6)?),
+        })
+    };
+    statement.query_row([place.seq], |row| Ok(read(row)))?
+}
+
+/// What is wrong with one row is that row's alone.
+fn readable<V>(read: Result<V, Fault>) -> Result<Result<V, String>, Fault> {
+    match read {
+        Err(Fault::Row(detail)) => Ok(Err(detail)),
+        Err(other) => Err(other),
+        Ok(value) => Ok(Ok(value)),
+    }
+}
+
+type Call = (Timestamp, String, CallRow);
+
+/// The calls since then, and how many could not be read.
+fn calls(tx: &Transaction<'_>, since: Timestamp) -> Result<(Vec<Call>, usize), Fault> {
+    let mut statement = tx.prepare(
+        "SELECT call.at, run.workflow, call.body FROM call JOIN run ON run.seq = call.run WHERE call.at >= ?1",
+    )?;
+    let mut rows = statement.query([since.0])?;
+    let (mut calls, mut unreadable) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        match json(&row.get::<_, String>(2)?) {
+            Ok(call) => calls.push((Timestamp(row.get(0)?), row.get(1)?, call)),
+            Err(_) => unreadable += 1,
+        }
+    }
+    Ok((calls, unreadable))
+}
+
+#[cfg(test)]
+mod tests;

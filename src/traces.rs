@@ -1,0 +1,326 @@
+//! One trace a run, for a collector that speaks OTLP over HTTP, where the settings name one.
+//!
+//! Spans are made from rows: a visit's when it is over, with the calls of models and the journal's entries below it, and the
+//! run's own at its end. Their ids come from the run's, so a server that is started anew goes on in the same trace. There is
+//! nothing in them that people or models wrote. No step waits for a collector: what it does not take is kept for a
+//! while, then the oldest is lost and counted. So is what was not sent yet when a server dies.
+
+use std::{sync::Arc, time::Duration};
+
+use opentelemetry_proto::tonic::{
+    collector::trace::v1::ExportTraceServiceRequest,
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value},
+    resource::v1::Resource,
+    trace::v1::{ResourceSpans, ScopeSpans, Span, Status, span::SpanKind, status::StatusCode},
+};
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use prost::Message;
+use tokio::sync::{Mutex, broadcast};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::{
+    clock::SharedClock,
+    engine::{CallRow, CallStatus, LeftVisit},
+    store::{RunStatus, Store, StoreError, VisitSpan},
+    types::{Hash, RunId, Timestamp, with_causes},
+};
+
+/// One request of ours, from connecting to the answer.
+const EXPORT: Duration = Duration::from_secs(5);
+
+/// A collector that is away is asked again after this, doubled up to a minute.
+const AGAIN: Duration = Duration::from_secs(2);
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// Visits that share a request.
+const BATCH: usize = 32;
+
+/// Of one visit so many calls, and as many entries of the journal, have spans.
+const SPANS: u32 = 200;
+
+/// What became of spans.
+#[derive(Clone, Default)]
+pub struct Counted {
+    pub spans: Family<[(&'static str, &'static str); 1], Counter>,
+    pub lost: Counter,
+}
+
+/// The way to a collector.
+pub struct Traces {
+    store: Arc<Store>,
+    clock: SharedClock,
+    client: reqwest::Client,
+    url: String,
+    visits: Mutex<broadcast::Receiver<Arc<LeftVisit>>>,
+    counted: Counted,
+}
+
+/// What a collector made of a request.
+enum Sent {
+    Taken,
+    /// It would not take it the next time either.
+    Refused(String),
+    Away(String),
+}
+
+impl Traces {
+    /// Sends nothing yet.
+    ///
+    /// # Errors
+    /// Where no client for HTTPS can be made.
+    pub fn new(
+        collector: &Url,
+        visits: broadcast::Receiver<Arc<LeftVisit>>,
+        store: Arc<Store>,
+        clock: SharedClock,
+        counted: Counted,
+    ) -> Result<Self, reqwest::Error> {
+        // An error means that one is installed already: the same one, for there is no other here.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().timeout(EXPORT).redirect(reqwest::redirect::Policy::none());
+        // Settings allow plain HTTP to this machine only.
+        let client = if collector.scheme() == "http" { client.no_proxy() } else { client };
+        let url = format!("{}/v1/traces", collector.as_str().trim_end_matches('/'));
+        Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
+    }
+
+    /// Sends what comes until `ended`; then once more what is left.
+    pub async fn run(&self, ended: CancellationToken) {
+        let mut visits = self.visits.lock().await;
+        loop {
+            let first = tokio::select! {
+                biased;
+                first = visits.recv() => first,
+                () = ended.cancelled() => return,
+            };
+            let first = match first {
+                Ok(first) => Some(first),
+                Err(broadcast::error::RecvError::Lagged(lost)) => self.lost(lost),
+                Err(broadcast::error::RecvError::Closed) => return,
+            };
+            let mut batch: Vec<_> = first.into_iter().collect();
+            while batch.len() < BATCH {
+                match visits.try_recv() {
+                    Ok(next) => batch.push(next),
+                    Err(broadcast::error::TryRecvError::Lagged(lost)) => drop(self.lost(lost)),
+                    Err(_) => break,
+                }
+            }
+            let mut spans = Vec::new();
+            for visit in &batch {
+                match self.spans(visit).await {
+                    Ok(more) => spans.extend(more),
+                    Err(error) => {
+                        tracing::warn!(run = %visit.run, %error, "a visit is left out of a trace");
+                    }
+                }
+            }
+            if !spans.is_empty() && !self.deliver(spans, &ended).await {
+                return;
+            }
+        }
+    }
+
+    fn lost(&self, visits: u64) -> Option<Arc<LeftVisit>> {
+        self.counted.lost.inc_by(visits);
+        tracing::warn!(visits, "visits are left out of traces: the collector takes less than there is");
+        None
+    }
+
+    /// Sends spans until they are taken or refused; false: the collector is away, and the server is ending.
+    async fn deliver(&self, spans: Vec<Span>, ended: &CancellationToken) -> bool {
+        let count = spans.len() as u64;
+        let body = request(spans).encode_to_vec();
+        let mut wait = AGAIN;
+        let (outcome, goes_on) = loop {
+            let last = ended.is_cancelled();
+            match self.send(body.clone()).await {
+                Sent::Taken => break ("sent", true),
+                Sent::Refused(why) => {
+                    tracing::warn!(%why, "the collector of traces refuses spans; look at [telemetry] otlp");
+                    break ("refused", true);
+                }
+                Sent::Away(why) if last => {
+                    tracing::warn!(%why, "the collector of traces is away; the last spans are lost");
+                    break ("lost", false);
+                }
+                Sent::Away(why) if wait == AGAIN => {
+                    tracing::warn!(%why, "the collector of traces is away; it is tried until it takes what waits");
+                }
+                Sent::Away(_) => {}
+            }
+            tokio::select! {
+                () = self.clock.sleep(wait) => {}
+                () = ended.cancelled() => {}
+            }
+            wait = wait.saturating_mul(2).min(SELDOM);
+        };
+        self.counted.spans.get_or_create(&[("outcome", outcome)]).inc_by(count);
+        goes_on
+    }
+
+    async fn send(&self, body: Vec<u8>) -> Sent {
+        let post = self.client.post(&self.url).header("content-type", "application/x-protobuf").body(body);
+        match post.send().await {
+            Ok(answer) if answer.status().is_success() => Sent::Taken,
+            // Those that the protocol wants tried again.
+            Ok(answer) if matches!(answer.status().as_u16(), 429 | 502..=504) => {
+                Sent::Away(answer.status().to_string())
+            }
+            Ok(answer) => Sent::Refused(answer.status().to_string()),
+            Err(error) => Sent::Away(with_causes(&error)),
+        }
+    }
+
+    async fn spans(&self, left: &LeftVisit) -> Result<Vec<Span>, StoreError> {
+        let Some(db) = self.store.repo_if_any(left.run.repo).await? else { return Ok(Vec::new()) };
+        let Some(row) = db.visit(left.run, left.visit, SPANS).await? else { return Ok(Vec::new()) };
+        Ok(Trace::of(left).visit(left, row, self.clock.now()))
+    }
+}
+
+fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
+    let (name, version) = (env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    let scope = InstrumentationScope { name: name.into(), version: version.into(), ..Default::default() };
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans, ..Default::default() }];
+    let attributes = vec![text("service.name", name), text("service.version", version)];
+    let resource = Some(Resource { attributes, ..Default::default() });
+    ExportTraceServiceRequest {
+        resource_spans: vec![ResourceSpans { resource, scope_spans, ..Default::default() }],
+    }
+}
+
+/// One run's.
+struct Trace {
+    id: Vec<u8>,
+}
+
+impl Trace {
+    /// Two servers may know a run of the same number; none was begun by the same cause.
+    fn of(left: &LeftVisit) -> Self {
+        Self { id: digest::<16>(&[left.run.to_string().as_bytes(), left.cause.0.as_bytes()]) }
+    }
+
+    fn span_id(&self, visit: u64, key: &str) -> Vec<u8> {
+        digest::<8>(&[&self.id, &visit.to_be_bytes(), key.as_bytes()])
+    }
+
+    fn span(&self, name: String, id: Vec<u8>, parent: Vec<u8>, [from, to]: [Timestamp; 2]) -> Span {
+        Span {
+            trace_id: self.id.clone(),
+            span_id: id,
+            parent_span_id: parent,
+            name,
+            kind: SpanKind::Internal.into(),
+            start_time_unix_nano: nanoseconds(from),
+            end_time_unix_nano: nanoseconds(to.max(from)),
+            ..Default::default()
+        }
+    }
+
+    /// The visit with what is below it, and the run if it ended with it.
+    fn visit(&self, left: &LeftVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
+        // No step is visited before the first.
+        let (root, id) = (self.span_id(0, ""), self.span_id(left.visit, ""));
+        let ended = row.left_at.unwrap_or(now);
+        let step = left.step.map_or("unknown step", |step| step.title);
+        let name = if left.tells { format!("{step}: told of the end") } else { step.to_owned() };
+        let mut visit = self.span(name, id.clone(), root.clone(), [row.entered_at, ended]);
+        visit.attributes = vec![
+            text("countersign.step", left.step.map_or("unknown", |step| step.id)),
+            number("countersign.visit", left.visit),
+            text("countersign.left", row.how.as_deref().unwrap_or_default()),
+        ];
+        let mut spans = vec![visit];
+        for (key, asked, call) in row.calls {
+            spans.push(self.call(left.visit, id.clone(), (&key, asked, &call)));
+        }
+        for (key, begun, done) in row.entries {
+            let times = [begun, done.unwrap_or(ended)];
+            spans.push(self.span(key.clone(), self.span_id(left.visit, &key), id.clone(), times));
+        }
+        if let Some(status) = left.ended {
+            spans.push(self.run(left, root, status, ended));
+        }
+        spans
+    }
+
+    fn run(&self, left: &LeftVisit, id: Vec<u8>, status: RunStatus, ended: Timestamp) -> Span {
+        let RunId { repo, .. } = left.run;
+        let mut run = self.span(left.workflow.clone(), id, Vec::new(), [left.started_at, ended]);
+        run.attributes = vec![
+            text("countersign.run", &left.run.to_string()),
+            text("countersign.workflow", &left.workflow),
+            number("countersign.repository", repo.0),
+            number("countersign.issue", left.issue.0),
+        ];
+        run.status = Some(outcome(status != RunStatus::Failed));
+        run
+    }
+
+    /// By OpenTelemetry's conventions for generative AI.
+    fn call(&self, visit: u64, parent: Vec<u8>, (key, asked, call): (&str, Timestamp, &CallRow)) -> Span {
+        let model = call.asked.split_once(':').map_or(call.asked.as_str(), |(_, model)| model);
+        let ends = asked.plus(Duration::from_millis(call.elapsed_ms));
+        let mut span = self.span(format!("chat {model}"), self.span_id(visit, key), parent, [asked, ends]);
+        span.kind = SpanKind::Client.into();
+        span.attributes = vec![
+            text("gen_ai.operation.name", "chat"),
+            text("gen_ai.provider.name", convention(&call.provider)),
+            text("gen_ai.request.model", model),
+            // The convention counts what came from a cache among what went in.
+            number("gen_ai.usage.input_tokens", call.input_tokens + call.cache_read + call.cache_written),
+            number("gen_ai.usage.output_tokens", call.output_tokens),
+            number("gen_ai.usage.cache_read.input_tokens", call.cache_read),
+            number("gen_ai.usage.cache_creation.input_tokens", call.cache_written),
+            text("countersign.role", &call.role),
+        ];
+        span.attributes.extend(call.served.as_deref().map(|served| text("gen_ai.response.model", served)));
+        if call.status != CallStatus::Done {
+            span.attributes.push(text("error.type", error_type(call)));
+            span.status = Some(outcome(false));
+        }
+        span
+    }
+}
+
+/// Its name, without what it says of this one call: that may quote a service.
+fn error_type(call: &CallRow) -> &str {
+    let said = call.error.as_deref().unwrap_or("lost");
+    said.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+}
+
+/// The provider as the conventions call it, where they know it.
+fn convention(provider: &str) -> &str {
+    match provider {
+        "claude" => "anthropic",
+        "gemini" => "gcp.gemini",
+        other => other,
+    }
+}
+
+fn outcome(well: bool) -> Status {
+    let code = if well { StatusCode::Ok } else { StatusCode::Error };
+    Status { code: code.into(), ..Default::default() }
+}
+
+fn digest<const BYTES: usize>(parts: &[&[u8]]) -> Vec<u8> {
+    Hash::of_parts(parts.iter().copied()).bytes()[..BYTES].to_vec()
+}
+
+fn nanoseconds(at: Timestamp) -> u64 {
+    u64::try_from(at.0).unwrap_or(0).saturating_mul(1_000_000)
+}
+
+fn text(key: &'static str, value: &str) -> KeyValue {
+    attribute(key, Value::StringValue(value.to_owned()))
+}
+
+fn number(key: &'static str, value: u64) -> KeyValue {
+    attribute(key, Value::IntValue(i64::try_from(value).unwrap_or(i64::MAX)))
+}
+
+fn attribute(key: &'static str, value: Value) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
+}

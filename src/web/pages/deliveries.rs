@@ -1,0 +1,57 @@
+//! `GET /deliveries`: what GitHub sent last, and what was given up.
+
+use askama::Template;
+use axum::{
+    Extension,
+    extract::{Query, State},
+};
+use serde::Deserialize;
+use url::form_urlencoded;
+
+use super::{Asked, Page, Shown, entry::Visit, filters, show};
+use crate::store::{DeliveryRow, InboxCounts};
+
+#[derive(Deserialize)]
+pub(super) struct Tab {
+    #[serde(default)]
+    given_up: bool,
+}
+
+#[derive(Template)]
+#[template(path = "deliveries.html")]
+struct Deliveries {
+    page: Page,
+    given_up: bool,
+    counts: InboxCounts,
+    rows: Vec<Line>,
+}
+
+struct Line {
+    row: DeliveryRow,
+    /// As it is now, where it is known still.
+    repository: String,
+    age: String,
+    /// Its id as a part of an address: GitHub's ids are harmless, and anybody who knows the secret may have made others.
+    path: String,
+}
+
+pub(super) async fn page(
+    State(room): Asked,
+    Extension(visit): Extension<Visit>,
+    Query(Tab { given_up }): Query<Tab>,
+) -> Shown {
+    let control = &room.operator.control;
+    let (inbox, now) = (control.store.inbox(), control.clock.now());
+    let mut rows = Vec::new();
+    for row in inbox.newest(given_up).await? {
+        let repository = match row.subject.repository {
+            Some(id) => super::repository_name(&control.store, id).await?,
+            None => String::new(),
+        };
+        let path: String = form_urlencoded::byte_serialize(row.id.0.as_bytes()).collect();
+        let path = path.replace('+', "%20");
+        rows.push(Line { path, age: super::ago(now, row.received_at), repository, row });
+    }
+    let page = Page::new("Deliveries", &visit);
+    show(&Deliveries { page, given_up, counts: inbox.counts().await?, rows })
+}

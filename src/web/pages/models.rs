@@ -1,0 +1,99 @@
+//! `GET /models`: who can be asked, what rests and until when, and how each failed last.
+
+use askama::Template;
+use axum::{Extension, extract::State};
+
+use super::{Asked, Page, Shown, ago, entry::Visit, filters, show};
+use crate::{
+    config::ModelSettings,
+    providers::{GeminiKeyState, LastFailure, Providers, Readiness, Resting, gemini_keys},
+    store::{Rest, RestingKey},
+    types::Timestamp,
+};
+
+#[derive(Template)]
+#[template(path = "models.html")]
+struct Models {
+    page: Page,
+    roles: Vec<Readiness>,
+    pools: Vec<Pool>,
+    resting: Vec<Resting>,
+    /// How long ago, and what.
+    failures: Vec<(String, LastFailure)>,
+    keys: Vec<Key>,
+}
+
+struct Pool {
+    name: String,
+    strategy: String,
+    members: Vec<Member>,
+}
+
+struct Member {
+    spec: String,
+    fallback: bool,
+    lacks: Option<String>,
+}
+
+/// By its name in `.env`; never the key.
+struct Key {
+    name: String,
+    rests: Vec<String>,
+}
+
+pub(super) async fn page(State(room): Asked, Extension(visit): Extension<Visit>) -> Shown {
+    let (providers, settings) = (&room.operator.providers, &room.operator.settings.models);
+    let now = room.operator.control.clock.now();
+    let learned = room.operator.control.store.resting_keys().await?;
+    show(&Models {
+        page: Page::new("Models", &visit),
+        roles: providers.readiness(settings),
+        pools: pools(settings, providers),
+        resting: providers.resting(now).await,
+        failures: providers.last_failures().into_iter().map(|one| (ago(now, one.at), one)).collect(),
+        keys: keys(settings, &learned, now),
+    })
+}
+
+fn pools(settings: &ModelSettings, providers: &Providers) -> Vec<Pool> {
+    let member = |spec: &String, fallback| {
+        let lacks = match providers.member(spec) {
+            Ok((provider, _)) => provider.lacks(),
+            Err(error) => Some(error.to_string()),
+        };
+        Member { spec: spec.clone(), fallback, lacks }
+    };
+    let pools = settings.names.pools.iter().map(|(name, pool)| Pool {
+        name: name.clone(),
+        strategy: pool.strategy.to_string(),
+        members: pool
+            .primary
+            .iter()
+            .map(|spec| member(spec, false))
+            .chain(pool.fallback.iter().map(|spec| member(spec, true)))
+            .collect(),
+    });
+    pools.collect()
+}
+
+fn keys(settings: &ModelSettings, learned: &[RestingKey], now: Timestamp) -> Vec<Key> {
+    let others =
+        [("ANTHROPIC_API_KEY", &settings.anthropic.api_key), ("OPENAI_API_KEY", &settings.openai.api_key)];
+    let others = others.into_iter().filter(|(_, key)| key.is_some());
+    let others = others.map(|(name, _)| Key { name: name.to_owned(), rests: Vec::new() });
+    let gemini =
+        gemini_keys(&settings.gemini, learned, now).into_iter().map(|GeminiKeyState { key, rests }| Key {
+            name: key.name.clone(),
+            rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
+        });
+    gemini.chain(others).collect()
+}
+
+fn rested(model: &str, rest: Rest) -> String {
+    match rest {
+        Rest::Rate { until } => format!("asked too often for {model}, rests until {until}"),
+        Rest::Quota { until } => format!("used up for {model}, rests until {until}"),
+        Rest::Denied { until } => format!("may not use {model}, rests until {until}"),
+        Rest::Refused => "refused; put that right in .env and restart the server".to_owned(),
+    }
+}

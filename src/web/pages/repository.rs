@@ -1,0 +1,127 @@
+//! One repository: its runs, what they cost, what reviews find in it again and again, and what of it models are shown.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::{
+    Extension,
+    extract::{Path, State},
+};
+
+use super::{
+    Asked, Page, Room, Shown, Trouble,
+    entry::Visit,
+    filters,
+    graph::{CHART_HEIGHT, Chart, chart},
+    runs::{self, Row, name},
+    show,
+};
+use crate::{
+    codebase::{self, Context, Report},
+    store::{Pause, RunsAsked, Spending},
+    types::{IssueNo, RepoId, RunId, Timestamp},
+};
+
+const RUNS: usize = 20;
+const DAYS: u64 = 30;
+
+/// Rows of findings that are read, as many as for a drafter.
+const FINDINGS: u32 = 1500;
+
+#[derive(Template)]
+#[template(path = "repository.html")]
+struct Repository {
+    page: Page,
+    id: RepoId,
+    url: String,
+    standing: String,
+    action: String,
+    label: &'static str,
+    notices: Vec<String>,
+    rows: Vec<Row>,
+    since: String,
+    total: Spending,
+    chart: Chart,
+    height: usize,
+    rules: Vec<(&'static str, String)>,
+    shown: Option<Excerpt>,
+}
+
+/// What was chosen for a model last.
+struct Excerpt {
+    run: RunId,
+    at: Timestamp,
+    report: Report,
+}
+
+pub(super) async fn page(
+    State(room): Asked,
+    Extension(visit): Extension<Visit>,
+    Path(id): Path<RepoId>,
+) -> Shown {
+    let control = &room.operator.control;
+    let store = &control.store;
+    let known = store.directory().repository(id).await?;
+    if known.is_none() && !store.repos()?.contains(&id) {
+        return Err(Trouble::Missing);
+    }
+    let found = store.run_page(&RunsAsked { repo: Some(id), most: RUNS, ..RunsAsked::default() }).await?;
+    let pauses = store.pauses().await?;
+    let now = control.clock.now();
+    let since = now.minus(Duration::from_secs((DAYS - 1) * 24 * 3600)).day_start();
+    let (lines, mut left_out) = store.spend_since(Some(id), since).await?;
+    let spent: Vec<_> = lines.iter().map(|line| (line.day, line.spent)).collect();
+    left_out.extend(found.left_out);
+    left_out.sort_by(|a, b| a.why.cmp(&b.why));
+    left_out.dedup();
+    let damaged = !left_out.is_empty();
+    let pause = Pause::of(&pauses, id);
+    let own = pauses.iter().any(|pause| pause.scope == crate::store::PauseScope::Repo(id));
+    let title = name(&room, id).await?;
+    let web_url = control.web_url.as_str().trim_end_matches('/');
+    show(&Repository {
+        id,
+        url: known.map_or_else(|| web_url.to_owned(), |row| format!("{web_url}/{}", row.name)),
+        standing: pause.map_or_else(
+            || "At work.".to_owned(),
+            |pause| format!("Paused by {} since {}: {}.", pause.by, pause.at, pause.why),
+        ),
+        action: format!("/repositories/{id}/{}", if own { "resume" } else { "pause" }),
+        label: if own { "Resume" } else { "Pause" },
+        notices: runs::left_out(&room, &left_out).await?,
+        rows: runs::rows(&room, found.runs, &pauses).await?,
+        since: since.to_string()[..10].to_owned(),
+        total: spent.iter().fold(Spending::default(), |sum, (_, spent)| sum.plus(spent)),
+        chart: chart(&spent, since, now),
+        height: CHART_HEIGHT,
+        rules: unless_named(damaged, rules(&room, id).await)?,
+        shown: unless_named(damaged, excerpt(&room, id).await)?,
+        page: Page::new(title, &visit),
+    })
+}
+
+/// As a drafter of each workflow would be told them.
+async fn rules(room: &Room, id: RepoId) -> Result<Vec<(&'static str, String)>, Trouble> {
+    let Some(db) = room.operator.control.store.repo_if_any(id).await? else { return Ok(Vec::new()) };
+    let (newest, none) = (RunId { repo: id, seq: i64::MAX as u64 }, IssueNo(0));
+    let mut all = Vec::new();
+    for workflow in room.operator.workflows {
+        let findings = db.past_findings(newest, workflow.name(), none, FINDINGS).await?;
+        let found = codebase::history(none, "", &[], &findings, |_| true).rules.into_iter();
+        all.extend(found.map(|rule| (workflow.name(), rule.trim().trim_start_matches("- ").to_owned())));
+    }
+    Ok(all)
+}
+
+async fn excerpt(room: &Room, id: RepoId) -> Result<Option<Excerpt>, Trouble> {
+    let Some((run, at, stored)) = room.operator.control.store.last_excerpt(id).await? else {
+        return Ok(None);
+    };
+    let context: Option<Context> = serde_json::from_str(&stored).ok();
+    Ok(context.map(|context| Excerpt { run, at, report: context.report }))
+}
+
+/// Where the page has said already that the database cannot be read whole, the rest of it is shown all the same.
+fn unless_named<V: Default>(damaged: bool, read: Result<V, Trouble>) -> Result<V, Trouble> {
+    if damaged { Ok(read.unwrap_or_default()) } else { read }
+}

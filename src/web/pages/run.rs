@@ -1,0 +1,324 @@
+//! One run: where it is in its workflow, its rounds and findings, and a trace of all it did, down to each call's tokens.
+
+use std::collections::HashSet;
+
+use askama::Template;
+use axum::{
+    Extension,
+    extract::{Path, State},
+    http::header,
+    response::IntoResponse,
+};
+use serde_json::json;
+
+use super::{
+    Asked, Page, Room, Shown, Trouble,
+    entry::Visit,
+    filters,
+    graph::{Graph, graph},
+    runs::{class, cut, name},
+    show,
+};
+use crate::{
+    documents::harmless,
+    engine::{RunView, Status},
+    messages::step_name,
+    store::{ApprovalRow, CallRow, CommitRow, GateStory, RunStory, Seen, TextKind, VerdictRow},
+    types::{Hash, MicroUsd, RepoId, RunId, Timestamp},
+};
+
+/// Of a text that is shown.
+const TEXT_BYTES: usize = 2 << 20;
+
+#[derive(Template)]
+#[template(path = "run.html")]
+struct Run {
+    page: Page,
+    base: String,
+    retry: String,
+    repository: String,
+    title: String,
+    step: String,
+    class: &'static str,
+    retries: bool,
+    links: Vec<(String, String)>,
+    change: Option<Hash>,
+    chain: Chain,
+    graph: Option<Graph>,
+    visits: Vec<VisitView>,
+    story: RunStory,
+    view: RunView,
+}
+
+/// What a walk along the audit chain came to.
+struct Chain {
+    sound: bool,
+    said: String,
+    wrong: Vec<String>,
+}
+
+struct VisitView {
+    number: u64,
+    step: String,
+    at: Timestamp,
+    took: String,
+    how: String,
+    items: Vec<Item>,
+}
+
+/// Something that happened in a visit.
+#[derive(Default)]
+struct Item {
+    title: String,
+    facts: Vec<(&'static str, String)>,
+    /// By the hash of each there is a page of its own.
+    texts: Vec<(&'static str, Hash)>,
+}
+
+pub(super) async fn page(
+    State(room): Asked,
+    Extension(visit): Extension<Visit>,
+    Path((repo, seq)): Path<(RepoId, u64)>,
+) -> Shown {
+    let id = RunId { repo, seq };
+    let (view, story) = read(&room, id).await?;
+    let repository = name(&room, repo).await?;
+    let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
+    let step_of = |saved: &str| workflow.and_then(|workflow| workflow.step(saved));
+    let graph = workflow.map(|workflow| {
+        let been: HashSet<_> =
+            story.visits.iter().filter_map(|visit| Some(step_of(&visit.step)?.id)).collect();
+        let now = if view.status == Status::Done { "" } else { view.step_id.as_str() };
+        graph(&workflow.steps(), &workflow.edges(), &been, now)
+    });
+    let now = room.operator.control.clock.now();
+    let visits = story.visits.iter().map(|visit| {
+        let step = step_of(&visit.step);
+        VisitView {
+            number: visit.visit,
+            step: step.map_or_else(|| cut(&visit.step, 40), |step| step_name(step.id, step.title)),
+            at: visit.entered_at,
+            took: took(visit.entered_at, visit.left_at, now),
+            how: visit.how.clone().unwrap_or_default(),
+            items: items(&story, visit.visit, now),
+        }
+    });
+    let title = story.texts.iter().find_map(|text| text.row.title.clone()).unwrap_or_default();
+    let change =
+        story.texts.iter().rev().find(|text| text.row.kind == TextKind::Diff).map(|text| text.row.text);
+    let base = format!("/runs/{repo}/{seq}");
+    show(&Run {
+        retry: format!("{base}/retry"),
+        title: cut(&title, 300),
+        step: step_name(&view.step_id, &view.step_title),
+        class: class(view.status.as_str()),
+        retries: matches!(view.status, Status::Failed | Status::Waiting | Status::Parked),
+        links: links(&room, &repository, &view, &story),
+        change,
+        chain: chain(&room, repo, &repository).await?,
+        graph,
+        visits: visits.collect(),
+        page: Page::new(format!("Run {id}: {}", view.workflow), &visit),
+        base,
+        repository,
+        story,
+        view,
+    })
+}
+
+/// All that the page shows, and what it has no room for.
+pub(super) async fn raw(State(room): Asked, Path((repo, seq)): Path<(RepoId, u64)>) -> Shown {
+    let (view, story) = read(&room, RunId { repo, seq }).await?;
+    let run = json!({
+        "run": view.id, "workflow": view.workflow, "version": view.version, "issue": view.issue,
+        "status": view.status.as_str(), "step": view.step_id, "visit": view.visit, "why": view.why,
+        "started_by": view.started_by, "started_at": view.started_at.to_string(),
+        "updated_at": view.updated_at.to_string(), "outcome": view.outcome, "trigger": view.trigger,
+        "story": story,
+    });
+    let text = serde_json::to_string_pretty(&run).map_err(|error| Trouble::Broken(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// A text of this run, as text.
+pub(super) async fn text(State(room): Asked, Path((repo, seq, hash)): Path<(RepoId, u64, String)>) -> Shown {
+    let hash = hash.parse().map_err(|_| Trouble::Missing)?;
+    let found = room.operator.control.store.run_text(RunId { repo, seq }, hash).await?;
+    let mut text = found.ok_or(Trouble::Missing)?;
+    if text.len() > TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES));
+        text += "\n… the rest is left out: `countersign export` has it.\n";
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], harmless(&text)).into_response())
+}
+
+async fn read(room: &Room, id: RunId) -> Result<(RunView, RunStory), Trouble> {
+    let control = &room.operator.control;
+    let view = control.engine.inspect(id).await?.ok_or(Trouble::Missing)?;
+    let story = control.store.run_story(id).await?.ok_or(Trouble::Missing)?;
+    Ok((view, story))
+}
+
+async fn chain(room: &Room, repo: RepoId, repository: &str) -> Result<Chain, Trouble> {
+    let Some(walked) = room.operator.control.store.walk_chain(repo).await? else {
+        let said = format!(
+            "The audit chain of this repository is too long for a page: `countersign audit verify {repository}` walks it."
+        );
+        return Ok(Chain { sound: true, said, wrong: Vec::new() });
+    };
+    let (sound, links, head) = (walked.sound(), walked.links, walked.head.short());
+    let said = if sound {
+        format!("The audit chain holds: all {links} links were walked just now, head {head}.")
+    } else {
+        format!("The audit chain does NOT hold: {links} links were walked just now.")
+    };
+    Ok(Chain { sound, said, wrong: walked.broken.into_iter().chain(walked.altered).take(20).collect() })
+}
+
+/// To the places on GitHub that are known.
+fn links(room: &Room, repository: &str, view: &RunView, story: &RunStory) -> Vec<(String, String)> {
+    let web_url = room.operator.control.web_url.as_str().trim_end_matches('/');
+    let on = |what: String, path: String| (what, format!("{web_url}/{repository}/{path}"));
+    let mut links = Vec::new();
+    if repository.contains('/') {
+        links.push(on(format!("Issue #{}", view.issue), format!("issues/{}", view.issue)));
+        if let Some(Seen { row, .. }) = story.commits.last() {
+            links.push(on(format!("Branch {}", row.branch), format!("tree/{}", row.branch)));
+        }
+    }
+    let state: serde_json::Value = serde_json::from_slice(&story.state).unwrap_or_default();
+    let pull =
+        ["/proposal/pull_url", "/stage/proposal/pull_url"].iter().find_map(|at| state.pointer(at)?.as_str());
+    let outcome = view.outcome.as_ref().and_then(|outcome| outcome.url.as_deref());
+    for (label, url) in [("Pull request", pull), ("What came of it", outcome)] {
+        links
+            .extend(url.filter(|url| url.starts_with(web_url)).map(|url| (label.to_owned(), url.to_owned())));
+    }
+    links
+}
+
+/// What happened in a visit: what was done once, in its order, and then what its ledgers say.
+fn items(story: &RunStory, visit: u64, now: Timestamp) -> Vec<Item> {
+    let calls: Vec<_> = story.calls.iter().filter(|call| call.visit == visit).collect();
+    let mut items = Vec::new();
+    for entry in story.entries.iter().filter(|entry| entry.visit == visit) {
+        let call = calls.iter().find(|call| call.key == entry.key);
+        let mut item = call.map_or_else(
+            || Item {
+                title: format!("{} · {}", entry.key, took(entry.begun_at, entry.done_at, now)),
+                ..Item::default()
+            },
+            |call| of_call(&call.row),
+        );
+        let named = if call.is_some() { "Answer" } else { "Result" };
+        item.texts.extend(entry.texts.iter().map(|text| (named, *text)));
+        items.push(item);
+    }
+    let done = |key: &str| story.entries.iter().any(|entry| entry.visit == visit && entry.key == key);
+    items.extend(calls.iter().filter(|call| !done(&call.key)).map(|call| of_call(&call.row)));
+    items.extend(of(&story.texts, visit).map(|text| Item {
+        title: text.kind.what().to_owned(),
+        facts: text.served.iter().map(|served| ("Model", served.clone())).collect(),
+        texts: vec![("Text", text.text)],
+    }));
+    items.extend(of(&story.verdicts, visit).map(of_verdict));
+    items.extend(of(&story.approvals, visit).map(of_approval));
+    items.extend(of(&story.commits, visit).map(of_commit));
+    items.extend(story.gates.iter().filter(|gate| gate.visit == visit).map(of_gate));
+    items
+}
+
+fn of<R>(rows: &[Seen<R>], visit: u64) -> impl Iterator<Item = &R> {
+    rows.iter().filter(move |seen| seen.visit == visit).map(|seen| &seen.row)
+}
+
+fn of_call(call: &CallRow) -> Item {
+    let status = format!("{:?}", call.status).to_lowercase();
+    let served = call.served.as_deref().unwrap_or("nobody said");
+    let cost = call.cost_microusd.map(|cost| MicroUsd(cost).exact());
+    let cost = match (&cost, call.billed) {
+        (Some(cost), true) => format!("{cost} billed"),
+        (Some(cost), false) => format!("{cost} by list price"),
+        (None, _) => "no known cost".to_owned(),
+    };
+    let seconds = call.elapsed_ms as f64 / 1000.0;
+    let tokens = format!(
+        "{} in, {} out, {} read from cache, {} written to it",
+        call.input_tokens, call.output_tokens, call.cache_read, call.cache_written
+    );
+    let cut_out =
+        call.cut.iter().map(|cut| format!("{}: {} pieces, {} bytes", cut.what, cut.pieces, cut.bytes));
+    let mut facts = vec![
+        ("Asked", format!("{}:{}", call.provider, call.asked)),
+        ("Served", served.to_owned()),
+        ("Prompt, sha256", call.prompt.to_string()),
+        ("Tokens", tokens),
+        ("Cost", cost.clone()),
+        ("Latency", format!("{seconds:.1} s in {} attempts", call.attempts)),
+    ];
+    facts.extend(call.family.iter().map(|family| ("Family", family.to_string())));
+    facts.extend(call.held_microusd.map(|held| ("Held back", MicroUsd(held).exact())));
+    facts.extend(cut_out.map(|cut| ("Had no room for", cut)));
+    facts.extend(call.error.iter().map(|error| ("Error", cut(error, 2000))));
+    let title = format!("{}: {served} · {status} · {cost} · {seconds:.1} s", call.role);
+    Item { title, facts, texts: Vec::new() }
+}
+
+fn of_verdict(verdict: &VerdictRow) -> Item {
+    let VerdictRow { document, round, verdict, prompt, nonce, why, reviewer_served, .. } = verdict;
+    Item {
+        title: format!("Verdict {verdict} in round {round}"),
+        facts: vec![
+            ("Reviewer", reviewer_served.clone().unwrap_or_default()),
+            ("Prompt, sha256", prompt.to_string()),
+            ("Nonce", nonce.clone()),
+            ("Why", cut(why, 4000)),
+        ],
+        texts: vec![("Document", *document)],
+    }
+}
+
+fn of_approval(approval: &ApprovalRow) -> Item {
+    let by = approval.answer.iter().map(|answer| ("By", answer.by.login.clone()));
+    let title = format!("Accepted: {}", format!("{:?}", approval.kind).to_lowercase());
+    let facts = [("Subject", approval.subject.to_string())].into_iter().chain(by).collect();
+    Item { title, facts, texts: vec![("Document", approval.document)] }
+}
+
+fn of_commit(commit: &CommitRow) -> Item {
+    let made = commit.commit.as_ref().map_or_else(|| "not seen to be made".to_owned(), ToString::to_string);
+    let title = format!("Commit on {}: {made}", commit.branch);
+    let facts = commit.files.iter().map(|(path, _)| ("File", path.clone())).collect();
+    Item { title, facts, texts: Vec::new() }
+}
+
+fn of_gate(gate: &GateStory) -> Item {
+    let verbs = gate.spec.verbs.iter().map(|(verb, who)| ("May be answered", format!("/{verb}, by {who}")));
+    let answers = gate.answers.iter().map(|answer| {
+        let said = cut(&answer.text, 1000);
+        (
+            "Answered",
+            format!("/{} by {} ({}), {}: {said}", answer.verb, answer.by.login, answer.role, answer.at),
+        )
+    });
+    let ends = [("Subject", gate.spec.subject.to_string()), ("Opened", gate.opened_at.to_string())];
+    let closed = gate.closed_at.map(|at| ("Closed", at.to_string()));
+    let open = if gate.closed_at.is_none() { ", open" } else { "" };
+    Item {
+        title: format!("Gate {}{open}: answers {}", gate.spec.stage, gate.answers.len()),
+        facts: ends.into_iter().chain(closed).chain(verbs).chain(answers).collect(),
+        texts: Vec::new(),
+    }
+}
+
+/// How long something took, or has taken so far.
+fn took(from: Timestamp, to: Option<Timestamp>, now: Timestamp) -> String {
+    let seconds = to.unwrap_or(now).since(from).as_secs_f64();
+    let text = match seconds {
+        ..60.0 => format!("{seconds:.1} s"),
+        ..3600.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} days", seconds / 86400.0),
+    };
+    if to.is_some() { text } else { format!("{text} so far") }
+}

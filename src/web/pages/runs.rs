@@ -1,0 +1,213 @@
+//! The list of runs: what needs a person first, then the newest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use askama::Template;
+use axum::{
+    Extension,
+    extract::{Query, State},
+};
+use serde::Deserialize;
+
+use super::{Asked, Page, Room, Shown, Trouble, entry::Visit, filters, show};
+use crate::{
+    engine::Status,
+    messages::step_name,
+    store::{LeftOut, Pause, RunLine, RunStatus, RunsAsked},
+    types::{IssueNo, RepoId, RunId, Timestamp},
+};
+
+/// Runs on a page.
+const MOST: usize = 50;
+
+/// By which states the list may be filtered.
+const STATES: [RunStatus; 7] = [
+    RunStatus::Asking,
+    RunStatus::Ready,
+    RunStatus::Waiting,
+    RunStatus::Halting,
+    RunStatus::Done,
+    RunStatus::Failed,
+    RunStatus::Stopped,
+];
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    /// A name or a number.
+    repo: String,
+    state: String,
+    workflow: String,
+    after: String,
+}
+
+#[derive(Template)]
+#[template(path = "runs.html")]
+struct Runs<'a> {
+    page: Page,
+    repo: &'a str,
+    state: &'a str,
+    workflow: &'a str,
+    states: Vec<&'static str>,
+    workflows: Vec<&'static str>,
+    notices: Vec<String>,
+    rows: Vec<Row>,
+    next: Option<String>,
+}
+
+/// A run as a row of a table.
+pub(super) struct Row {
+    pub(super) id: RunId,
+    pub(super) repository: String,
+    pub(super) issue: IssueNo,
+    pub(super) title: String,
+    pub(super) workflow: String,
+    pub(super) status: &'static str,
+    pub(super) why: String,
+    pub(super) step: String,
+    /// Whether it is well, waits or failed.
+    pub(super) class: &'static str,
+    pub(super) at: Timestamp,
+}
+
+pub(super) async fn page(
+    State(room): Asked,
+    Extension(visit): Extension<Visit>,
+    Query(wanted): Query<Wanted>,
+) -> Shown {
+    let store = &room.operator.control.store;
+    let mut notices = Vec::new();
+    let states: Vec<_> = STATES.map(|status| Status::from(status).as_str()).into();
+    let state = STATES.into_iter().find(|status| Status::from(*status).as_str() == wanted.state);
+    if state.is_none() && !wanted.state.is_empty() {
+        notices
+            .push(format!("There is no state “{}”: runs of all states are shown.", cut(&wanted.state, 40)));
+    }
+    let workflows: Vec<_> = room.operator.workflows.iter().map(|workflow| workflow.name()).collect();
+    let named = match wanted.repo.trim() {
+        "" => Ok(None),
+        text => repository(&room, text).await?.map(Some).ok_or_else(|| cut(text, 80)),
+    };
+    let asked = RunsAsked {
+        repo: named.clone().ok().flatten(),
+        state,
+        workflow: Some(wanted.workflow.clone()).filter(|workflow| !workflow.is_empty()),
+        after: wanted.after.parse().ok(),
+        most: MOST,
+    };
+    let found = match named {
+        Ok(_) => store.run_page(&asked).await?,
+        Err(text) => {
+            notices.push(format!("No repository {text} is known here: write OWNER/REPO as GitHub does."));
+            Default::default()
+        }
+    };
+    let pauses = store.pauses().await?;
+    notices.extend(left_out(&room, &found.left_out).await?);
+    let next = found.more_after.map(|place| {
+        let mut query = url::form_urlencoded::Serializer::new("/?".to_owned());
+        for (name, value) in
+            [("repo", &wanted.repo), ("state", &wanted.state), ("workflow", &wanted.workflow)]
+        {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        query.append_pair("after", &place.to_string()).finish()
+    });
+    let rows = rows(&room, found.runs, &pauses).await?;
+    let (repo, state, workflow) = (wanted.repo.trim(), wanted.state.as_str(), wanted.workflow.as_str());
+    let page = Page::new("Runs", &visit);
+    show(&Runs { page, repo, state, workflow, states, workflows, notices, rows, next })
+}
+
+/// A repository by its number or by the name it was last seen under.
+async fn repository(room: &Room, text: &str) -> Result<Option<RepoId>, Trouble> {
+    if let Ok(id) = text.parse() {
+        return Ok(Some(id));
+    }
+    let Ok(name) = text.parse() else { return Ok(None) };
+    Ok(room.operator.control.store.directory().repository_named(&name).await?.map(|row| row.id))
+}
+
+/// Runs with the names of now.
+pub(super) async fn rows(room: &Room, runs: Vec<RunLine>, pauses: &[Pause]) -> Result<Vec<Row>, Trouble> {
+    let names = names(room, runs.iter().map(|run| run.id.repo)).await?;
+    let mut rows = Vec::with_capacity(runs.len());
+    for run in runs {
+        let repo = run.id.repo;
+        let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == run.workflow);
+        let step = workflow.and_then(|workflow| workflow.step(&run.step));
+        let paused = Pause::of(pauses, repo).is_some() && run.status.live();
+        let status = match Status::from(run.status) {
+            status if !run.status.live() => status.as_str(),
+            _ if paused => "paused",
+            _ if run.running => Status::Running.as_str(),
+            _ if run.parked => Status::Parked.as_str(),
+            status => status.as_str(),
+        };
+        rows.push(Row {
+            id: run.id,
+            repository: names[&repo].clone(),
+            issue: run.issue,
+            title: cut(&run.title.unwrap_or_default(), 120),
+            workflow: run.workflow,
+            status,
+            why: cut(&run.why.unwrap_or_default(), 200),
+            step: step.map_or_else(|| cut(&run.step, 40), |step| step_name(step.id, step.title)),
+            class: class(status),
+            at: run.updated_at,
+        });
+    }
+    Ok(rows)
+}
+
+/// Is it well, does it wait for somebody, or did it come to nothing?
+pub(super) fn class(status: &str) -> &'static str {
+    match status {
+        "asking" | "parked" | "paused" => "wait",
+        "failed" => "bad",
+        "done" => "good",
+        _ => "",
+    }
+}
+
+/// The repository's name, or its number where we know no name any more.
+pub(super) async fn name(room: &Room, repo: RepoId) -> Result<String, Trouble> {
+    let row = room.operator.control.store.directory().repository(repo).await?;
+    Ok(row.map_or_else(|| repo.to_string(), |row| row.name.to_string()))
+}
+
+/// The same of several.
+pub(super) async fn names(
+    room: &Room,
+    repos: impl Iterator<Item = RepoId>,
+) -> Result<BTreeMap<RepoId, String>, Trouble> {
+    let mut names = BTreeMap::new();
+    for repo in repos.collect::<BTreeSet<_>>() {
+        names.insert(repo, name(room, repo).await?);
+    }
+    Ok(names)
+}
+
+/// No more of a text than a page has room for.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// What people are told of what is not on the page.
+pub(super) async fn left_out(room: &Room, all: &[LeftOut]) -> Result<Vec<String>, Trouble> {
+    const NAMED: usize = 10;
+    let mut said = Vec::new();
+    for LeftOut { repo, why } in all.iter().take(NAMED) {
+        let its = name(room, *repo).await?;
+        said.push(format!("Not all of {its} is shown: {why}. The server's log says more."));
+    }
+    if let Some(more @ 1..) = all.len().checked_sub(NAMED) {
+        said.push(format!("There are {more} more of which not all is shown; the server's log names them."));
+    }
+    Ok(said)
+}

@@ -1,0 +1,123 @@
+//! What the models have cost: what was billed, what is held back, and by list price what subscriptions paid.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use axum::{
+    Extension,
+    extract::{Query, State},
+};
+use serde::Deserialize;
+
+use super::{
+    Asked, Page, Shown,
+    entry::Visit,
+    filters,
+    graph::{CHART_HEIGHT, Chart, chart},
+    runs::{self, cut},
+    show,
+};
+use crate::{
+    store::{SpendLine, Spending},
+    types::Timestamp,
+};
+
+/// Days that are shown unless another first one is asked for.
+const DAYS: u64 = 30;
+
+/// Rows of one table.
+const MOST: usize = 300;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Since {
+    /// `2026-03-01`
+    since: String,
+}
+
+#[derive(Template)]
+#[template(path = "spend.html")]
+struct Spend {
+    page: Page,
+    month: Spending,
+    since: String,
+    chart: Chart,
+    height: usize,
+    tables: Vec<Table>,
+    notices: Vec<String>,
+}
+
+struct Table {
+    title: &'static str,
+    heads: &'static [&'static str],
+    rows: Vec<(Vec<String>, Spending)>,
+    /// Rows that are left out.
+    more: usize,
+}
+
+impl Table {
+    fn by(
+        title: &'static str,
+        heads: &'static [&'static str],
+        lines: &[&SpendLine],
+        key: impl Fn(&SpendLine) -> Vec<String>,
+    ) -> Self {
+        let mut sums = BTreeMap::<_, Spending>::new();
+        for line in lines {
+            let sum = sums.entry(key(line)).or_default();
+            *sum = sum.plus(&line.spent);
+        }
+        let more = sums.len().saturating_sub(MOST);
+        Self { title, heads, rows: sums.into_iter().rev().take(MOST).collect(), more }
+    }
+}
+
+pub(super) async fn page(
+    State(room): Asked,
+    Extension(visit): Extension<Visit>,
+    Query(wanted): Query<Since>,
+) -> Shown {
+    let control = &room.operator.control;
+    let now = control.clock.now();
+    let (since, wrong) = since(&wanted.since, now);
+    let month = now.month_start();
+    let (lines, left_out) = control.store.spend_since(None, since.min(month)).await?;
+    let mut notices = runs::left_out(&room, &left_out).await?;
+    notices.extend(wrong);
+    let this_month = lines.iter().filter(|line| line.day >= month);
+    let month = this_month.fold(Spending::default(), |sum, line| sum.plus(&line.spent));
+    let lines: Vec<_> = lines.iter().filter(|line| line.day >= since).collect();
+    let names = runs::names(&room, lines.iter().map(|line| line.repo)).await?;
+    let day = |line: &SpendLine| day(line.day);
+    let tables = vec![
+        Table::by("By repository", &["Repository"], &lines, |line| vec![names[&line.repo].clone()]),
+        Table::by("By workflow and role", &["Workflow", "Role"], &lines, |line| {
+            vec![line.workflow.clone(), line.role.clone()]
+        }),
+        Table::by("By model", &["Model"], &lines, |line| vec![cut(&line.model, 80)]),
+        Table::by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
+            vec![day(line), line.workflow.clone(), line.role.clone(), cut(&line.model, 80)]
+        }),
+    ];
+    let by_day: Vec<_> = lines.iter().map(|line| (line.day, line.spent)).collect();
+    let chart = chart(&by_day, since, now);
+    let page = Page::new("Spend", &visit);
+    show(&Spend { page, month, since: self::day(since), chart, height: CHART_HEIGHT, tables, notices })
+}
+
+/// The first day shown, and what is wrong with the one that was asked for.
+fn since(asked: &str, now: Timestamp) -> (Timestamp, Option<String>) {
+    let usual = now.minus(std::time::Duration::from_secs((DAYS - 1) * 24 * 3600)).day_start();
+    match Timestamp::parse(&format!("{asked}T00:00:00Z")) {
+        _ if asked.is_empty() => (usual, None),
+        Ok(since) if since <= now => (since, None),
+        _ => {
+            let said = format!("“{}” is no day that has begun: the last {DAYS} are shown.", cut(asked, 40));
+            (usual, Some(said))
+        }
+    }
+}
+
+fn day(at: Timestamp) -> String {
+    at.to_string()[..10].to_owned()
+}

@@ -1,0 +1,249 @@
+//! The operator's pages in a real browser, driven by chromedriver: both themes, wide and narrow, by keyboard, and with no
+//! complaint on its console.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::{
+    doors::knock,
+    world::{World, world},
+};
+
+/// Every page that is the same for all runs.
+const PAGES: &[&str] = &["/", "/models", "/deliveries", "/deliveries?given_up=true", "/spend"];
+
+/// What a browser says of all that can be used on a page, in the order in which Tab should come to it.
+const USABLE: &str = "return [...document.querySelectorAll('a[href], button, select, summary, input:not([type=hidden]), .scroll')]\
+     .filter(one => one.checkVisibility()).length";
+
+const FOCUSED: &str = "const one = document.activeElement; \
+     return [one.tagName + ' ' + (one.href || one.innerText || one.name), \
+     one.matches('a[href], button, select, summary, input, .scroll'), one.matches('.skip:focus')]";
+
+/// By how much anything sticks out of the page.
+const OVERFLOW: &str = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
+
+struct Chromium {
+    driver: Child,
+    session: Url,
+    client: reqwest::Client,
+    _profile: tempfile::TempDir,
+}
+
+impl Chromium {
+    /// None: it is not installed, and nobody said that it must be.
+    async fn start() -> Option<Self> {
+        let named = std::env::var("COUNTERSIGN_TEST_CHROMIUM").ok();
+        let driver =
+            Command::new("chromedriver").arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut driver = match (driver, &named) {
+            (Ok(driver), _) => driver,
+            (Err(error), Some(_)) => panic!("chromedriver: {error}"),
+            (Err(_), None) => {
+                eprintln!("skipped: the pages in a browser, because chromedriver is not installed");
+                return None;
+            }
+        };
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let started = lines.find(|line| line.contains("started successfully on port")).unwrap();
+        let port = started.trim_end_matches('.').rsplit(' ').next().unwrap();
+        let profile = tempfile::tempdir().unwrap();
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            &format!("--user-data-dir={}", profile.path().display()),
+        ]
+        .map(str::to_owned);
+        let mut options = json!({ "args": arguments });
+        if let Some(binary) = named {
+            options["binary"] = json!(binary);
+        }
+        let wish = json!({ "capabilities": { "alwaysMatch": {
+            "goog:chromeOptions": options, "goog:loggingPrefs": { "browser": "ALL" }
+        } } });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let base = format!("http://127.0.0.1:{port}/session");
+        let answer: Value = client.post(&base).json(&wish).send().await.unwrap().json().await.unwrap();
+        let id = answer["value"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let session = format!("{base}/{id}/").parse().unwrap();
+        Some(Self { driver, session, client, _profile: profile })
+    }
+
+    async fn ask(&self, what: &str, with: Value) -> Value {
+        let answer = self.client.post(self.session.join(what).unwrap()).json(&with).send().await.unwrap();
+        let mut answer: Value = answer.json().await.unwrap();
+        assert!(answer["value"]["error"].is_null(), "{what}: {answer}");
+        answer["value"].take()
+    }
+
+    async fn open(&self, url: &Url) {
+        self.ask("url", json!({ "url": url })).await;
+    }
+
+    async fn run(&self, script: &str) -> Value {
+        self.ask("execute/sync", json!({ "script": script, "args": [] })).await
+    }
+
+    async fn look(&self, theme: &str, width: u32) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
+        let media = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
+        self.ask("goog/cdp/execute", media).await;
+        let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.ask("goog/cdp/execute", json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": size }))
+            .await;
+    }
+
+    /// Presses Tab or Enter.
+    async fn press(&self, key: char) {
+        let keys = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
+        self.ask("actions", json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": keys }] }))
+            .await;
+    }
+
+    /// What the browser wrote on its console since it was asked last.
+    async fn complaints(&self) -> Value {
+        self.ask("se/log", json!({ "type": "browser" })).await
+    }
+
+    /// Keeps a picture of the page where somebody wants to look at it.
+    async fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("COUNTERSIGN_TEST_PICTURES") else { return };
+        let answer = self.client.get(self.session.join("screenshot").unwrap()).send().await.unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        let picture = BASE64_STANDARD.decode(answer["value"].as_str().unwrap()).unwrap();
+        fs::write(PathBuf::from(folder).join(format!("{name}.png")), picture).unwrap();
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        // The browser ends with its session, and not with its driver; it is over when the driver says anything.
+        let at = (self.session.host_str().unwrap(), self.session.port().unwrap());
+        if let Ok(mut driver) = TcpStream::connect(at) {
+            let end = self.session.path().trim_end_matches('/');
+            let asked = format!("DELETE {end} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+            let _ = driver.write_all(asked.as_bytes()).and_then(|()| driver.read_exact(&mut [0]));
+        }
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+const TAB: char = '\u{E004}';
+const ENTER: char = '\u{E007}';
+
+/// A server with something of everything on its pages, hostile words among it.
+async fn busy() -> World {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    let wide = "W".repeat(90);
+    for id in ["torn", "odd", &wide] {
+        knock(id, "issues", "{").at(w.webhook.clone()).await;
+    }
+    w.settle().await;
+    let hostile = ["</td><script>alert(1)</script>", "<img src=x onerror=alert(1)>\u{202e}"];
+    w.database().execute("UPDATE inbox SET event = ?1, note = ?2 WHERE id = 'odd'", hostile).unwrap();
+    w
+}
+
+#[tokio::test]
+async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
+    let w = busy().await;
+    let Some(browser) = Chromium::start().await else { return };
+    let (open, door) = (w.socket(), w.pages().await);
+    let mut link = w.link(true).await;
+    open.abort();
+    link.set_port(door.at.port()).unwrap();
+    // In by the keyboard, as a person comes in.
+    browser.open(&link).await;
+    browser.look("light", 1200).await;
+    browser.picture("enter").await;
+    browser.press(TAB).await;
+    browser.press(TAB).await;
+    browser.press(ENTER).await;
+    for _ in 0..600 {
+        if browser.run("return location.pathname").await == json!("/") {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        browser.run("return [location.pathname + location.search, document.cookie]").await,
+        json!(["/", ""])
+    );
+    let (repo, run) = (format!("/repositories/{}", w.repo), format!("/runs/{}/1", w.repo));
+    for path in PAGES.iter().copied().chain([repo.as_str(), run.as_str()]) {
+        let name = path.trim_matches('/').replace(['/', '?', '='], "-");
+        for theme in ["light", "dark"] {
+            for width in [1200, 390] {
+                browser.look(theme, width).await;
+                browser.open(&door.at.join(path).unwrap()).await;
+                assert_eq!(browser.run(OVERFLOW).await, json!(0), "{path} at {width}");
+                browser.picture(&format!("{name}-{theme}-{width}")).await;
+            }
+        }
+        assert!(
+            browser.run("return getComputedStyle(document.body).backgroundColor").await
+                != json!("rgb(255, 255, 255)")
+        );
+        let usable = browser.run(USABLE).await.as_u64().unwrap();
+        assert!(usable >= 5, "{path}");
+        for nth in 0..usable {
+            browser.press(TAB).await;
+            let at = browser.run(FOCUSED).await;
+            assert_eq!((&at[1], &at[2]), (&json!(true), &json!(nth == 0)), "{path}, Tab {nth}: {at}");
+        }
+        assert_eq!(browser.complaints().await, json!([]), "{path}");
+    }
+    // The page draws itself again when something came.
+    browser.open(&door.at.join("/deliveries").unwrap()).await;
+    let words = "return document.querySelector('main').innerText.includes('came-while-looking')";
+    assert_eq!(browser.run(words).await, json!(false));
+    let mut tries = 0..600;
+    while browser.run(words).await == json!(false) {
+        assert!(tries.next().is_some(), "it was never drawn again");
+        knock(&format!("came-while-looking-{}", tries.start), "ping", "{}").at(w.webhook.clone()).await;
+        w.pass(1);
+    }
+    assert_eq!(browser.complaints().await, json!([]));
+}
+
+#[tokio::test]
+async fn a_link_on_another_site_leads_whoever_is_in_to_the_page() {
+    let w = world().await;
+    let Some(browser) = Chromium::start().await else { return };
+    let door = w.entered(false).await;
+    // `localhost` is another site than 127.0.0.1.
+    let (name, value) = door.cookie.split_once('=').unwrap();
+    let target = door.at.join("/models").unwrap();
+    let page = format!("<!doctype html><link rel=icon href=data:,><a id=a href={target}>there</a>");
+    let other = axum::Router::new().route("/", axum::routing::get(async move || axum::response::Html(page)));
+    let mut other = crate::serve(other).await;
+    other.set_host(Some("localhost")).unwrap();
+    let cookie =
+        json!({ "url": door.at, "name": name, "value": value, "httpOnly": true, "sameSite": "Strict" });
+    browser.ask("goog/cdp/execute", json!({ "cmd": "Network.setCookie", "params": cookie })).await;
+    browser.open(&other).await;
+    browser.run("document.getElementById('a').click()").await;
+    let mut tries = 0..600;
+    while browser.run("return document.title").await != json!("Models · Countersign") {
+        assert!(tries.next().is_some(), "{}", browser.run("return document.body.innerText").await);
+        tokio::task::yield_now().await;
+    }
+}

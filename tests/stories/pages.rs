@@ -1,0 +1,431 @@
+//! The operator's pages over real HTTP: who gets in, what they may do there, and what hostile text does not do.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use countersign::{
+    engine::Status,
+    types::Hash,
+    web::{
+        control::{Heard, Opened, Opening, Said, ask},
+        paths,
+    },
+};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, header, redirect::Policy};
+use serde_json::json;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use crate::{
+    doors::knock,
+    world::{Setting, World, world},
+};
+
+const PUBLIC: &str = "[server]\npublic_url = \"https://ops.example.org\"\n";
+
+/// The private door, and one browser's cookie for it.
+pub(crate) struct Door {
+    pub(crate) at: Url,
+    client: Client,
+    pub(crate) cookie: String,
+    stop: CancellationToken,
+}
+
+impl World {
+    pub(crate) async fn pages(&self) -> Door {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let router = self.app.private(address, stop.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = Client::builder().redirect(Policy::none()).build().unwrap();
+        Door { at: format!("http://{address}/").parse().unwrap(), client, cookie: String::new(), stop }
+    }
+
+    /// What `countersign open` prints, by the socket that it asks.
+    pub(crate) async fn link(&self, act: bool) -> Url {
+        let asked = json!(Opening { act, hours: 12 });
+        match ask::<Opened>(self.data(), "/open", Some(asked)).await.unwrap() {
+            Heard::Done(opened) => opened.links[0].parse().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a stream says next, however much time it lets pass before that.
+    async fn hint(&self, door: &Door, stream: &mut Response) -> Option<Bytes> {
+        loop {
+            tokio::select! {
+                hint = stream.chunk() => return hint.unwrap(),
+                _ = door.get("/style.css") => self.pass(1),
+            }
+        }
+    }
+
+    /// A door that one who may act, or only read, has entered.
+    pub(crate) async fn entered(&self, act: bool) -> Door {
+        let (open, mut door) = (self.socket(), self.pages().await);
+        let link = self.link(act).await;
+        open.abort();
+        let answer = door.enter(&link).await;
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        door.cookie = cookie(&answer);
+        door
+    }
+}
+
+fn cookie(answer: &Response) -> String {
+    answer.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
+}
+
+fn secret(text: &str) -> &str {
+    text.rsplit('=').next().unwrap()
+}
+
+/// A form of one field, whose value needs no escapes.
+fn form(request: RequestBuilder, name: &str, value: &str) -> RequestBuilder {
+    request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("{name}={value}"))
+}
+
+impl Door {
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, self.at.join(path).unwrap());
+        if self.cookie.is_empty() { request } else { request.header(header::COOKIE, &self.cookie) }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, String) {
+        let answer = self.request(Method::GET, path).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    fn origin(&self) -> String {
+        self.at.origin().ascii_serialization()
+    }
+
+    async fn post(&self, path: &str, origin: &str, key: &str) -> (StatusCode, String) {
+        let request = form(self.request(Method::POST, path).header("origin", origin), "key", key);
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    /// Presses a button: as a browser sends it, with the key that the pages have.
+    async fn press(&self, path: &str) -> (StatusCode, String) {
+        let key = self.key("/deliveries?given_up=true").await;
+        self.post(path, &self.origin(), &key).await
+    }
+
+    async fn key(&self, page: &str) -> String {
+        let (_, page) = self.get(page).await;
+        let key = page.split("name=\"key\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {page}"));
+        key.split('"').next().unwrap().to_owned()
+    }
+
+    async fn enter(&self, link: &Url) -> Response {
+        let request = self.request(Method::POST, "/enter").header("origin", self.origin());
+        form(request, "link", secret(link.as_str())).send().await.unwrap()
+    }
+}
+
+/// Each route of the table with numbers in its places.
+fn routes() -> Vec<String> {
+    let fill = |path: &str| {
+        path.split('/')
+            .map(|part| if part.starts_with('{') { "1" } else { part })
+            .collect::<Vec<_>>()
+            .join("/")
+    };
+    paths().into_iter().map(fill).chain(["/nowhere".to_owned()]).collect()
+}
+
+/// Does any file below hold these words?
+fn holds(directory: &Path, words: &str) -> bool {
+    std::fs::read_dir(directory).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => holds(&path, words),
+            false => std::fs::read(&path)
+                .is_ok_and(|bytes| bytes.windows(words.len()).any(|w| w == words.as_bytes())),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
+    let w = world().await;
+    let (_open, mut door) = (w.socket(), w.pages().await);
+    let link = w.link(false).await;
+    for _ in 0..2 {
+        let (status, page) = door.get(&link.as_str()[link.origin().ascii_serialization().len()..]).await;
+        assert_eq!(status, StatusCode::OK, "who only looks at it does not spend it");
+        assert!(page.contains("<button>Open the pages</button>"), "{page}");
+    }
+    let elsewhere = door.request(Method::POST, "/enter").header("origin", "https://evil.example");
+    let answer = form(elsewhere, "link", secret(link.as_str())).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+
+    let answer = door.enter(&link).await;
+    assert_eq!(
+        (answer.status(), &answer.headers()["location"]),
+        (StatusCode::SEE_OTHER, &"/".parse().unwrap())
+    );
+    let set = answer.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(set.ends_with("; HttpOnly; SameSite=Strict; Path=/; Max-Age=43200"), "{set}");
+    // Of another server on this host, a browser sends it as well.
+    assert!(set.starts_with(&format!("countersign_{}=", door.at.port().unwrap())), "{set}");
+    let again = door.enter(&link).await;
+    assert_eq!(again.status(), StatusCode::FORBIDDEN);
+    assert!(again.text().await.unwrap().contains("used before"));
+
+    door.cookie = cookie(&answer);
+    assert_eq!(door.get("/models").await.0, StatusCode::OK);
+    let unspent = w.link(true).await;
+    for kept in [secret(link.as_str()), secret(&door.cookie), secret(unspent.as_str())] {
+        assert!(!holds(w.data(), kept), "only hashes are kept");
+    }
+    assert!(
+        holds(w.data(), &Hash::of(secret(&door.cookie).as_bytes()).to_string()),
+        "the search finds what is there"
+    );
+
+    w.pass(601);
+    assert_eq!(door.enter(&unspent).await.status(), StatusCode::FORBIDDEN, "ten minutes are over");
+    assert_eq!(door.get("/models").await.0, StatusCode::OK);
+    w.pass(12 * 3600 - 601);
+    assert_eq!(door.get("/models").await.0, StatusCode::UNAUTHORIZED, "so are twelve hours");
+
+    door.cookie = cookie(&door.enter(&w.link(false).await).await);
+    let unspent = w.link(true).await;
+    assert_eq!(door.get("/models").await.0, StatusCode::OK);
+    let Heard::Done(Said { message }) = ask(w.data(), "/close", Some(json!(null))).await.unwrap() else {
+        panic!()
+    };
+    assert!(message.starts_with("1 session is over, and 1 link is taken back"), "{message}");
+    assert_eq!(door.get("/models").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(door.enter(&unspent).await.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_stranger_is_refused_on_every_route() {
+    let mut w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    let inside = w.entered(true).await;
+    let (name, value) = inside.cookie.split_once('=').unwrap();
+    let mut door = w.pages().await;
+    let name = name.replace(&inside.at.port().unwrap().to_string(), &door.at.port().unwrap().to_string());
+    let wrong = [String::new(), "0".repeat(64), Hash::of(value.as_bytes()).to_string(), w.token()];
+    for value in wrong {
+        door.cookie = format!("{name}={value}");
+        for path in routes() {
+            for method in [Method::GET, Method::POST, Method::PUT] {
+                let asked = || {
+                    door.request(method.clone(), &path).bearer_auth(w.token()).header("origin", door.origin())
+                };
+                let answer = asked().send().await.unwrap();
+                assert_eq!(answer.status(), StatusCode::UNAUTHORIZED, "{method} {path}");
+                let text = answer.text().await.unwrap();
+                assert!(text.contains("countersign open") && !text.contains("Human gate"), "{path}: {text}");
+                let answer = asked().header("host", "ops.example.org").send().await.unwrap();
+                assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{method} {path}");
+                assert!(!answer.headers().contains_key("refresh"));
+                assert_eq!(answer.text().await.unwrap(), "Not found.\n", "the world hears nothing");
+            }
+        }
+    }
+    let world = |path: &str| door.request(Method::GET, path).header("host", "ops.example.org");
+    for path in ["/enter?link=x", "/style.css", "/icon.svg"] {
+        assert_eq!(world(path).send().await.unwrap().status(), StatusCode::OK, "{path}");
+    }
+    // Behind a link on another site a strict cookie comes with the second look.
+    let answer = world("/runs/1/1").header("sec-fetch-site", "cross-site").send().await.unwrap();
+    assert_eq!(
+        (answer.status(), &answer.headers()["refresh"]),
+        (StatusCode::NOT_FOUND, &"0".parse().unwrap())
+    );
+    // By the world's name the cookie is one for HTTPS alone.
+    let open = w.socket();
+    let enter = door.request(Method::POST, "/enter").header("host", "ops.example.org");
+    let enter = enter.header("origin", "https://ops.example.org");
+    let enter = form(enter, "link", secret(w.link(false).await.as_str()));
+    let answer = enter.send().await.unwrap();
+    assert!(answer.headers()["set-cookie"].to_str().unwrap().ends_with("; Secure"));
+    open.abort();
+}
+
+#[tokio::test]
+async fn whoever_may_only_read_changes_nothing() {
+    let mut w = world().await;
+    knock("torn", "issues", "{").at(w.webhook.clone()).await;
+    w.settle().await;
+    let door = w.entered(false).await;
+    let (_, page) = door.get("/deliveries?given_up=true").await;
+    assert!(page.contains("given up") && !page.contains("<form"), "{page}");
+    let value = secret(&door.cookie);
+    for path in routes().iter().filter(|path| path.as_str() != "/nowhere") {
+        for key in [String::new(), value.to_owned(), Hash::of(value.as_bytes()).to_string()] {
+            let (status, said) = door.post(path, &door.origin(), &key).await;
+            assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
+            assert!(said.contains("needs a link of `countersign open --act`"), "{path}: {said}");
+        }
+    }
+    assert_eq!(w.app.store.pauses().await.unwrap(), []);
+    assert_eq!(w.ending("torn").0, "dead");
+}
+
+#[tokio::test]
+async fn another_site_or_another_name_gets_nowhere() {
+    let mut w = world().await;
+    knock("torn", "issues", "{").at(w.webhook.clone()).await;
+    w.settle().await;
+    let door = w.entered(true).await;
+    let key = door.key("/deliveries?given_up=true").await;
+    for origin in
+        ["https://evil.example", "null", "", "http://localhost:1", &door.origin().replace("http", "https")]
+    {
+        let (status, said) = door.post("/pause", origin, &key).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{origin}");
+        assert!(said.contains("a page of another site"), "{said}");
+    }
+    for key in ["", "0", &key[1..]] {
+        let (status, said) = door.post("/pause", &door.origin(), key).await;
+        assert_eq!(status, StatusCode::FORBIDDEN);
+        assert!(said.contains("load the page again"), "{said}");
+    }
+    for host in ["evil.example", "127.0.0.1.evil.example:80", "ops.example.org", ""] {
+        let answer = door.request(Method::GET, "/").header("host", host).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::MISDIRECTED_REQUEST, "{host}");
+        assert!(answer.text().await.unwrap().contains("a proxy in front must hand on the Host"));
+    }
+    assert_eq!(w.app.store.pauses().await.unwrap(), []);
+    let answer = door.request(Method::GET, "/").send().await.unwrap();
+    let says = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert!(
+        says("content-security-policy")
+            .starts_with("default-src 'none'; style-src 'self'; script-src 'self'; ")
+    );
+    assert_eq!(
+        (says("x-content-type-options"), says("cache-control")),
+        ("nosniff".into(), "no-store".into())
+    );
+}
+
+#[tokio::test]
+async fn an_operator_pauses_resumes_and_gives_deliveries_another_try() {
+    let mut w = world().await;
+    knock("torn", "issues", "{").at(w.webhook.clone()).await;
+    w.settle().await;
+    let door = w.entered(true).await;
+    let pauses = async || {
+        let pauses = w.app.store.pauses().await.unwrap();
+        pauses.into_iter().map(|pause| format!("{:?} by {}", pause.scope, pause.by)).collect::<Vec<_>>()
+    };
+    assert_eq!(door.press("/pause").await.0, StatusCode::SEE_OTHER);
+    assert_eq!(pauses().await, ["Server by operator (page)"]);
+    assert_eq!(door.press("/resume").await.0, StatusCode::SEE_OTHER);
+    let own = format!("/repositories/{}", w.repo);
+    assert_eq!(door.press(&format!("{own}/pause")).await.0, StatusCode::SEE_OTHER);
+    assert_eq!(pauses().await, [format!("Repo(RepoId({})) by operator (page)", w.repo)]);
+    assert_eq!(door.press(&format!("{own}/resume")).await.0, StatusCode::SEE_OTHER);
+    assert!(pauses().await.is_empty());
+    assert_eq!(door.press("/repositories/77/pause").await.0, StatusCode::NOT_FOUND);
+    let (status, said) = door.press("/runs/1/7/retry").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(said.contains("there is no run 1-7"), "{said}");
+
+    let (_, page) = door.get("/deliveries?given_up=true").await;
+    assert!(
+        page.contains("JSON") && page.contains("/deliveries/torn/replay"),
+        "its reason and its way on: {page}"
+    );
+    assert_eq!(door.press("/deliveries/torn/replay").await.0, StatusCode::SEE_OTHER);
+    assert_eq!(w.ending("torn").0, "new");
+    let key = door.key("/models").await;
+    let (status, said) = door.post("/deliveries/torn/replay", &door.origin(), &key).await;
+    assert_eq!(status, StatusCode::CONFLICT, "it is not given up now");
+    assert!(said.contains("Only a delivery that was given up"), "{said}");
+    w.settle().await;
+    assert_eq!(w.ending("torn").0, "dead", "it was read again, and is no better");
+    w.database().execute("UPDATE inbox SET packing = 'dropped', body = x'' WHERE id = 'torn'", []).unwrap();
+    let (_, page) = door.get("/deliveries?given_up=true").await;
+    assert!(page.contains("torn") && page.contains("ask GitHub for a redelivery"), "{page}");
+    assert!(!page.contains("/replay"), "{page}");
+}
+
+#[tokio::test]
+async fn hostile_words_stay_words() {
+    let w = world().await;
+    // The door lets no such event in; a note may quote anything.
+    let hostile =
+        ["<img src=x onerror=alert(1)>\u{202e}", "</td><script>alert(2)</script>", "\"><b onclick=alert(3)>"];
+    w.database().execute("UPDATE inbox SET event = ?1, note = ?2, id = ?3 WHERE seq = 1", hostile).unwrap();
+    let door = w.entered(true).await;
+    let (status, page) = door.get("/deliveries").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(["alert(1)", "alert(2)", "alert(3)"].iter().all(|words| page.contains(words)), "{page}");
+    assert!(["<img", "<script>", "<b ", "\u{202e}"].iter().all(|live| !page.contains(live)), "{page}");
+    let (status, page) = door.get("/<script>alert(1)</script>").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(!page.contains("alert"), "{page}");
+    // What broke is for the log.
+    w.database().execute_batch("ALTER TABLE inbox RENAME TO lost").unwrap();
+    let (status, page) = door.get("/deliveries").await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(page.contains("log says why") && !page.contains("inbox"), "{page}");
+}
+
+#[tokio::test]
+async fn a_page_hears_of_changes_and_one_that_does_not_listen_holds_up_nobody() {
+    let w = world().await;
+    let door = w.entered(false).await;
+    let mut slow = TcpStream::connect(door.at.authority()).await.unwrap();
+    let asked =
+        format!("GET /events HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n\r\n", door.at.authority(), door.cookie);
+    slow.write_all(asked.as_bytes()).await.unwrap();
+    let mut heard = door.request(Method::GET, "/events").send().await.unwrap();
+    assert_eq!(heard.headers()["content-type"], "text/event-stream");
+    for round in 0..50 {
+        knock(&format!("guid-{round}"), "ping", "{}").at(w.webhook.clone()).await;
+        assert_eq!(w.hint(&door, &mut heard).await.unwrap(), "data: changed\n\n");
+    }
+    assert_eq!(door.get("/deliveries").await.0, StatusCode::OK);
+
+    let mut others = Vec::new();
+    let full = loop {
+        let one = door.request(Method::GET, "/events").send().await.unwrap();
+        if one.status() != StatusCode::OK {
+            break one;
+        }
+        others.push(one);
+    };
+    assert_eq!((full.status(), others.len()), (StatusCode::SERVICE_UNAVAILABLE, 14));
+    drop(others);
+
+    w.app.store.revoke_sessions().await.unwrap();
+    while let Some(hint) = w.hint(&door, &mut heard).await {
+        assert_eq!(hint, "data: changed\n\n", "what was on its way comes, and then the end");
+    }
+    let door = w.entered(false).await;
+    let mut heard = door.request(Method::GET, "/events").send().await.unwrap();
+    door.stop.cancel();
+    assert_eq!(heard.chunk().await.unwrap(), None, "the server's end is the stream's");
+    drop(slow);
+}
+
+#[tokio::test]
+async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one() {
+    let mut w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    let run = w.run().await.unwrap().id;
+    let page = format!("[its page, for the operator](https://ops.example.org/runs/{}/{})", run.repo, run.seq);
+    let status = w.find("updated on 20").body;
+    assert!(status.contains(&format!("Run `{run}` ({page}), asked for by")), "{status}");
+    let checks = w.checks();
+    assert!(checks[0].summary.contains(&page), "{checks:#?}");
+    w.stands(Status::Asking).await;
+    let mut plain = world().await;
+    plain.comes_to_the_gate().await;
+    assert!(!plain.find("updated on 20").body.contains("its page"));
+    plain.stands(Status::Asking).await;
+}

@@ -1,0 +1,182 @@
+//! What long ended runs left goes into a file, and nothing else changes.
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use countersign::{
+    engine::Status,
+    store::{Disk, check},
+    types::{Hash, RunId},
+};
+use rusqlite::{Connection, types::Value as Cell};
+use serde_json::Value;
+
+use super::process::{countersign, finished, text};
+use crate::world::{World, world};
+
+const TABLES: [&str; 8] = ["trail", "journal", "gate", "answer", "call", "verdict", "finding", "approval"];
+
+/// A program beside the server, which must not stand still meanwhile.
+async fn beside(mut command: std::process::Command) -> Output {
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+async fn archive(w: &World, to: &Path) -> (Option<i32>, String) {
+    let config = w.directory().join("bot/countersign.toml");
+    let (config, to) = (config.to_str().unwrap(), to.to_str().unwrap());
+    let command = countersign(&["archive", "--older-than", "90d", "--to", to, "--config", config]);
+    let output = beside(command).await;
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+/// All that the database has of a run, to the byte, with the documents that it names.
+fn all_of(open: &Connection, run: RunId) -> Vec<Vec<Cell>> {
+    let mut found = Vec::new();
+    let mut add = |sql: &str| {
+        let mut statement = open.prepare(sql).unwrap();
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| (0..columns).map(|at| row.get::<usize, Cell>(at)).collect());
+        found.extend(rows.unwrap().map(|row: rusqlite::Result<Vec<Cell>>| row.unwrap()));
+    };
+    add(&format!("SELECT * FROM run WHERE seq = {}", run.seq));
+    TABLES
+        .iter()
+        .for_each(|table| add(&format!("SELECT * FROM {table} WHERE run = {} ORDER BY 1, 2, 3", run.seq)));
+    add(&format!(
+        "SELECT * FROM document WHERE EXISTS (SELECT 1 FROM run WHERE seq = {0} AND INSTR(CAST(state AS TEXT), hash))
+             OR EXISTS (SELECT 1 FROM journal WHERE run = {0} AND INSTR(CAST(value AS TEXT), hash))
+             OR EXISTS (SELECT 1 FROM call WHERE run = {0} AND INSTR(body, hash)) ORDER BY hash",
+        run.seq
+    ));
+    found
+}
+
+fn count(open: &Connection, from: &str) -> u64 {
+    let count = open.query_row(&format!("SELECT COUNT(*) FROM {from}"), [], |row| row.get::<_, i64>(0));
+    count.unwrap().try_into().unwrap()
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn lines(file: &Path) -> Vec<Value> {
+    let unpacked = zstd::Decoder::new(std::fs::File::open(file).unwrap()).unwrap();
+    BufReader::new(unpacked).lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+fn sound(w: &World) {
+    assert!(check(w.data()).unwrap().iter().all(|database| database.wrong.is_empty()));
+}
+
+/// One run that ended a hundred days ago, and one at its gate on another issue.
+async fn old_and_new() -> (World, RunId, RunId) {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    w.stands(Status::Done).await;
+    w.find("was accepted");
+    let old = w.run().await.unwrap().id;
+    w.pass(100 * 24 * 3600);
+    w.settle().await;
+    let maya = w.user("maya");
+    w.issue = w.hub.open_issue(w.repo, maya, "Report time by day", "A day is enough.").unwrap();
+    w.label("maya", "countersign:lld").await;
+    w.wait(60).await;
+    w.stands(Status::Asking).await;
+    let new = w.run().await.unwrap().id;
+    (w, old, new)
+}
+
+#[tokio::test]
+async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
+    let (mut w, old, new) = old_and_new().await;
+    let _open = w.socket();
+    let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
+    let (living, costs) = (all_of(&database, new), count(&database, "call"));
+    let of_old = |table: &str| count(&database, &format!("{table} WHERE run = {}", old.seq));
+    let expected = TABLES.map(of_old);
+    let [texts, links] = ["document", "audit"].map(|table| count(&database, table));
+
+    let (code, said) = archive(&w, &to).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.starts_with("maya/tally: ") && said.contains(" of 1 run are in "), "{said}");
+    let [file] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
+    assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    let told = lines(file);
+    let kept: Vec<_> =
+        told.iter().filter_map(|line| Some((line["document"].as_str()?, &line["text"]))).collect();
+    for (hash, text) in &kept {
+        assert_eq!(Hash::of(text.as_str().unwrap().as_bytes()).to_string(), *hash);
+    }
+    let of = |table: &str| told.iter().filter(|line| line["table"] == table).count() as u64;
+    assert_eq!((TABLES.map(of), of("run")), (expected, 1));
+    assert!(expected[0] > 0 && expected[1] > 0 && !kept.is_empty());
+
+    assert!(all_of(&database, new) == living, "what lives is as it was");
+    for table in ["trail", "journal"] {
+        assert_eq!(count(&database, &format!("{table} WHERE run = {}", old.seq)), 0);
+    }
+    let gone = texts - count(&database, "document");
+    assert!(gone > 0 && gone < kept.len() as u64, "{gone} of {}", kept.len());
+    assert_eq!((count(&database, "call"), count(&database, "audit")), (costs, links + 1));
+    sound(&w);
+    let approved = "document WHERE hash = (SELECT document FROM approval LIMIT 1)";
+    assert_eq!(count(&database, approved), 1, "what later drafters are shown stays");
+
+    let verify = finished(&["audit", "verify", "maya/tally", "--data", w.data().to_str().unwrap()]);
+    let said = text(&verify.stdout);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(said.contains(&format!("{gone} documents archived in {name}")), "{said}");
+    assert!(said.ends_with("The chain holds.\n"), "{said}");
+    let (code, said) = archive(&w, &to).await;
+    assert_eq!((code, said.as_str(), files(&to).len()), (Some(0), "No run ended that long ago.\n", 1));
+
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    w.stands(Status::Done).await;
+    w.find("was accepted");
+    sound(&w);
+}
+
+#[tokio::test]
+async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
+    let (w, old, _) = old_and_new().await;
+    let _open = w.socket();
+    let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
+    let before = all_of(&database, old);
+    w.app.store.pretend(Disk::ReadOnly);
+    let (code, said) = archive(&w, &to).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("maya/tally: not archived: ") && said.contains("may not be written"), "{said}");
+    assert_eq!(files(&to).len(), 1, "what was written is whole");
+    assert!(all_of(&database, old) == before, "and nothing was removed");
+
+    w.app.store.pretend(Disk::Sound);
+    w.pass(60);
+    let (code, said) = archive(&w, &to).await;
+    assert_eq!(code, Some(0), "{said}");
+    let [first, second] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
+    assert_eq!(lines(first), lines(second));
+    assert_eq!(count(&database, &format!("journal WHERE run = {}", old.seq)), 0);
+    sound(&w);
+}
+
+#[test]
+fn an_archive_is_of_whole_days() {
+    for wrong in ["90", "0d", "3h", "-1d"] {
+        let output = finished(&["archive", &format!("--older-than={wrong}")]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(text(&output.stderr).contains("write days, at least one: 90d"), "{wrong}");
+    }
+}

@@ -1,0 +1,40 @@
+//! `doctor --live`, with localhub for the real GitHub.
+
+use super::server::Site;
+
+#[test]
+fn what_is_taken_for_true_of_github_is_looked_at_row_by_row() {
+    let mut site = Site::new();
+    let serving = site.serve();
+    let (code, said) = site.doctor_with(&["--live"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("note  live           GET /repos/{owner}/{repo}/pulls: not seen, the list is empty"),
+        "{said}"
+    );
+
+    let issue = site.label("countersign:lld");
+    site.wait_for(&issue, "/approve lld ");
+    let (code, said) = site.doctor_with(&["--live"]);
+    assert_eq!(code, Some(0), "{said}");
+    let rows: Vec<_> =
+        said.lines().filter(|line| line.get(6..).is_some_and(|rest| rest.starts_with("live "))).collect();
+    for (call, seen) in [
+        ("GET /app/hook/deliveries: id, guid,", "found in this log"),
+        (
+            "GET /repos/{owner}/{repo}/collaborators/{login}/permission: permission, role_name, user.id,",
+            "user.permissions.push",
+        ),
+        ("GET /repos/{owner}/{repo}/pulls: number, head.ref, head.repo.id,", "from ours"),
+        ("GET /repos/{owner}/{repo}/commits/{commit}/check-runs: ", "own run"),
+        ("GET /repos/{owner}/{repo}: ", "calls are left until"),
+        ("GET /repos/{owner}/{repo}: ", "calls are used before and after"),
+    ] {
+        assert!(
+            rows.iter().any(|row| row.contains(call) && row.contains(seen)),
+            "{call} … {seen} is not in:\n{said}"
+        );
+    }
+    assert_eq!(rows.len(), 22, "{said}");
+    drop(serving);
+}

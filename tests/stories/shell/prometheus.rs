@@ -1,0 +1,70 @@
+//! The real Prometheus, as its own process beside a real `serve`: it takes what `/metrics` says.
+
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{
+    browser::Browser,
+    process::{PATIENCE, Running, free_address},
+    server::Site,
+};
+
+/// Where it is; a test that is told of it may not go without.
+fn prometheus() -> Option<String> {
+    let named = env::var("COUNTERSIGN_TEST_PROMETHEUS").ok();
+    let program = named.clone().unwrap_or_else(|| "prometheus".to_owned());
+    let runs = Command::new(&program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(named.is_none() || runs.is_ok(), "{program} does not run");
+    runs.ok().map(|_| program)
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+fn prometheus_scrapes_a_server_that_rehearses() {
+    let Some(program) = prometheus() else { return println!("skipped: Prometheus, which is not installed") };
+    let mut site = Site::new();
+    let _serving = site.serve();
+    site.label("countersign:lld");
+    let (home, address) = (tempfile::tempdir().unwrap(), free_address());
+    let config = home.path().join("prometheus.yml");
+    let token = site.directory().join("data/token");
+    let text = format!(
+        "scrape_configs:\n- job_name: countersign\n  scrape_interval: 1s\n  authorization:\n    credentials_file: {}\n  \
+         static_configs:\n  - targets: [\"{}\"]\n",
+        token.display(),
+        site.page(),
+    );
+    fs::write(&config, text).unwrap();
+    let mut watching = Running::start(
+        Command::new(program)
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", home.path().join("series").display()))
+            .arg(format!("--web.listen-address={address}")),
+    );
+    watching.hear("Server is ready to receive web requests");
+    let ask = |what: &str| -> Value {
+        let url = format!("http://{address}/api/v1/{what}").parse().unwrap();
+        serde_json::from_str(&Browser::default().open(&url).body).unwrap()
+    };
+    let query = "query?query=countersign_runs{workflow=%22lld%22,status=%22asking%22}";
+    let until = Instant::now() + PATIENCE;
+    let found = loop {
+        let found = ask(query)["data"]["result"].clone();
+        if found[0]["value"][1] == "1" {
+            break found;
+        }
+        assert!(Instant::now() < until, "the run never asked: {found}, {}", ask("targets"));
+        sleep(Duration::from_millis(200));
+    };
+    assert_eq!(found[0]["metric"]["step"], "N4");
+    let target = ask("targets")["data"]["activeTargets"][0].clone();
+    assert_eq!((&target["health"], &target["lastError"]), (&"up".into(), &"".into()), "{target}");
+    let calls = ask("query?query=sum(countersign_model_calls_total)")["data"]["result"].clone();
+    assert_ne!(calls[0]["value"][1], "0", "{calls}");
+}

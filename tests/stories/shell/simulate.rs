@@ -1,0 +1,108 @@
+//! What would be, told without doing any of it.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use countersign::{
+    cli::{Asked, foresee},
+    engine::Status,
+    intake::Imagined,
+    types::Hash,
+    workflows,
+};
+
+use super::process::{finished, text};
+use crate::world::{Setting, World, world};
+
+/// Every file below, but what SQLite lets readers write beside a database.
+fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
+    for entry in fs::read_dir(below).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = entry.to_str().unwrap().to_owned();
+        if entry.is_dir() {
+            files(&entry, found);
+        } else if !name.ends_with("-shm") {
+            found.insert(name, Hash::of(&fs::read(&entry).unwrap()));
+        }
+    }
+}
+
+/// What is told of it, beside the server; nothing is done meanwhile, here or there.
+async fn told(w: &World, event: Imagined, by: &str) -> String {
+    let seen = || {
+        let mut found = BTreeMap::new();
+        files(w.data(), &mut found);
+        found
+    };
+    let (before, writes, thread) = (seen(), w.hub.writes(), w.thread());
+    let asked = w.hub.requests().len();
+    let settings = workflows::settings(&w.directory().join("bot/countersign.toml")).unwrap();
+    let repo = "maya/tally".parse().unwrap();
+    let asking = Asked { repo, issue: w.issue.0, event, by: Some(by.to_owned()) };
+    let lines = foresee(settings, w.clock.clone(), &asking).await.unwrap();
+    let tokens = |request: &&countersign::localhub::RequestView| !request.path.ends_with("/access_tokens");
+    let requests = w.hub.requests();
+    let others: Vec<_> = requests[asked..].iter().filter(tokens).map(|request| &request.method).collect();
+    assert!(!others.is_empty() && others.iter().all(|method| *method == "GET"), "{others:?}");
+    assert_eq!((w.hub.writes(), w.thread()), (writes, thread));
+    assert!(seen() == before, "the data directory is as it was");
+    lines.join("\n")
+}
+
+fn label(name: &str) -> Imagined {
+    Imagined::Label(name.to_owned())
+}
+
+fn comment(text: &str) -> Imagined {
+    Imagined::Comment(text.to_owned())
+}
+
+#[tokio::test]
+async fn a_run_that_would_begin_is_told_and_does_not_begin() {
+    let models = Some(("anthropic:claude-opus-4-6", "gemini:gemini-2.5-pro"));
+    let env = "ANTHROPIC_API_KEY=key\nGEMINI_API_KEY=key\n".to_owned();
+    // Nobody listens there: a model that was asked would fail loudly.
+    let toml = "[budget]\ninstallation_month = \"$0.01\"\n".to_owned();
+    let mut w = World::new(Setting { models, env, toml, ..Setting::default() }).await;
+    let said = told(&w, label("countersign:lld"), "tess").await;
+    assert!(said.contains("maya/tally#1, open: Report time by week"), "{said}");
+    assert!(said.contains("started lld as"), "{said}");
+    assert!(said.contains("drafter anthropic:claude-opus-4-6, reviewer gemini:gemini-2.5-pro"), "{said}");
+    assert!(said.contains("of the repository the drafter is shown about "), "{said}");
+    assert!(said.contains("the budget leaves no room for it, so the run would pause"), "{said}");
+    assert!(w.run().await.is_none());
+    w.settle().await;
+
+    let said = told(&w, label("countersign:lld"), "stranger").await;
+    assert!(said.contains("👎, and no word: `countersign:lld` needs triage"), "{said}");
+    assert!(told(&w, label("bug"), "tess").await.ends_with("nothing: not a label of ours"));
+    let said = told(&w, comment("What do you think?"), "tess").await;
+    assert!(said.contains("nothing: it has no command that means anything of ours here"), "{said}");
+}
+
+#[tokio::test]
+async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    w.wait(60).await;
+    let line = w.approve_line();
+    let said = told(&w, comment(&line), "sam").await;
+    assert!(said.contains("sam may do here what the role `write` may"), "{said}");
+    assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
+    let said = told(&w, comment("/approve lld 0123456789ab"), "sam").await;
+    assert!(said.contains("it would be answered: ") && said.contains(&line), "{said}");
+    let said = told(&w, comment(&line), "tess").await;
+    assert!(said.contains("👎, and no word: refused: "), "{said}");
+    let said = told(&w, comment("/lld"), "tess").await;
+    assert!(said.contains("it would be answered: "), "{said}");
+    assert!(!said.contains("drafter"), "no run would begin: {said}");
+    let said = told(&w, comment("/retry"), "tess").await;
+    assert!(said.contains("it would be answered: "), "{said}");
+    w.settle().await;
+    w.stands(Status::Asking).await;
+}
+
+#[test]
+fn an_event_is_a_label_or_a_comment() {
+    let output = finished(&["simulate", "--repo", "a/b", "--issue", "1", "--event", "push"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("write label:NAME or comment:TEXT"), "{}", text(&output.stderr));
+}

@@ -1,0 +1,45 @@
+//! Checkpoints as a version of a workflow stored them, kept in `fixtures/states`, so that later ones can be held against them.
+
+use std::{fs, path::PathBuf};
+
+use countersign::workflows;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+fn file(workflow: &str, version: u32) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/states/{workflow}-v{version}.jsonl"))
+}
+
+impl World {
+    /// With `UPDATE_STATES`, keeps a checkpoint of each step that has none of its version yet. What is kept is never
+    /// written anew: that a later program reads these very bytes is what they are for.
+    pub(crate) fn keep_states(&self) {
+        if std::env::var_os("UPDATE_STATES").is_none() {
+            return;
+        }
+        let open = self.checkpoints(self.data());
+        let trail = "SELECT workflow, version, trail.step, CAST(trail.state AS TEXT) FROM trail
+                         JOIN run ON run.seq = trail.run ORDER BY trail.run, trail.visit DESC";
+        let mut statement = open.prepare(trail).unwrap();
+        let rows = statement.query_map([], |row| {
+            let (workflow, version): (String, u32) = (row.get(0)?, row.get(1)?);
+            Ok((file(&workflow, version), row.get::<_, String>(2)?, row.get::<_, String>(3)?))
+        });
+        for (file, step, state) in rows.unwrap().map(Result::unwrap) {
+            let kept = fs::read_to_string(&file).unwrap_or_default();
+            let known = |line: &str| serde_json::from_str::<Value>(line).unwrap()["step"] == step;
+            if !kept.lines().any(known) {
+                fs::write(&file, format!("{kept}{}\n", json!({ "step": step, "state": state }))).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn each_version_of_a_workflow_has_checkpoints_kept() {
+    for workflow in workflows::ALL {
+        let file = file(workflow.name(), workflow.version());
+        assert!(file.exists(), "play a story of {} with UPDATE_STATES=1", workflow.name());
+    }
+}
