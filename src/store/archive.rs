@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{OptionalExtension, Transaction, params, types::ValueRef};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::{params, types::ValueRef};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -180,7 +181,7 @@ fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
     let runs = statement.query_map([ARCHIVED], |row| row.get::<_, i64>(0))?;
-    Ok(runs.map(|run| run.map(unsigned)).collect::<Result<_, _>>()?)
+    runs.map(|run| run.map(unsigned)).collect::<Result<_, _>>()
 }
 
 /// Writes everything of these runs, and reads it back. The file appears when it is whole.
@@ -254,7 +255,7 @@ fn rows(
     line: &mut impl FnMut(&Value) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY rowid"))?;
-    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
+    let names: Vec<String> = statement.column_names();
     let mut rows = statement.query([signed(seq)])?;
     while let Some(row) = rows.next()? {
         let mut fields = Map::new();

@@ -15,7 +15,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{StoreError, create_directory, error::Fault, hints, repository};
+use super::{StoreError, create_directory, error::Fault, hints, repository, sql::Transaction};
 use crate::{limits, types::RepoId};
 
 /// What a copy holds.
@@ -142,7 +142,7 @@ pub(super) fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
 fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;
-    hints::note(&tx, repositories)?;
+    hints::note(&Transaction::File(&tx), repositories)?;
     tx.execute("DELETE FROM meta WHERE key = 'epoch'", [])?;
     Ok(tx.commit()?)
 }

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction};
+use crate::store::sql::Transaction;
+use rusqlite::{Connection, OpenFlags};
 
 use super::{
     StoreError,
@@ -52,7 +53,7 @@ pub(super) fn glimpse<R>(
     let mut connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(limits::FILE_LOCK)?;
     let tx = connection.transaction()?;
-    inside(&tx)
+    inside(&Transaction::File(&tx))
 }
 
 fn check_file(
@@ -119,7 +120,7 @@ fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Re
 
 fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, Fault> {
     let sql = format!("SELECT COUNT(*) FROM {table}");
-    Ok(tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))?)
+    tx.query_row(&sql, [], |row| row.get::<_, i64>(0)).map(|n| usize::try_from(n).unwrap_or(0))
 }
 
 /// The names of all documents, and which of them do not hold what their name says.

@@ -1,7 +1,8 @@
 //! Who and what GitHub told us of: installations, repositories and their names of now, and a few
 //! facts of the server's own.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 
 use super::{
     Store, StoreError,
@@ -119,7 +120,7 @@ impl Directory<'_> {
                 let mut statement =
                     tx.prepare("SELECT id FROM repository WHERE installation = ?1 ORDER BY id")?;
                 let ids = statement.query_map([signed(id.0)], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-                Ok(ids.collect::<Result<_, _>>()?)
+                ids.collect::<Result<_, _>>()
             })
             .await?;
         // Its runs are told to end, for which they must be taken.
@@ -164,7 +165,7 @@ impl Directory<'_> {
                 let mut statement =
                     tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
                 let ids = statement.query_map([then.0], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-                Ok(ids.collect::<Result<_, _>>()?)
+                ids.collect::<Result<_, _>>()
             })
             .await
     }
@@ -182,18 +183,18 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
 pub(super) fn suspended(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, Fault> {
     let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended")?;
     let ids = statement.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
-    Ok(ids.collect::<Result<_, _>>()?)
+    ids.collect::<Result<_, _>>()
 }
 
 fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepoRow>, Fault> {
     let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1 AND gone_at IS NULL";
-    Ok(tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()?)
+    tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()
 }
 
 pub(super) fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepoRow>, Fault> {
     let sql = "SELECT id, installation, owner, name FROM repository
                WHERE owner = ?1 AND name = ?2 AND gone_at IS NULL ORDER BY seen DESC LIMIT 1";
-    Ok(tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()?)
+    tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()
 }
 
 /// Every repository that is not gone, by its name.
@@ -202,10 +203,10 @@ pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoRow>, Fault> {
         "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";
     let mut statement = tx.prepare_cached(sql)?;
     let rows = statement.query_map([], repository)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    rows.collect::<Result<_, _>>()
 }
 
-fn repository(row: &Row<'_>) -> rusqlite::Result<RepoRow> {
+fn repository(row: &Row<'_>) -> Result<RepoRow, Fault> {
     Ok(RepoRow {
         id: RepoId(unsigned(row.get(0)?)),
         installation: InstallationId(unsigned(row.get(1)?)),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::types::with_causes;
+
 /// Why the store refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -50,6 +52,8 @@ pub enum StoreError {
     Sql { file: PathBuf, source: rusqlite::Error },
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
     Row { file: PathBuf, detail: String },
+    #[error("Postgres ({}): {said}; see to the server and to the address in the file that [data] postgres_file names", .place.display())]
+    Server { place: PathBuf, said: String },
     /// Someone else holds the run now; what this writer has is worth nothing.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
@@ -88,6 +92,11 @@ fn way_back(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
 #[derive(Debug)]
 pub(super) enum Fault {
     Sql(rusqlite::Error),
+    /// What Postgres said, or why it cannot be reached.
+    Server {
+        code: Option<String>,
+        said: String,
+    },
     Row(String),
     Fenced,
     Missing(String),
@@ -101,6 +110,7 @@ impl Fault {
                 Self::Sql(rusqlite::Error::SqliteFailure(*code, text.clone()))
             }
             Self::Sql(other) => Self::Row(other.to_string()),
+            Self::Server { code, said } => Self::Server { code: code.clone(), said: said.clone() },
             Self::Row(detail) => Self::Row(detail.clone()),
             Self::Fenced => Self::Fenced,
             Self::Missing(what) => Self::Missing(what.clone()),
@@ -118,6 +128,7 @@ impl Fault {
                 Some(rusqlite::ErrorCode::ReadOnly) => StoreError::ReadOnly { file },
                 _ => StoreError::Sql { file, source },
             },
+            Self::Server { said, .. } => StoreError::Server { place: file, said },
             Self::Row(detail) => StoreError::Row { file, detail },
             Self::Fenced => StoreError::Fenced,
             Self::Missing(what) => StoreError::Missing { what },
@@ -128,6 +139,12 @@ impl Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl From<postgres::Error> for Fault {
+    fn from(error: postgres::Error) -> Self {
+        Self::Server { code: error.code().map(|code| code.code().to_owned()), said: with_causes(&error) }
     }
 }
 

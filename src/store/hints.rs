@@ -5,7 +5,7 @@
 //! on the [agenda](super::agenda) knows when which run is due, so that no step and no run's end costs a commit here.
 //! The columns `seq` and `due` are left from the time when they did.
 
-use rusqlite::Transaction;
+use crate::store::sql::Transaction;
 
 use super::{
     Store, StoreError,
@@ -34,7 +34,7 @@ impl Store {
         self.agenda.set_hinted(repo, false);
         let gone = self
             .main
-            .write(move |tx| Ok(tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?))
+            .write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)]))
             .await;
         if let Err(error) = gone {
             tracing::warn!(%repo, %error, "a wake hint stays behind");
@@ -55,5 +55,5 @@ pub(super) fn note(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), Fault> 
 pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
     let mut statement = tx.prepare("SELECT repo FROM hint ORDER BY repo")?;
     let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-    Ok(repos.collect::<Result<_, _>>()?)
+    repos.collect::<Result<_, _>>()
 }

@@ -2,7 +2,8 @@
 
 use std::{collections::HashMap, path::Path};
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::params;
 use serde_json::Value;
 
 use super::{

@@ -1,6 +1,6 @@
 //! Which documents the rows of runs name: wherever a hash is written, it may be one's name.
 
-use rusqlite::{Transaction, params_from_iter};
+use crate::store::sql::Transaction;
 
 use super::{
     database::{signed, unsigned},
@@ -50,7 +50,7 @@ pub(super) fn mentions(
         let mut statement =
             tx.prepare(&format!("SELECT run, value FROM ({source}){}", marks.unwrap_or_default()))?;
         let mut rows =
-            statement.query(params_from_iter(of.unwrap_or_default().iter().copied().map(signed)))?;
+            statement.query(of.unwrap_or_default().iter().copied().map(signed).collect::<Vec<_>>())?;
         while let Some(row) = rows.next()? {
             let run = unsigned(row.get(0)?);
             let value = row.get_ref(1)?;

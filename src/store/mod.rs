@@ -29,8 +29,10 @@ mod pauses;
 mod repository;
 mod resting;
 mod rows;
+mod server;
 mod sessions;
 mod spend;
+mod sql;
 mod story;
 mod upgrade;
 mod wake;
@@ -53,6 +55,7 @@ use self::{
     database::{Database, Schema, Traffic, Watch},
     error::Fault,
     open_databases::OpenDatabases,
+    sql::{Optional, Transaction},
     upgrade::Kept,
 };
 pub use self::{
@@ -298,16 +301,9 @@ fn last_boot(mut lock: &fs::File) -> Option<String> {
 }
 
 /// A new epoch, and what there is to do in it.
-fn boot(
-    tx: &rusqlite::Transaction<'_>,
-    mark: Option<&str>,
-    repos: &[RepoId],
-) -> Result<(i64, Agenda), Fault> {
-    let before: Option<String> = rusqlite::OptionalExtension::optional(tx.query_row(
-        "SELECT value FROM meta WHERE key = 'epoch'",
-        [],
-        |row| row.get(0),
-    ))?;
+fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i64, Agenda), Fault> {
+    let before: Option<String> =
+        tx.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| row.get(0)).optional()?;
     // It may not know all that lies beside it.
     let strange = before.is_none() || before.as_deref() != mark;
     if strange {

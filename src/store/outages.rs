@@ -23,7 +23,7 @@ impl Store {
                     let failures = u32::try_from(unsigned(row.get(1)?)).unwrap_or(u32::MAX);
                     Ok((row.get(0)?, Outage { failures, until: Timestamp(row.get(2)?) }))
                 })?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                rows.collect::<Result<_, _>>()
             })
             .await
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::params;
 
 use super::{Store, StoreError, database::signed, directory::set_meta, error::Fault};
 use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
@@ -81,7 +82,7 @@ impl Store {
                                AND at BETWEEN ?5 - ?6 AND ?5 + ?6 AND found >= ?7";
                 let (repo, issue, actor) = (signed(key.repo.0), signed(key.issue.0), signed(key.actor.0));
                 let values = params![repo, issue, key.label, actor, key.at.0, slack, found_only];
-                Ok(tx.query_row(sql, values, |row| row.get(0)).optional()?)
+                tx.query_row(sql, values, |row| row.get(0)).optional()
             })
             .await
     }

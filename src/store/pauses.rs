@@ -1,6 +1,6 @@
 //! Pauses: a line of `meta` each, so that they outlive restarts.
 
-use rusqlite::Transaction;
+use crate::store::sql::Transaction;
 use serde::{Deserialize, Serialize};
 
 use super::{Pause, PauseScope, Store, StoreError, directory::set_meta, error::Fault};
@@ -43,7 +43,7 @@ impl Store {
     /// May a thread say that its work is paused?
     pub async fn pauses_are_told(&self) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM meta WHERE key = ?1)";
-        self.main.read(|tx| Ok(tx.query_row(sql, [TOLD], |row| row.get(0))?)).await
+        self.main.read(|tx| tx.query_row(sql, [TOLD], |row| row.get(0))).await
     }
 
     /// No thread says so any more, unless a pause has begun meanwhile.

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use crate::store::sql::Transaction;
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::{Store, StoreError, error::Fault};
 use crate::{
@@ -94,6 +95,7 @@ pub fn resting_keys(root: &Path) -> Result<Vec<RestingKey>, StoreError> {
         let mut connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(limits::FILE_LOCK)?;
         let tx = connection.transaction()?;
+        let tx = Transaction::File(&tx);
         // An older version's, which nobody has started this one on.
         let known = tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?;
         if known { all(&tx) } else { Ok(Vec::new()) }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 
 use super::{Store, StoreError};
 use crate::types::Hash;
@@ -50,7 +51,7 @@ impl Store {
         self.main
             .write(move |tx| {
                 let sql = "DELETE FROM page_link WHERE hash = ?1 RETURNING acts, until, lasts";
-                let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
                 let spent: Option<(bool, i64, i64)> =
                     tx.query_row(sql, [link.to_string()], read).optional()?;
                 let Some((acts, _, lasts)) = spent.filter(|(_, until, _)| now.0 < *until) else {
@@ -82,7 +83,7 @@ impl Store {
 
     /// Ends every session and takes back every link; says how many there were.
     pub async fn revoke_sessions(&self) -> Result<(usize, usize), StoreError> {
-        let revoke = |tx: &rusqlite::Transaction<'_>| {
+        let revoke = |tx: &Transaction<'_>| {
             Ok((tx.execute("DELETE FROM page_session", [])?, tx.execute("DELETE FROM page_link", [])?))
         };
         self.main.write(revoke).await

@@ -6,7 +6,8 @@
 //! between, and after a crash in between, too much is held here and never too little. What a crash left open is read
 //! again from its ledger before the next reservation, as is everything when `main.db` is not the one that was here last.
 
-use rusqlite::{Transaction, params};
+use crate::store::sql::Transaction;
+use rusqlite::params;
 
 use super::{
     CallStatus, CostRow, Store, StoreError,
@@ -81,7 +82,7 @@ impl Store {
             .read(|tx| {
                 let mut statement = tx.prepare_cached("SELECT repo FROM spend_behind")?;
                 let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-                Ok(repos.collect::<Result<_, _>>()?)
+                repos.collect::<Result<_, _>>()
             })
             .await?;
         for repo in behind {

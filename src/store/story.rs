@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 use serde::Serialize;
 
 use super::{
@@ -243,14 +244,14 @@ fn all<R>(
     tx: &Transaction<'_>,
     sql: &str,
     of: (i64, i64),
-    mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<Option<R>>,
+    mut read: impl FnMut(&Row<'_>) -> Result<Option<R>, Fault>,
     unreadable: &mut usize,
 ) -> Result<Vec<R>, Fault> {
     let mut statement = tx.prepare(sql)?;
     let mut rows = statement.query(params![of.0, of.1])?;
     let mut kept = Vec::new();
     while let Some(row) = rows.next()? {
-        match read(row)? {
+        match read(&row)? {
             Some(row) => kept.push(row),
             None => *unreadable += 1,
         }
@@ -268,7 +269,7 @@ fn ledger<R: serde::de::DeserializeOwned>(
     all(tx, &sql, of, seen, unreadable)
 }
 
-fn seen<R: serde::de::DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<Option<Seen<R>>> {
+fn seen<R: serde::de::DeserializeOwned>(row: &Row<'_>) -> Result<Option<Seen<R>>, Fault> {
     let read = json(&row.get::<_, String>(2)?).ok();
     let (visit, key) = (unsigned(row.get(0)?), row.get(1)?);
     Ok(read.map(|read| Seen { visit, key, row: read }))
@@ -294,5 +295,5 @@ fn names(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, Fault> {
         OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(CAST(value AS TEXT), ?2))
         OR EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND instr(CAST(state AS TEXT), ?2))
         OR EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND instr(CAST(state AS TEXT), ?2))";
-    Ok(tx.query_row(sql, params![signed(run.seq), quoted], |row| row.get(0))?)
+    tx.query_row(sql, params![signed(run.seq), quoted], |row| row.get(0))
 }

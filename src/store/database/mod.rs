@@ -1,4 +1,4 @@
-//! One SQLite file: opened with care, migrated, and written by one connection.
+//! One database: an SQLite file, opened with care, migrated, and written by one connection; or what Postgres has of it.
 
 mod proof;
 mod queue;
@@ -6,16 +6,18 @@ mod queue;
 use std::{
     io::Read,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 use tokio::sync::oneshot;
 
 use self::queue::{Kind, Outcome, Queue};
 use super::{
     error::{Fault, StoreError},
+    server::Part,
+    sql::Transaction,
     upgrade::Kept,
 };
 use crate::limits;
@@ -59,28 +61,82 @@ pub(super) enum Check {
     Whole,
 }
 
-/// A database file with its one connection. Clones share it.
+/// A database. Clones share it.
 #[derive(Clone)]
 pub(super) struct Database {
     shared: Arc<Shared>,
 }
 
 struct Shared {
+    /// What errors name, and whoever watches.
     file: PathBuf,
-    connection: Mutex<Connection>,
-    /// For a busy file.
-    reader: Option<Mutex<Connection>>,
+    home: Home,
     queue: Arc<Mutex<Queue>>,
     watch: Watch,
 }
 
+enum Home {
+    File {
+        connection: Mutex<Connection>,
+        /// For a busy file.
+        reader: Option<Mutex<Connection>>,
+    },
+    Server(Part),
+}
+
 impl Shared {
-    /// A connection that no commit occupies.
-    fn free(&self) -> Option<MutexGuard<'_, Connection>> {
-        match &self.reader {
-            Some(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner)),
-            None => self.connection.try_lock().ok(),
+    /// Runs `work` in a transaction that is committed if it says so. One at a time goes on in each database, in this
+    /// process and in any other.
+    fn transact(&self, work: impl FnOnce(&Transaction<'_>) -> Result<bool, Fault>) -> Result<bool, Fault> {
+        match &self.home {
+            Home::File { connection, .. } => {
+                let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+                self.watch.apply(&connection)?;
+                let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                if !work(&Transaction::File(&tx))? {
+                    return Ok(false);
+                }
+                let begun = Instant::now();
+                tx.commit()?;
+                self.watch.commits.observe(begun.elapsed().as_secs_f64());
+                Ok(true)
+            }
+            Home::Server(part) => {
+                let begun = Instant::now();
+                let committed = part.transact(work)?;
+                self.watch.commits.observe(begun.elapsed().as_secs_f64());
+                Ok(committed)
+            }
         }
+    }
+
+    /// Runs `work` on one snapshot; nothing it writes is kept.
+    fn snapshot<R>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>) -> Result<R, Fault> {
+        match &self.home {
+            Home::File { connection, .. } => {
+                let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
+                let tx = connection.transaction()?;
+                work(&Transaction::File(&tx))
+            }
+            Home::Server(part) => part.snapshot(work),
+        }
+    }
+
+    /// The same, if no commit is in its way and nobody has to be waited for.
+    fn at_once<R, W>(&self, work: W) -> Result<Result<R, Fault>, W>
+    where
+        W: FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+    {
+        let Home::File { connection, reader } = &self.home else { return Err(work) };
+        let free = match reader {
+            Some(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner)),
+            None => connection.try_lock().ok(),
+        };
+        let Some(mut connection) = free else { return Err(work) };
+        Ok(match connection.transaction() {
+            Ok(tx) => work(&Transaction::File(&tx)),
+            Err(error) => Err(error.into()),
+        })
     }
 }
 
@@ -88,7 +144,8 @@ impl Drop for Shared {
     /// Writes the log back and leaves an empty one. SQLite would remove it, and the next opening pays for a new
     /// file more than for all the rest.
     fn drop(&mut self) {
-        let connection = self.connection.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let Home::File { connection, .. } = &mut self.home else { return };
+        let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Whoever reads the file now is not waited for. What stays in the log is read from there, after the file was
         // read through.
         let _ = connection.busy_timeout(Duration::ZERO);
@@ -139,8 +196,16 @@ impl Database {
         let at = |fault: Fault| fault.at(file);
         let connection = Mutex::new(open().map_err(at)?);
         let reader = (schema.traffic == Traffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
-        let shared = Shared { file: file.to_owned(), connection, reader, queue: Arc::default(), watch };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self::at(file.to_owned(), Home::File { connection, reader }, watch))
+    }
+
+    /// What a server has of it.
+    pub(super) fn served(part: Part, watch: Watch) -> Self {
+        Self::at(part.name(), Home::Server(part), watch)
+    }
+
+    fn at(file: PathBuf, home: Home, watch: Watch) -> Self {
+        Self { shared: Arc::new(Shared { file, home, queue: Arc::default(), watch }) }
     }
 
     /// Runs `work` as if in a transaction of its own; when this returns it is on disk. What comes at the same
@@ -163,7 +228,8 @@ impl Database {
 
     /// Many are open at a time: less memory for each.
     pub(super) fn lean(&self, cache_kib: u32) {
-        let connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let Home::File { connection, .. } = &self.shared.home else { return };
+        let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Not worth an error: with the usual cache it works as well.
         let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
     }
@@ -182,11 +248,10 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
     ) -> Result<R, StoreError> {
-        if let Some(mut connection) = self.shared.free() {
-            let look = || -> Result<R, Fault> { work(&connection.transaction()?) };
-            return look().map_err(|fault| fault.at(&self.shared.file));
+        match self.shared.at_once(work) {
+            Ok(read) => read.map_err(|fault| fault.at(&self.shared.file)),
+            Err(work) => self.read(work).await,
         }
-        self.read(work).await
     }
 
     /// A write on the calling thread, for opening.
@@ -194,14 +259,13 @@ impl Database {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
     ) -> Result<R, StoreError> {
-        let mut connection = self.shared.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let commit = || -> Result<R, Fault> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let result = work(&transaction)?;
-            transaction.commit()?;
-            Ok(result)
-        };
-        commit().map_err(|fault| fault.at(&self.shared.file))
+        let mut result = None;
+        let written = self.shared.transact(|tx| {
+            result = Some(work(tx)?);
+            Ok(true)
+        });
+        written.map_err(|fault| fault.at(&self.shared.file))?;
+        result.ok_or(StoreError::Closing)
     }
 
     async fn hear<R>(&self, answer: oneshot::Receiver<Outcome<R>>) -> Result<R, StoreError> {

@@ -21,7 +21,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::{
     runtime::{Handle, RuntimeFlavor},
     sync::oneshot,
@@ -29,7 +28,7 @@ use tokio::{
 };
 
 use super::Shared;
-use crate::store::error::Fault;
+use crate::store::{error::Fault, sql::Transaction};
 
 /// Writes that share one commit, and how long they may gather: the first of them waits for the last.
 const COMMIT_WRITES: usize = 256;
@@ -171,21 +170,19 @@ impl Leader {
     }
 
     fn work_off(&self, (reads, writes): (Vec<Work>, VecDeque<Work>)) {
-        // Not even for a moment does it take the file for nothing: that moment may be after the last answer.
+        // Not even for a moment does it take the database for nothing: that moment may be after the last answer.
         if !reads.is_empty() {
-            self.with_file(|_, connection| {
-                reads.into_iter().map(|read| run_read(connection, read)).collect()
-            });
+            self.with_database(|shared| reads.into_iter().map(|read| run_read(shared, read)).collect());
         }
         if !writes.is_empty() {
-            self.with_file(|shared, connection| commit(shared, connection, writes));
+            self.with_database(|shared| commit(shared, writes));
         }
     }
 
-    /// Answers what was done with the file after letting go of it. If it is closed, whoever asked has gone.
-    fn with_file(&self, work: impl FnOnce(&Shared, &mut Connection) -> Vec<Done>) {
+    /// Answers what was done with the database after letting go of it. If it is closed, whoever asked has gone.
+    fn with_database(&self, work: impl FnOnce(&Shared) -> Vec<Done>) {
         let Some(shared) = self.shared.upgrade() else { return };
-        let done = work(&shared, &mut shared.connection.lock().unwrap_or_else(PoisonError::into_inner));
+        let done = work(&shared);
         drop(shared);
         for (job, lost) in done {
             job.answer(lost);
@@ -218,28 +215,23 @@ impl Drop for Leader {
 type Done = (Work, Option<Fault>);
 
 /// A read sees one snapshot; nothing it writes is kept.
-fn run_read(connection: &mut Connection, mut read: Work) -> Done {
-    let lost = match connection.transaction() {
-        Ok(tx) => {
-            // What it failed with is in its outcome.
-            let _ = read.run(&tx);
-            None
-        }
-        Err(error) => Some(Fault::from(error)),
-    };
-    (read, lost)
+fn run_read(shared: &Shared, mut read: Work) -> Done {
+    let lost = shared.snapshot(|tx| {
+        // What it failed with is in its outcome.
+        let _ = read.run(tx);
+        Ok(())
+    });
+    (read, lost.err())
 }
 
 /// Commits as many of `writes` as fit; the others come first in the next commit.
-fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Work>) -> Vec<Done> {
+fn commit(shared: &Shared, mut writes: VecDeque<Work>) -> Vec<Done> {
     let mut run = Vec::with_capacity(writes.len());
-    let committed = match shared.watch.apply(connection) {
-        Ok(()) => together(shared, connection, &mut writes, &mut run),
-        Err(fault) => {
-            run.extend(writes.drain(..));
-            Err(fault)
-        }
-    };
+    let committed = shared.transact(|tx| together(tx, &mut writes, &mut run));
+    if run.is_empty() {
+        // It could not even be begun.
+        run.extend(writes.drain(..));
+    }
     let mut queue = lock(&shared.queue);
     while let Some(job) = writes.pop_back() {
         queue.writes.push_front(job);
@@ -255,32 +247,20 @@ fn commit(shared: &Shared, connection: &mut Connection, mut writes: VecDeque<Wor
     run.into_iter().map(|job| (job, lost.as_ref().map(Fault::again))).collect()
 }
 
-/// Runs as many of `writes` as fit one transaction and commits; says whether there was anything to commit. Those
-/// that were run, or that can't be, are moved to `run`.
-fn together(
-    shared: &Shared,
-    connection: &mut Connection,
-    writes: &mut VecDeque<Work>,
-    run: &mut Vec<Work>,
-) -> Result<bool, Fault> {
-    let tx = match connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-        Ok(tx) => tx,
-        Err(error) => {
-            run.extend(writes.drain(..));
-            return Err(error.into());
-        }
-    };
+/// Runs as many of `writes` as fit one transaction; says whether there is anything to commit. Those that were run are
+/// moved to `run`.
+fn together(tx: &Transaction<'_>, writes: &mut VecDeque<Work>, run: &mut Vec<Work>) -> Result<bool, Fault> {
     // How long it takes, not what time it is: no clock of ours has a say in it.
     let begun = Instant::now();
     let alone = writes.len() == 1;
     let mut any = false;
     while let Some(mut job) = writes.pop_front() {
-        let kept = if alone { Ok(job.run(&tx)) } else { apart(&tx, job.as_mut()) };
+        let kept = if alone { Ok(job.run(tx)) } else { apart(tx, job.as_mut()) };
         run.push(job);
         match kept? {
             Ok(()) => any = true,
-            // SQLite itself gave up on the whole transaction, and what was written before in it is gone.
-            Err(fault) if tx.is_autocommit() => return Err(fault),
+            // The database itself gave up on the whole transaction, and what was written before in it is gone.
+            Err(fault) if tx.gave_up() => return Err(fault),
             Err(_) if alone => return Ok(false),
             Err(_) => {}
         }
@@ -288,24 +268,19 @@ fn together(
             break;
         }
     }
-    if any {
-        let begun = Instant::now();
-        tx.commit()?;
-        shared.watch.commits.observe(begun.elapsed().as_secs_f64());
-    }
     Ok(any)
 }
 
 /// Runs a job in a savepoint, so that what it leaves when it fails is undone alone. The outer error is the
 /// savepoint's own: what the transaction holds is not known any more, so nothing of it may be kept.
 fn apart(tx: &Transaction<'_>, job: &mut dyn Job) -> Result<Result<(), Fault>, Fault> {
-    tx.prepare_cached("SAVEPOINT job")?.execute([])?;
+    tx.run("SAVEPOINT job")?;
     let kept = job.run(tx);
-    if kept.is_err() && !tx.is_autocommit() {
-        tx.prepare_cached("ROLLBACK TO job")?.execute([])?;
+    if kept.is_err() && !tx.gave_up() {
+        tx.run("ROLLBACK TO job")?;
     }
-    if !tx.is_autocommit() {
-        tx.prepare_cached("RELEASE job")?.execute([])?;
+    if !tx.gave_up() {
+        tx.run("RELEASE job")?;
     }
     Ok(kept)
 }

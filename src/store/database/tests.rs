@@ -104,7 +104,8 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
     let bench = Bench::new();
     let breaks_out = |tx: &Transaction<'_>| -> Result<(), Fault> {
-        tx.execute_batch("INSERT INTO t VALUES ('broken'); RELEASE job")?;
+        tx.run("INSERT INTO t VALUES ('broken')")?;
+        tx.run("RELEASE job")?;
         Ok(())
     };
     let (before, broken, after) = at_once(&bench, async {
@@ -179,8 +180,7 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
 async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     let bench = Bench::new();
     bench.db.write(put("before")).await.unwrap();
-    let pages =
-        |most: &'static str| bench.db.read(move |tx| Ok(tx.pragma_update(None, "max_page_count", most)?));
+    let pages = |most: &'static str| bench.db.read(move |tx| Ok(pragma(tx, "max_page_count", most)?));
     pages("1").await.unwrap(); // no fewer than there are
     let (large, small) = at_once(&bench, async {
         let large = "x".repeat(100_000);
@@ -203,7 +203,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_not_be_written_is_named() {
     let bench = Bench::new();
-    let query_only = |on: bool| bench.db.read(move |tx| Ok(tx.pragma_update(None, "query_only", on)?));
+    let query_only = |on: bool| bench.db.read(move |tx| Ok(pragma(tx, "query_only", on)?));
     query_only(true).await.unwrap();
     let refused = bench.db.write(put("a")).await.unwrap_err();
     assert!(matches!(refused, StoreError::ReadOnly { .. }), "{refused}");
@@ -211,4 +211,9 @@ async fn a_database_that_may_not_be_written_is_named() {
     query_only(false).await.unwrap();
     bench.db.write(put("a")).await.unwrap();
     assert_eq!(bench.rows().await, ["a"]);
+}
+
+fn pragma(tx: &Transaction<'_>, name: &str, value: impl rusqlite::ToSql) -> Result<(), Fault> {
+    let Transaction::File(connection) = tx else { unreachable!("these tests are about files") };
+    Ok(connection.pragma_update(None, name, value)?)
 }

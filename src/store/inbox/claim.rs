@@ -18,7 +18,8 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 
 use super::{
     Inbox, Taken,
@@ -193,7 +194,7 @@ fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fa
         }
     }
     let sql = format!("SELECT MIN(repository) FROM inbox WHERE {AWAKE} AND repository > ?1");
-    Ok(tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))?)
+    tx.prepare_cached(&sql)?.query_row([after.max(0)], |row| row.get(0))
 }
 
 /// From which row on each installation is fenced off; from the first while its fence is in hand.
@@ -204,7 +205,7 @@ fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Fault> {
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    rows.collect::<Result<_, _>>()
 }
 
 /// A row as far as its order goes.
@@ -323,7 +324,7 @@ fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<
             bytes: unsigned(row.get(5)?),
         })
     })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    rows.collect::<Result<_, _>>()
 }
 
 /// Has everything of this installation that came before its fence been dealt with?
@@ -333,7 +334,7 @@ fn alone(tx: &Transaction<'_>, fence: &Standing) -> Result<bool, Fault> {
                             WHERE {AWAKE} AND installation IS ?1 AND seq < ?2)"
     );
     let row = params![fence.installation, fence.seq];
-    Ok(tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))?)
+    tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))
 }
 
 fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {

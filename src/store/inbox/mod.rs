@@ -9,7 +9,8 @@ mod shown;
 
 use std::sync::atomic::AtomicBool;
 
-use rusqlite::{Transaction, params};
+use crate::store::sql::Transaction;
+use rusqlite::params;
 
 use self::body::Stored;
 pub use self::shown::DeliveryRow;
@@ -141,7 +142,7 @@ pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> 
     tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
     let sql =
         "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND attempts > 0)";
-    Ok(tx.query_row(sql, [], |row| row.get(0))?)
+    tx.query_row(sql, [], |row| row.get(0))
 }
 
 /// The inbox of one store.
@@ -209,7 +210,7 @@ impl Inbox<'_> {
     pub async fn oldest(&self) -> Result<Option<Timestamp>, StoreError> {
         let sql =
             "SELECT MIN(received_at) FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND due = 0";
-        let read = self.store.main.read(move |tx| Ok(tx.query_row(sql, [], |row| row.get(0))?)).await?;
+        let read = self.store.main.read(move |tx| tx.query_row(sql, [], |row| row.get(0))).await?;
         Ok(Option::<i64>::map(read, Timestamp))
     }
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use rusqlite::{Transaction, params};
+use crate::store::sql::Transaction;
+use rusqlite::params;
 
 use super::Inbox;
 use crate::{

@@ -1,6 +1,6 @@
 //! Deliveries for an operator to look at, and another try for one that was given up.
 
-use rusqlite::{Row, Transaction};
+use crate::store::sql::{Row, Transaction};
 
 use super::Inbox;
 use crate::{
@@ -51,7 +51,7 @@ impl Inbox<'_> {
             .read(move |tx| {
                 let mut statement = tx.prepare_cached(&sql)?;
                 let rows = statement.query_map([], read)?;
-                Ok(rows.collect::<Result<_, _>>()?)
+                rows.collect::<Result<_, _>>()
             })
             .await
     }
@@ -69,8 +69,8 @@ impl Inbox<'_> {
     }
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<DeliveryRow> {
-    let number = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(unsigned));
+fn read(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
+    let number = |at: usize| Ok::<_, Fault>(row.get::<_, Option<i64>>(at)?.map(unsigned));
     Ok(DeliveryRow {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,

@@ -105,6 +105,7 @@ impl Bench {
         let count = move || counted.fetch_add(1, Ordering::Relaxed) == u64::MAX;
         connection.progress_handler(1, Some(count)).unwrap();
         let tx = connection.transaction().unwrap();
+        let tx = Transaction::File(&tx);
         let (taken, _) = claim::take(&tx, self.clock.now(), 1, false, claim::Most::Lanes(8), 0).unwrap();
         assert_eq!(taken.len(), 1);
         next_due(&tx).unwrap();

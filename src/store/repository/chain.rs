@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 use serde_json::{Value, json};
 
 use super::{RepoDb, read::json};
@@ -271,7 +272,7 @@ pub(in crate::store) fn walk(
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         links += 1;
-        let Ok(link) = audit_row(repo, row) else {
+        let Ok(link) = audit_row(repo, &row) else {
             broken.push(format!("link {links} (unreadable)"));
             continue;
         };

@@ -1,6 +1,7 @@
 //! The cost ledger, read back.
 
-use rusqlite::{Row, Transaction, params};
+use crate::store::sql::{Args, Row, Transaction};
+use rusqlite::params;
 
 use super::{RepoDb, read::json};
 use crate::{
@@ -80,18 +81,13 @@ impl RepoDb {
             let sums = statement.query_map(params![workflow, most], |row| {
                 Ok((MicroUsd(unsigned(row.get(0)?)), MicroUsd(unsigned(row.get(1)?))))
             })?;
-            Ok(sums.collect::<Result<_, _>>()?)
+            sums.collect::<Result<_, _>>()
         })
         .await
     }
 }
 
-fn rows(
-    tx: &Transaction<'_>,
-    repo: RepoId,
-    sql: &str,
-    with: impl rusqlite::Params,
-) -> Result<Vec<CostRow>, Fault> {
+fn rows(tx: &Transaction<'_>, repo: RepoId, sql: &str, with: impl Args) -> Result<Vec<CostRow>, Fault> {
     let mut statement = tx.prepare(sql)?;
     let rows = statement.query_map(with, |row| Ok(cost_row(repo, row)))?;
     rows.map(|row| row?).collect()

@@ -1,6 +1,7 @@
 //! What a visit did: values by key, documents by hash.
 
-use rusqlite::{OptionalExtension, params};
+use crate::store::sql::Optional;
+use rusqlite::params;
 
 use super::RepoDb;
 use crate::{

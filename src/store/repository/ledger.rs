@@ -1,6 +1,7 @@
 //! Evidence: calls, verdicts, findings, approvals.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::params;
 use serde::de::DeserializeOwned;
 
 use super::{

@@ -24,7 +24,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use rusqlite::{Transaction, params};
+use crate::store::sql::Transaction;
+use rusqlite::params;
 
 use super::{
     Calls, Gathered, StoreError,

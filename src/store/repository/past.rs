@@ -1,6 +1,7 @@
 //! What earlier runs of the repository left: designs with how they were judged, and findings.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 
 use super::{RepoDb, read::json};
 use crate::{
@@ -43,7 +44,7 @@ impl RepoDb {
             let mut rows = statement.query(params![workflow, signed(before.seq), signed(issue.0), most])?;
             let mut designs = Vec::new();
             while let Some(row) = rows.next()? {
-                designs.extend(readable(row.get(0)?, design(tx, row))?.flatten());
+                designs.extend(readable(row.get(0)?, design(tx, &row))?.flatten());
             }
             Ok(designs)
         })
@@ -90,7 +91,7 @@ impl RepoDb {
             let mut rows = statement.query(params![workflow, signed(before.seq), signed(issue.0), most])?;
             let mut findings: Vec<PastFinding> = Vec::new();
             while let Some(row) = rows.next()? {
-                let Some(past) = readable(row.get(0)?, finding(row))? else { continue };
+                let Some(past) = readable(row.get(0)?, finding(&row))? else { continue };
                 // Each review writes all of them anew.
                 let of_its_run = findings.iter().rev().take_while(|known| known.run == past.run);
                 if !of_its_run.into_iter().any(|known| known.finding.id == past.finding.id) {

@@ -1,6 +1,7 @@
 //! Reading runs back.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::params;
 use serde::de::DeserializeOwned;
 
 use super::RepoDb;
@@ -59,7 +60,7 @@ impl RepoDb {
                     "SELECT key, at, body FROM call WHERE run = ?1 AND visit = ?2 ORDER BY rowid LIMIT ?3",
                 )?
                 .query_map(many, |row| Ok((row.get(0)?, Timestamp(row.get(1)?), row.get::<_, String>(2)?)))?
-                .map(|row| row.map_err(Fault::from).and_then(|(key, at, body)| Ok((key, at, json(&body)?))))
+                .map(|row| row.and_then(|(key, at, body)| Ok((key, at, json(&body)?))))
                 .collect::<Result<_, _>>()?;
             let entries = tx
                 .prepare_cached(

@@ -1,6 +1,7 @@
 //! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::params;
 
 use super::{
     RepoDb,
@@ -120,7 +121,7 @@ impl RepoDb {
         let cause = cause.0.clone();
         self.read(move |tx| {
             let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE cause = ?1)";
-            Ok(tx.query_row(sql, [cause], |row| row.get(0))?)
+            tx.query_row(sql, [cause], |row| row.get(0))
         })
         .await
     }
@@ -251,10 +252,10 @@ impl Reader {
             return Ok(Opened::Live(Box::new(self.known(tx, seq)?)));
         }
         let request = serde_json::to_string(trigger)?;
-        tx.execute(
+        let seq: i64 = tx.query_row(
             "INSERT INTO run (workflow, version, issue, cause, request, status, step, state, visit, moves,
                  attempts, due, lease, started_at, updated_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, 1, 0, 0, ?8, 0, ?8, ?8)",
+             VALUES (?1, ?2, ?3, ?4, ?5, 'ready', ?6, ?7, 1, 0, 0, ?8, 0, ?8, ?8) RETURNING seq",
             params![
                 new.workflow,
                 new.version,
@@ -265,8 +266,8 @@ impl Reader {
                 new.state,
                 now
             ],
+            |row| row.get(0),
         )?;
-        let seq = tx.last_insert_rowid();
         tx.execute(
             "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, 1, ?2, ?3, ?4)",
             params![seq, new.step, new.state, now],

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use rusqlite::{OptionalExtension, params};
+use crate::store::sql::Optional;
+use rusqlite::params;
 
 use super::{RepoDb, read::json};
 use crate::{
@@ -67,7 +68,7 @@ impl RepoDb {
                      AND route.rowid <= (SELECT MAX(rowid) FROM route WHERE run = ?2) ORDER BY route.rowid",
             )?;
             let times = statement.query_map(params![signed(person.0), signed(run.seq)], |row| row.get(0))?;
-            Ok(times.map(|at| at.map(Timestamp)).collect::<Result<_, _>>()?)
+            times.map(|at| at.map(Timestamp)).collect::<Result<_, _>>()
         })
         .await
     }
@@ -79,7 +80,7 @@ impl RepoDb {
                 "SELECT body ->> 'cost_microusd' FROM route WHERE body ->> 'calls' > 0 ORDER BY rowid DESC LIMIT ?1",
             )?;
             let costs = statement.query_map([most], |row| Ok(unsigned(row.get(0)?)))?;
-            Ok(costs.collect::<Result<_, _>>()?)
+            costs.collect::<Result<_, _>>()
         })
         .await
     }

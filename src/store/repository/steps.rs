@@ -1,6 +1,7 @@
 //! Taking a step of a run and saving what it left.
 
-use rusqlite::{OptionalExtension, Transaction, params};
+use crate::store::sql::{Optional, Transaction};
+use rusqlite::params;
 
 use super::{
     RepoDb,
@@ -282,7 +283,7 @@ impl Save<'_> {
 
     fn has_answer(&self, gate: u64) -> Result<bool, Fault> {
         let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE gate = ?1 AND state = 'waiting')";
-        Ok(self.tx.query_row(sql, [signed(gate)], |row| row.get(0))?)
+        self.tx.query_row(sql, [signed(gate)], |row| row.get(0))
     }
 
     /// Did somebody answer the open gate while the step worked? One that was given an answer and waits all the

@@ -12,7 +12,8 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, Transaction, params};
+use crate::store::sql::{Optional, Row, Transaction};
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::{
     CallRow, RunStatus, Spending, Store, StoreError,
@@ -261,7 +262,7 @@ fn peek<V>(file: &Path, inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault
         if found > repository::version() {
             return Ok(Err(found));
         }
-        inside(&tx).map(Ok)
+        inside(&Transaction::File(&tx)).map(Ok)
     };
     match read().map_err(|fault: Fault| fault.at(file))? {
         Ok(value) => Ok(value),
@@ -302,7 +303,7 @@ fn seen(
         .query_map(params![needs_person, before, below, state, asked.workflow, most], |row| {
             Ok(PageMark { needs_person, updated_at: row.get(0)?, repo: repo.0, seq: row.get(1)? })
         })?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    rows.collect::<Result<_, _>>()
 }
 
 fn line(tx: &Transaction<'_>, place: PageMark) -> Result<RunLine, Fault> {

@@ -1,0 +1,377 @@
+//! Postgres, as the rest of the store sees it: a transaction that takes the statements written for SQLite.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    error::Error,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use postgres::{
+    IsolationLevel, NoTls, SimpleQueryMessage,
+    types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked},
+};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use super::{
+    error::Fault,
+    sql::{Column, Transaction},
+};
+use crate::types::RepoId;
+
+/// Statements of one connection that are kept ready, by how they are written for SQLite.
+type Kept = RefCell<HashMap<String, postgres::Statement>>;
+
+/// A transaction under way.
+pub(super) trait Session {
+    fn prepare(&self, sql: &str) -> Result<postgres::Statement, Fault>;
+    fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, Fault>;
+    fn execute(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<usize, Fault>;
+    fn query(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<Answer, Fault>;
+    fn batch(&self, sql: &str) -> Result<(), Fault>;
+    /// The connection is gone, and with it what was written.
+    fn lost(&self) -> bool;
+}
+
+struct Open<'a> {
+    transaction: RefCell<postgres::Transaction<'a>>,
+    kept: &'a Kept,
+    lost: Cell<bool>,
+    /// It is about one repository: its tables are those of all, of which it sees the rows that are its own.
+    of_repository: bool,
+}
+
+impl<'a> Open<'a> {
+    fn new(transaction: postgres::Transaction<'a>, kept: &'a Kept, of_repository: bool) -> Self {
+        Self { transaction: RefCell::new(transaction), kept, lost: Cell::new(false), of_repository }
+    }
+
+    /// Notes that nothing more will come of this transaction, where the error says so.
+    fn heard<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, Fault> {
+        answer.map_err(|error| {
+            self.lost.set(self.lost.get() || error.code().is_none() && error.is_closed());
+            Fault::from(error)
+        })
+    }
+}
+
+impl Session for Open<'_> {
+    fn prepare(&self, sql: &str) -> Result<postgres::Statement, Fault> {
+        self.heard(self.transaction.borrow_mut().prepare(&translated(sql, self.of_repository)))
+    }
+
+    fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, Fault> {
+        if let Some(statement) = self.kept.borrow().get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.prepare(sql)?;
+        self.kept.borrow_mut().insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn execute(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<usize, Fault> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let rows = self.heard(self.transaction.borrow_mut().execute(statement, &args))?;
+        Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+    }
+
+    fn query(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<Answer, Fault> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let rows = self.heard(self.transaction.borrow_mut().query(statement, &args))?;
+        Ok(Answer { rows: rows.into_iter(), row: None })
+    }
+
+    fn batch(&self, sql: &str) -> Result<(), Fault> {
+        self.heard(self.transaction.borrow_mut().batch_execute(sql))
+    }
+
+    fn lost(&self) -> bool {
+        self.lost.get()
+    }
+}
+
+/// A statement for Postgres: places are `$1`, what SQLite is told of its indexes goes, and a key of a repository's table
+/// begins with the repository.
+fn translated(sql: &str, of_repository: bool) -> String {
+    let mut words = String::with_capacity(sql.len() + 16);
+    let mut rest = sql;
+    while let Some((before, named)) = rest.split_once("INDEXED BY ") {
+        words.push_str(before);
+        rest = &named[named.find([' ', '\n']).unwrap_or(named.len())..];
+    }
+    words.push_str(rest);
+    let words = words.replace('?', "$");
+    if of_repository { words.replace("ON CONFLICT (", "ON CONFLICT (repo, ") } else { words }
+}
+
+/// Rows that have all come.
+pub(super) struct Answer {
+    rows: std::vec::IntoIter<postgres::Row>,
+    row: Option<postgres::Row>,
+}
+
+impl Answer {
+    pub(super) fn next(&mut self) -> Option<&postgres::Row> {
+        self.row = self.rows.next();
+        self.row.as_ref()
+    }
+}
+
+fn args<'a>(values: &'a [ToSqlOutput<'_>]) -> Result<Vec<Arg<'a>>, Fault> {
+    let arg = |value: &'a ToSqlOutput<'_>| match value {
+        ToSqlOutput::Borrowed(value) => Ok(Arg(*value)),
+        ToSqlOutput::Owned(value) => Ok(Arg(value.into())),
+        _ => Err(Fault::Row("a value that no column holds".to_owned())),
+    };
+    values.iter().map(arg).collect()
+}
+
+/// A value for whichever type Postgres wants in its place.
+#[derive(Debug)]
+struct Arg<'a>(ValueRef<'a>);
+
+impl ToSql for Arg<'_> {
+    fn to_sql(&self, wanted: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (self.0, wanted) {
+            (ValueRef::Null, _) => Ok(IsNull::Yes),
+            (ValueRef::Integer(number), &Type::INT8) => number.to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::INT4) => i32::try_from(number)?.to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
+            (ValueRef::Text(text), &Type::TEXT) => {
+                // What is no text to Postgres says nothing to people either.
+                let text = String::from_utf8_lossy(text).replace('\0', "\u{fffd}");
+                text.to_sql(wanted, out)
+            }
+            (ValueRef::Blob(bytes), &Type::BYTEA) => bytes.to_sql(wanted, out),
+            (value, wanted) => Err(format!("{value:?} in the place of {wanted}").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// A column as it came.
+struct Raw<'a>(Type, Option<&'a [u8]>);
+
+impl<'a> FromSql<'a> for Raw<'a> {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(of.clone(), Some(raw)))
+    }
+
+    fn from_sql_null(of: &Type) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(of.clone(), None))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// A column as SQLite would have given it.
+pub(super) fn value<C: Column>(row: &postgres::Row, column: C) -> Result<ValueRef<'_>, Fault> {
+    let Raw(of, bytes) = row.try_get(column)?;
+    let Some(bytes) = bytes else { return Ok(ValueRef::Null) };
+    let number = |number: Option<i64>| number.map(ValueRef::Integer);
+    let value = match of {
+        Type::INT8 => number(bytes.try_into().ok().map(i64::from_be_bytes)),
+        Type::INT4 => number(bytes.try_into().ok().map(i32::from_be_bytes).map(i64::from)),
+        Type::BOOL => number(bytes.first().map(|byte| i64::from(*byte))),
+        Type::TEXT | Type::UNKNOWN => Some(ValueRef::Text(bytes)),
+        Type::BYTEA => Some(ValueRef::Blob(bytes)),
+        _ => None,
+    };
+    value.ok_or_else(|| Fault::Row(format!("a column of the type {of}, which none of ours has")))
+}
+
+/// The whole server's database, or one repository's, in Postgres.
+#[derive(Clone)]
+pub(super) struct Part {
+    pool: Arc<Pool>,
+    repo: Option<RepoId>,
+}
+
+impl Part {
+    pub(super) fn new(pool: Arc<Pool>, repo: Option<RepoId>) -> Self {
+        Self { pool, repo }
+    }
+
+    /// For whoever reads an error.
+    pub(super) fn name(&self) -> PathBuf {
+        match self.repo {
+            Some(repo) => format!("repository {repo}").into(),
+            None => "the server's own tables".into(),
+        }
+    }
+
+    /// Runs `work` in a transaction that is committed if it says so. One at a time goes on for each repository, and one
+    /// for the server's own tables, whichever process it is of: then what is read in it holds until it is over, as in an
+    /// SQLite file.
+    pub(super) fn transact(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<bool, Fault>,
+    ) -> Result<bool, Fault> {
+        let lock = LOCKS | self.repo.map_or(0, |repo| i64::try_from(repo.0).unwrap_or(i64::MAX));
+        let begin = format!("SELECT pg_advisory_xact_lock({lock}), pg_current_xact_id()");
+        let (ended, number) = {
+            let mut taken = self.pool.take();
+            let link = taken.link()?;
+            let mut transaction = link.client.transaction()?;
+            let number = number(&transaction.simple_query(&self.said(&begin))?);
+            let open = Open::new(transaction, &link.kept, self.repo.is_some());
+            if !work(&Transaction::Server(&open))? {
+                return Ok(false);
+            }
+            (open.transaction.into_inner().commit(), number)
+        };
+        match ended {
+            Ok(()) => Ok(true),
+            Err(error) if error.code().is_some() => Err(error.into()),
+            Err(error) => self.pool.came_of(number).ok_or_else(|| error.into()),
+        }
+    }
+
+    /// Runs `work` on one snapshot, which takes no lock.
+    pub(super) fn snapshot<R>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        let mut taken = self.pool.take();
+        let link = taken.link()?;
+        let builder = link.client.build_transaction().read_only(true);
+        let mut transaction = builder.isolation_level(IsolationLevel::RepeatableRead).start()?;
+        if self.repo.is_some() {
+            transaction.batch_execute(&self.said("SELECT 1"))?;
+        }
+        work(&Transaction::Server(&Open::new(transaction, &link.kept, self.repo.is_some())))
+    }
+
+    /// With which repository it is about.
+    fn said(&self, sql: &str) -> String {
+        match self.repo {
+            Some(repo) => format!("SET LOCAL countersign.repo = '{repo}'; {sql}"),
+            None => sql.to_owned(),
+        }
+    }
+}
+
+/// Begins the names of our locks, beside those that others may take in the same database.
+const LOCKS: i64 = 0x4353_0000_0000_0000;
+
+/// The transaction's number, out of what came of the query that asked for it last.
+fn number(messages: &[SimpleQueryMessage]) -> Option<String> {
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
+        _ => None,
+    };
+    messages.iter().rev().find_map(row)
+}
+
+/// A connection, and what it has ready.
+struct Link {
+    client: postgres::Client,
+    kept: Kept,
+}
+
+/// Connections to one Postgres.
+pub(super) struct Pool {
+    config: postgres::Config,
+    idle: Mutex<Idle>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Idle {
+    links: Vec<Link>,
+    out: usize,
+}
+
+/// So many connections a process has at most, beside the one that listens.
+const CONNECTIONS: usize = 12;
+
+impl Pool {
+    pub(super) fn new(config: postgres::Config) -> Self {
+        Self { config, idle: Mutex::default(), returned: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a connection, and opens one where there may be more.
+    fn take(&self) -> Taken<'_> {
+        let mut idle = self.lock();
+        while idle.out >= CONNECTIONS {
+            idle = self.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
+        }
+        idle.out += 1;
+        let known = idle.links.pop().filter(|link| !link.client.is_closed());
+        drop(idle);
+        Taken { pool: self, link: known }
+    }
+}
+
+impl Pool {
+    /// What came of a transaction whose end nobody heard, because the connection was cut: true, it was committed. None:
+    /// it was not, or the server cannot be asked either.
+    fn came_of(&self, number: Option<String>) -> Option<bool> {
+        let number = number?;
+        for _ in 0..OUTCOME_TRIES {
+            let asked: Result<Option<String>, Fault> = (|| {
+                let mut taken = self.take();
+                let sql = format!("SELECT pg_xact_status('{number}'::xid8)");
+                let messages = taken.link()?.client.simple_query(&sql)?;
+                Ok(messages.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                    _ => None,
+                }))
+            })();
+            match asked.as_ref().map(Option::as_deref) {
+                Ok(Some("committed")) => return Some(true),
+                Ok(Some("in progress")) | Err(_) => thread::sleep(OUTCOME_WAIT),
+                Ok(_) => return None,
+            }
+        }
+        None
+    }
+}
+
+/// How often, and how long apart, it is asked what came of a transaction: a server that fails over takes seconds.
+const OUTCOME_TRIES: u32 = 40;
+const OUTCOME_WAIT: Duration = Duration::from_millis(250);
+
+impl Taken<'_> {
+    fn link(&mut self) -> Result<&mut Link, Fault> {
+        match &mut self.link {
+            Some(link) => Ok(link),
+            none => {
+                let client = self.pool.config.connect(NoTls)?;
+                Ok(none.insert(Link { client, kept: Kept::default() }))
+            }
+        }
+    }
+}
+
+struct Taken<'a> {
+    pool: &'a Pool,
+    link: Option<Link>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.pool.lock();
+        idle.out -= 1;
+        idle.links.extend(self.link.take().filter(|link| !link.client.is_closed()));
+        drop(idle);
+        self.pool.returned.notify_one();
+    }
+}

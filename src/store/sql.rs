@@ -1,0 +1,244 @@
+//! What the rest of the store says its SQL to, whichever database answers: an SQLite file or Postgres.
+//!
+//! It looks like `rusqlite`, so whoever knows that can read every query here. The statements are written once, in what both
+//! understand; what little differs is put right in [`server`](super::server). Values cross it as SQLite knows them:
+//! integers (truth is 0 or 1), text, bytes, nothing.
+
+use rusqlite::{
+    Connection, ToSql, params_from_iter,
+    types::{FromSql, ToSqlOutput, ValueRef},
+};
+
+use super::{
+    error::Fault,
+    server::{Answer, Session},
+};
+
+/// One transaction. Whoever opened it ends it.
+#[derive(Clone, Copy)]
+pub(super) enum Transaction<'a> {
+    File(&'a Connection),
+    Server(&'a (dyn Session + 'a)),
+}
+
+/// Values for the numbered places of a statement.
+pub(super) trait Args {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>>;
+}
+
+impl Args for [&dyn ToSql; 0] {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Args for &[&dyn ToSql] {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+        self.iter().map(|value| value.to_sql()).collect()
+    }
+}
+
+impl<V: ToSql> Args for Vec<V> {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+        self.iter().map(ToSql::to_sql).collect()
+    }
+}
+
+macro_rules! arrays {
+    ($($length:literal)*) => {$(
+        impl<V: ToSql> Args for [V; $length] {
+            fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+                self.iter().map(ToSql::to_sql).collect()
+            }
+        }
+    )*};
+}
+arrays!(1 2 3 4 5 6 7 8 9 10);
+
+impl<A: ToSql, B: ToSql> Args for (A, B) {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+        [self.0.to_sql(), self.1.to_sql()].into_iter().collect()
+    }
+}
+
+impl<A: ToSql, B: ToSql, C: ToSql> Args for (A, B, C) {
+    fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
+        [self.0.to_sql(), self.1.to_sql(), self.2.to_sql()].into_iter().collect()
+    }
+}
+
+impl<'a> Transaction<'a> {
+    /// A statement that is asked now and then.
+    pub(super) fn prepare(&self, sql: &str) -> Result<Statement<'a>, Fault> {
+        Ok(match self {
+            Self::File(connection) => Statement::File(connection.prepare(sql)?),
+            Self::Server(session) => Statement::Server(*session, session.prepare(sql)?),
+        })
+    }
+
+    /// A statement that is asked again and again: it is kept ready.
+    pub(super) fn prepare_cached(&self, sql: &str) -> Result<Statement<'a>, Fault> {
+        Ok(match self {
+            Self::File(connection) => Statement::Cached(connection.prepare_cached(sql)?),
+            Self::Server(session) => Statement::Server(*session, session.prepare_cached(sql)?),
+        })
+    }
+
+    /// A word to the database itself, such as a savepoint.
+    pub(super) fn run(&self, sql: &str) -> Result<(), Fault> {
+        match self {
+            Self::File(connection) => Ok(connection.prepare_cached(sql)?.execute([]).map(drop)?),
+            Self::Server(session) => session.batch(sql),
+        }
+    }
+
+    /// The database has rolled all of it back by itself.
+    pub(super) fn gave_up(&self) -> bool {
+        match self {
+            Self::File(connection) => connection.is_autocommit(),
+            Self::Server(session) => session.lost(),
+        }
+    }
+
+    /// How many rows it changed.
+    pub(super) fn execute(&self, sql: &str, args: impl Args) -> Result<usize, Fault> {
+        self.prepare(sql)?.execute(args)
+    }
+
+    pub(super) fn query_row<V>(
+        &self,
+        sql: &str,
+        args: impl Args,
+        read: impl FnOnce(&Row<'_>) -> Result<V, Fault>,
+    ) -> Result<V, Fault> {
+        self.prepare(sql)?.query_row(args, read)
+    }
+}
+
+/// A statement, ready to be asked.
+pub(super) enum Statement<'a> {
+    File(rusqlite::Statement<'a>),
+    Cached(rusqlite::CachedStatement<'a>),
+    Server(&'a (dyn Session + 'a), postgres::Statement),
+}
+
+impl Statement<'_> {
+    pub(super) fn execute(&mut self, args: impl Args) -> Result<usize, Fault> {
+        let values = args.values()?;
+        match self {
+            Self::File(statement) => Ok(statement.execute(params_from_iter(values))?),
+            Self::Cached(statement) => Ok(statement.execute(params_from_iter(values))?),
+            Self::Server(session, statement) => session.execute(statement, &values),
+        }
+    }
+
+    pub(super) fn query(&mut self, args: impl Args) -> Result<Rows<'_>, Fault> {
+        let values = args.values()?;
+        Ok(match self {
+            Self::File(statement) => Rows::File(statement.query(params_from_iter(values))?),
+            Self::Cached(statement) => Rows::File(statement.query(params_from_iter(values))?),
+            Self::Server(session, statement) => Rows::Server(session.query(statement, &values)?),
+        })
+    }
+
+    /// The first row; that there is none is an error, which [`Optional`] takes for an answer.
+    pub(super) fn query_row<V>(
+        &mut self,
+        args: impl Args,
+        read: impl FnOnce(&Row<'_>) -> Result<V, Fault>,
+    ) -> Result<V, Fault> {
+        match self.query(args)?.next()? {
+            Some(row) => read(&row),
+            None => Err(rusqlite::Error::QueryReturnedNoRows.into()),
+        }
+    }
+
+    /// All rows, each as it could be read.
+    pub(super) fn query_map<V>(
+        &mut self,
+        args: impl Args,
+        mut read: impl FnMut(&Row<'_>) -> Result<V, Fault>,
+    ) -> Result<std::vec::IntoIter<Result<V, Fault>>, Fault> {
+        let (mut rows, mut all) = (self.query(args)?, Vec::new());
+        while let Some(row) = rows.next()? {
+            all.push(read(&row));
+        }
+        Ok(all.into_iter())
+    }
+
+    pub(super) fn exists(&mut self, args: impl Args) -> Result<bool, Fault> {
+        Ok(self.query(args)?.next()?.is_some())
+    }
+
+    pub(super) fn column_names(&self) -> Vec<String> {
+        match self {
+            Self::File(statement) => statement.column_names().map(str::to_owned).collect(),
+            Self::Cached(statement) => statement.column_names().map(str::to_owned).collect(),
+            Self::Server(_, statement) => {
+                statement.columns().iter().map(|column| column.name().to_owned()).collect()
+            }
+        }
+    }
+}
+
+/// Rows, one after the other.
+pub(super) enum Rows<'a> {
+    File(rusqlite::Rows<'a>),
+    Server(Answer),
+}
+
+impl Rows<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, Fault> {
+        Ok(match self {
+            Self::File(rows) => rows.next()?.map(Row::File),
+            Self::Server(answer) => answer.next().map(Row::Server),
+        })
+    }
+}
+
+/// One row.
+pub(super) enum Row<'a> {
+    File(&'a rusqlite::Row<'a>),
+    Server(&'a postgres::Row),
+}
+
+/// A column, by its place or by its name.
+pub(super) trait Column: rusqlite::RowIndex + postgres::row::RowIndex + std::fmt::Display {}
+
+impl Column for usize {}
+impl Column for &str {}
+
+impl Row<'_> {
+    pub(super) fn get<C: Column, V: FromSql>(&self, column: C) -> Result<V, Fault> {
+        match self {
+            Self::File(row) => Ok(row.get(column)?),
+            Self::Server(row) => {
+                let name = column.to_string();
+                V::column_result(super::server::value(row, column)?)
+                    .map_err(|error| Fault::Row(format!("column {name}: {error}")))
+            }
+        }
+    }
+
+    /// The value as it lies there.
+    pub(super) fn get_ref<C: Column>(&self, column: C) -> Result<ValueRef<'_>, Fault> {
+        match self {
+            Self::File(row) => Ok(row.get_ref(column)?),
+            Self::Server(row) => super::server::value(row, column),
+        }
+    }
+}
+
+/// No row is an answer.
+pub(super) trait Optional<V> {
+    fn optional(self) -> Result<Option<V>, Fault>;
+}
+
+impl<V> Optional<V> for Result<V, Fault> {
+    fn optional(self) -> Result<Option<V>, Fault> {
+        match self {
+            Err(Fault::Sql(rusqlite::Error::QueryReturnedNoRows)) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+}
