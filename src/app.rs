@@ -21,7 +21,7 @@ use crate::{
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
     sandbox,
-    store::{Store, StoreError},
+    store::{self, Store, StoreError},
     traces::{self, Traces},
     web::{self, Bounds, Deliveries, Door, Refusals, Token, control::Control},
     workflows,
@@ -103,7 +103,14 @@ impl App {
         let settings = Arc::new(settings);
         let key = private_key(&settings)?;
         let github = github(&settings, key.clone(), pacing, clock.clone())?;
-        let store = Store::open(&settings.data_dir, clock.clone())?;
+        let store = match &settings.postgres {
+            Some(postgres) => Store::join(
+                &store::Server { address: postgres.address.clone(), lease: postgres.lease },
+                &settings.data_dir,
+                clock.clone(),
+            )?,
+            None => Store::open(&settings.data_dir, clock.clone())?,
+        };
         let token = Token::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
         let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);

@@ -65,6 +65,10 @@ pub const DAMAGED_RETRY: Duration = Duration::from_secs(60);
 /// The first wait after a step failed by our own fault; doubled each time.
 pub const STEP_BACKOFF: Duration = Duration::from_secs(5);
 
+/// How long a server that shares a Postgres with others, and is not heard of, has what it had in hand: longer than a
+/// database takes to fail over to its replica.
+pub const NODE_LEASE: Duration = Duration::from_secs(45);
+
 /// The longest the live loop sleeps: a machine that was suspended must notice the time it lost.
 pub const LONGEST_NAP: Duration = Duration::from_secs(60);
 

@@ -65,7 +65,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
     let repos = match name {
-        None => store.repos()?,
+        None => store.repos().await?,
         Some(name) => vec![control::named(&store, name).await?.map_err(|why| anyhow!(why))?],
     };
     let mut views = Vec::new();

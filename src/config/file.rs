@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     net::SocketAddr,
     ops::RangeInclusive,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,11 +17,14 @@ use url::Url;
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, FetchSettings, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings,
-    Price, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings,
-    WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local,
-    people::People, pools, program, timeouts, workers, workflows,
+    PostgresSettings, Price, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts,
+    WorkerSettings, WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of,
+    local::Local, people::People, pools, program, timeouts, workers, workflows,
 };
-use crate::types::{Family, InstallationId};
+use crate::{
+    limits,
+    types::{Family, InstallationId},
+};
 
 pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
@@ -131,10 +135,15 @@ struct Telemetry {
     otlp: Option<Spanned<String>>,
 }
 
+/// Shorter than a database takes to fail over, a lease ends with every failover; longer, a run waits long for a node that died.
+const LEASE_SECONDS: RangeInclusive<u64> = 4..=600;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Data {
     dir: Spanned<PathBuf>,
+    postgres_file: Option<Spanned<PathBuf>>,
+    lease_seconds: Option<Spanned<u64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -290,6 +299,8 @@ pub(super) fn parse(
     models.timeouts = file.timeouts.checked(&check)?;
     models.workers = file.workers.checked(&check, &data_dir)?;
     models.ours.push(directory.join(&file.app.private_key_file));
+    let postgres = check.postgres(&file.data, directory)?;
+    models.ours.extend(postgres.iter().map(|postgres| postgres.file.clone()));
     let said: Vec<_> =
         tables.iter().filter_map(|(name, table)| Some((*name, table.document_path()?))).collect();
     let workflows: workflows::Workflows = workflows
@@ -318,6 +329,7 @@ pub(super) fn parse(
         server: check.server(&file.server)?,
         allowed_installations: file.installations.allow.into_iter().map(InstallationId).collect(),
         models,
+        postgres,
         data_dir,
         budget: file.budget.checked().map_err(refused)?,
         people: file.people.checked().map_err(refused)?,
@@ -547,6 +559,37 @@ impl Check<'_> {
         }
         keys.extend(secrets.into_iter().map(|(name, secret)| GeminiKey::bare(&name, secret)));
         Ok(keys)
+    }
+
+    /// The address of a Postgres, out of a file that is for its owner's eyes.
+    fn postgres(&self, data: &Data, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
+        let Some(given) = &data.postgres_file else {
+            return match &data.lease_seconds {
+                Some(lease) => {
+                    Err(self.refuse(lease, "lease_seconds is for postgres_file, which is not given".into()))
+                }
+                None => Ok(None),
+            };
+        };
+        let file = directory.join(self.filled(given, "postgres_file")?);
+        let refused = |why: String| self.refuse(given, format!("postgres_file {}: {why}", file.display()));
+        let io = |error: std::io::Error| {
+            refused(format!("{error}; write the address into it: postgres://user:password@host/database"))
+        };
+        let mode = std::fs::metadata(&file).map_err(io)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            return Err(refused(format!("it is open to other users; run: chmod 600 {}", file.display())));
+        }
+        let address = std::fs::read_to_string(&file).map_err(io)?;
+        let lease = match &data.lease_seconds {
+            Some(given) if !LEASE_SECONDS.contains(given.as_ref()) => {
+                let (least, most) = (LEASE_SECONDS.start(), LEASE_SECONDS.end());
+                return Err(self.refuse(given, format!("lease_seconds is from {least} to {most}")));
+            }
+            Some(given) => Duration::from_secs(*given.as_ref()),
+            None => limits::NODE_LEASE,
+        };
+        Ok(Some(PostgresSettings { file, address: address.trim().to_owned().into(), lease }))
     }
 
     /// Two rows with one id would be two truths.

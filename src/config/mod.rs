@@ -90,6 +90,8 @@ pub struct Settings {
     pub server: ServerSettings,
     /// Where databases and mirrors live.
     pub data_dir: PathBuf,
+    /// None: databases are files in `data_dir`.
+    pub postgres: Option<PostgresSettings>,
     /// Installations that are served; the others are answered and ignored.
     pub allowed_installations: Vec<InstallationId>,
     pub models: ModelSettings,
@@ -105,6 +107,16 @@ pub struct Settings {
     /// Names of secrets found in the process environment, where they are not read. To be named at
     /// start.
     pub ignored_environment: Vec<String>,
+}
+
+/// A Postgres that several servers share.
+#[derive(Debug, Clone)]
+pub struct PostgresSettings {
+    /// Where its address stands.
+    pub file: PathBuf,
+    pub address: SecretString,
+    /// How long a server that is not heard of has what it had in hand.
+    pub lease: std::time::Duration,
 }
 
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     store::{
         Answer, AuditEntry, Begun, Booked, CallRow, CancelRow, Checkpoint, Filter, GateRow, Lease, Ledger,
-        NewRun, Opened, Pause, PauseScope, Record, Remark, Rerun, RunRow, Store, StoreError,
+        NewRun, News, Opened, Pause, PauseScope, Record, Remark, Rerun, RunRow, Store, StoreError,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -145,6 +145,11 @@ pub trait Backing: Send + Sync + 'static {
     /// Those of the repository's database.
     fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash>;
 
+    /// Comes back with what another process did, as long as there are others.
+    fn news(&self) -> BoxFuture<'_, News> {
+        Box::pin(std::future::pending())
+    }
+
     /// Nothing of this scope is claimed until it is resumed.
     ///
     /// # Errors
@@ -213,7 +218,7 @@ impl Backing for Store {
                 return self.run_rows(repo, filter).await;
             }
             let mut all = Vec::new();
-            for repo in self.repos()? {
+            for repo in self.repos().await? {
                 match self.run_rows(repo, filter).await {
                     Ok(runs) => all.extend(runs),
                     Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
@@ -240,7 +245,7 @@ impl Backing for Store {
     }
 
     fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()> {
-        Box::pin(ready(self.release_run(lease)))
+        Box::pin(self.release_run(lease))
     }
 
     fn next_due(&self) -> Kept<'_, Option<Timestamp>> {
@@ -282,6 +287,10 @@ impl Backing for Store {
 
     fn audit<'a>(&'a self, lease: &'a Lease, entry: AuditEntry) -> Kept<'a, Hash> {
         Box::pin(async move { self.repo(lease.run.id.repo).await?.audit(&lease.gathered, entry).await })
+    }
+
+    fn news(&self) -> BoxFuture<'_, News> {
+        Box::pin(self.news())
     }
 
     fn pause(&self, pause: Pause) -> Kept<'_, ()> {

@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::anyhow;
 use futures_util::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -27,7 +30,7 @@ use super::{
 use crate::{
     clock::SharedClock,
     limits,
-    store::{Checkpoint, Lease, NewRun, Opened, RunRow, RunStatus, StoreError, Trigger},
+    store::{Checkpoint, Lease, NewRun, News, Opened, RunRow, RunStatus, StoreError, Trigger},
     types::{RunId, Timestamp, with_causes},
 };
 
@@ -65,6 +68,8 @@ pub struct Engine<T: Send + Sync + 'static> {
     stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
+    /// Grows when whatever is in hand must be let go.
+    let_go: watch::Sender<u64>,
     pub(super) jobs: Arc<Jobs>,
     watched: Watched,
 }
@@ -98,6 +103,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             waits: Mutex::default(),
             stopping: CancellationToken::new(),
             park: CancellationToken::new(),
+            let_go: watch::Sender::new(0),
         }))
     }
 
@@ -144,6 +150,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.woken.notified() => {}
+                news = self.backing.news() => self.heard(news),
                 Some(_) = steps.join_next() => {}
                 Some(()) = looks.next() => {}
                 () = self.clock.sleep(nap) => {}
@@ -163,6 +170,20 @@ impl<T: Send + Sync + 'static> Engine<T> {
         // Each step that is still running gives its run back when it sees this.
         self.park.cancel();
         while steps.join_next().await.is_some() {}
+    }
+
+    /// What another process did, or may do any moment.
+    fn heard(&self, news: News) {
+        match news {
+            News::Due => {}
+            News::Cancelled(run) => {
+                self.cancels.fetch_add(1, SeqCst);
+                if let Some(token) = lock(&self.in_flight).get(&run) {
+                    token.cancel();
+                }
+            }
+            News::LeaseOver => self.let_go.send_modify(|times| *times += 1),
+        }
     }
 
     /// Gives up what is in flight, now. The next boot takes those steps again.
@@ -234,11 +255,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     async fn advance_live(&self, claimed: Claimed) {
         let held = claimed.lease.clone();
+        let mut let_go = self.let_go.subscribe();
         tokio::select! {
             outcome = self.advance(claimed) => {
                 let Err(error) = outcome else { return };
                 tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
                 self.pause().await;
+            }
+            _ = let_go.changed() => {
+                tracing::error!(run = %held.run.id, "given up in the middle of a step: it may be another process's now");
+                lock(&self.in_flight).remove(&held.run.id);
             }
             () = self.park.cancelled() => {
                 lock(&self.in_flight).remove(&held.run.id);

@@ -38,6 +38,7 @@ impl Intake {
         let mut lanes = FuturesUnordered::new();
         // Whose turn was last.
         let mut turn = None;
+        let inbox = self.store.inbox();
         while !stop.is_cancelled() {
             let nap = match self.take(LANES - lanes.len(), &mut turn).await {
                 Ok(taken) => {
@@ -54,6 +55,7 @@ impl Intake {
                 () = stop.cancelled() => break,
                 Some(worked) = lanes.next() => complain(worked),
                 () = self.woken.notified(), if free => {}
+                () = inbox.news(), if free => {}
                 () = self.clock.sleep(nap), if free => {}
             }
         }

@@ -306,6 +306,17 @@ impl Agenda {
         self.lock().paused.remove(&scope);
     }
 
+    /// These are paused or suspended, and no others.
+    pub(super) fn leave_alone(
+        &self,
+        paused: impl IntoIterator<Item = PauseScope>,
+        suspended: impl IntoIterator<Item = InstallationId>,
+    ) {
+        let mut inner = self.lock();
+        inner.paused = paused.into_iter().collect();
+        inner.suspended = suspended.into_iter().collect();
+    }
+
     /// The runs of a suspended installation are left alone.
     pub(super) fn suspend(&self, installation: InstallationId, suspended: bool) {
         let mut inner = self.lock();

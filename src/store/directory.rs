@@ -6,6 +6,7 @@ use rusqlite::params;
 
 use super::{
     Store, StoreError,
+    cluster::Tell,
     database::{signed, unsigned},
     error::Fault,
 };
@@ -83,7 +84,7 @@ impl Directory<'_> {
                      ON CONFLICT (id) DO UPDATE SET account = excluded.account, suspended = excluded.suspended",
                     params![signed(id.0), account, suspended],
                 )?;
-                Ok(())
+                Tell::Settings.say(tx)
             })
             .await?;
         self.store.agenda.suspend(id, suspended);
@@ -181,7 +182,7 @@ pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(
 
 /// Installations whose runs are left alone.
 pub(super) fn suspended(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, Fault> {
-    let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended")?;
+    let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended = 1")?;
     let ids = statement.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
     ids.collect::<Result<_, _>>()
 }

@@ -11,6 +11,7 @@ use super::{
     Store, StoreError,
     database::{signed, unsigned},
     error::Fault,
+    repository::LIVE,
 };
 use crate::types::RepoId;
 
@@ -18,6 +19,11 @@ impl Store {
     /// A run is about to live in `repo`. Its order is held.
     pub(super) async fn hint(&self, repo: RepoId) -> Result<(), StoreError> {
         if self.agenda.hinted(repo) {
+            return Ok(());
+        }
+        if self.cluster.is_some() {
+            // Where a run is committed with all that tells of it, it is its own hint.
+            self.agenda.set_hinted(repo, true);
             return Ok(());
         }
         self.main.write(move |tx| note(tx, &[repo])).await?;
@@ -32,10 +38,11 @@ impl Store {
         }
         // Before it is, because whoever waits for that may go away: a hint that is written once more costs a commit.
         self.agenda.set_hinted(repo, false);
-        let gone = self
-            .main
-            .write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)]))
-            .await;
+        if self.cluster.is_some() {
+            return;
+        }
+        let gone =
+            self.main.write(move |tx| tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])).await;
         if let Err(error) = gone {
             tracing::warn!(%repo, %error, "a wake hint stays behind");
         }
@@ -53,7 +60,12 @@ pub(super) fn note(tx: &Transaction<'_>, repos: &[RepoId]) -> Result<(), Fault> 
 }
 
 pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
-    let mut statement = tx.prepare("SELECT repo FROM hint ORDER BY repo")?;
+    let mut statement = match tx {
+        Transaction::File(_) => tx.prepare("SELECT repo FROM hint ORDER BY repo")?,
+        Transaction::Server(_) => {
+            tx.prepare(&format!("SELECT DISTINCT repo FROM all_run WHERE {LIVE} ORDER BY repo"))?
+        }
+    };
     let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
     repos.collect::<Result<_, _>>()
 }

@@ -48,7 +48,7 @@ pub(super) fn mentions(
     for source in sources {
         let marks = of.map(|runs| format!(" WHERE run IN ({})", vec!["?"; runs.len()].join(", ")));
         let mut statement =
-            tx.prepare(&format!("SELECT run, value FROM ({source}){}", marks.unwrap_or_default()))?;
+            tx.prepare(&format!("SELECT run, value FROM ({source}) AS named{}", marks.unwrap_or_default()))?;
         let mut rows =
             statement.query(of.unwrap_or_default().iter().copied().map(signed).collect::<Vec<_>>())?;
         while let Some(row) = rows.next()? {

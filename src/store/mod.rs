@@ -12,6 +12,7 @@ mod archive;
 mod backup;
 mod cache;
 mod check;
+mod cluster;
 mod database;
 mod directory;
 mod error;
@@ -44,17 +45,21 @@ use std::{
     os::unix::fs::{DirBuilderExt, FileExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
     time::Duration,
 };
 
 use prometheus_client::metrics::histogram::Histogram;
 use rustix::fs::{FlockOperation, flock};
+use secrecy::{ExposeSecret, SecretString};
 
 use self::{
     agenda::Agenda,
-    database::{Database, Schema, Traffic, Watch},
+    cluster::Cluster,
+    database::{Database, Schema, Traffic, Watch, signed, unsigned},
     error::Fault,
     open_databases::OpenDatabases,
+    server::{Part, Pool},
     sql::{Optional, Transaction},
     upgrade::Kept,
 };
@@ -65,6 +70,7 @@ pub use self::{
     backup::{BackedUp, backup, copy_of},
     cache::{Cache, CacheKey, Packed},
     check::{Checked, check},
+    cluster::News,
     database::Disk,
     directory::{Directory, InstallationRow, RepoRow},
     error::StoreError,
@@ -108,7 +114,9 @@ pub struct Store {
     /// Counts boots; what an older boot had taken is free.
     epoch: i64,
     repositories: Arc<OpenDatabases>,
-    agenda: Agenda,
+    agenda: Arc<Agenda>,
+    /// None: one process has all of it, in files.
+    cluster: Option<Arc<Cluster>>,
     watch: Watch,
     /// Held by whoever walks through all repositories.
     walking: Arc<tokio::sync::Mutex<()>>,
@@ -145,12 +153,69 @@ impl Store {
             clock,
             epoch,
             repositories: Arc::default(),
-            agenda,
+            agenda: Arc::new(agenda),
+            cluster: None,
             watch,
             walking: Arc::default(),
             inbox: inbox::Memory::after_boot(suspects),
             lock: Arc::new(lock),
         }))
+    }
+
+    /// Joins those that serve from a Postgres, with what is not kept there in a directory of its own.
+    pub fn join(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+        // On a thread of its own, since whoever asks may have others to attend to, which a client that waits does not.
+        let joined = thread::scope(|scope| scope.spawn(|| Self::join_here(server, root, clock)).join());
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn join_here(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+        create_directory(root)?;
+        let lock = lock(root)?;
+        let pool = Arc::new(Pool::new(server.address.expose_secret())?);
+        pool.migrate()?;
+        let (watch, now) = (Watch::default(), clock.now());
+        let (cluster, main) = Cluster::join(pool, server.lease, now, Arc::clone(&watch))?;
+        let agenda = main.write_now(|tx| {
+            patrol::begin_sweeping(tx, now)?;
+            let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
+            Ok(Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?))
+        })?;
+        let agenda = Arc::new(agenda);
+        let repos = root.join("repos");
+        let mirrored = move |repo: RepoId| repos.join(repo.to_string()).exists();
+        cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), mirrored);
+        Ok(Arc::new(Self {
+            root: root.to_owned(),
+            main,
+            clock,
+            epoch: cluster.node,
+            repositories: Arc::default(),
+            agenda,
+            cluster: Some(cluster),
+            watch,
+            walking: Arc::default(),
+            inbox: inbox::Memory::default(),
+            lock: Arc::new(lock),
+        }))
+    }
+
+    /// Comes back with what other processes did that the engine should know of; never, where there are none.
+    pub async fn news(&self) -> News {
+        match &self.cluster {
+            Some(cluster) => cluster.news().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Will what this process has in hand be its own for so long?
+    pub fn holds_for(&self, so_long: Duration) -> bool {
+        self.cluster.as_ref().is_none_or(|cluster| cluster.lease_lasts(so_long))
+    }
+
+    /// How many processes share what GitHub lets an installation do.
+    pub fn nodes(&self) -> u32 {
+        self.cluster.as_ref().map_or(1, |cluster| cluster.nodes())
     }
 
     /// Calls `told` after every commit, with the file it went to, before the caller hears of it: where a crash
@@ -206,6 +271,11 @@ impl Store {
         if let Some(open) = self.repositories.at_hand(repo) {
             return Ok(Some(open));
         }
+        if self.cluster.is_some() {
+            let sql = "SELECT EXISTS (SELECT 1 FROM all_run WHERE repo = ?1)";
+            let any = self.main.read(move |tx| tx.query_row(sql, [signed(repo.0)], |row| row.get(0))).await?;
+            return if any { self.open_repo(repo).await.map(Some) } else { Ok(None) };
+        }
         let directory = self.repo_dir(repo);
         if directory.join(repository::FILE).exists() {
             return self.open_repo(repo).await.map(Some);
@@ -218,6 +288,14 @@ impl Store {
         let (directory, epoch, lock) = (self.repo_dir(repo), self.epoch, Arc::clone(&self.lock));
         let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
         let kept = Kept::repo(&self.root, repo, clock.now());
+        if let Some(cluster) = &self.cluster {
+            let part = Part::new(Arc::clone(&cluster.pool), Some(repo));
+            let served = move |_| {
+                create_directory(&directory)?;
+                Ok(RepoDb::served(repo, epoch, Database::served(part, watch), clock))
+            };
+            return self.repositories.get(repo, served).await;
+        }
         let open = move |opening| {
             let _nobody_elses_yet = lock;
             create_directory(&directory)?;
@@ -228,9 +306,48 @@ impl Store {
     }
 
     /// Every repository that has a database, by number.
-    pub fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
-        repositories_in(&self.root)
+    pub async fn repos(&self) -> Result<Vec<RepoId>, StoreError> {
+        match &self.cluster {
+            Some(_) => self.main.read(all_repositories).await,
+            None => repositories_in(&self.root),
+        }
     }
+
+    /// The same, for who may wait.
+    fn repos_now(&self) -> Result<Vec<RepoId>, StoreError> {
+        match &self.cluster {
+            Some(_) => self.main.snapshot_now(all_repositories),
+            None => repositories_in(&self.root),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.cluster.take() {
+            // Its connections wait while they close, which whoever drops it may not.
+            let left = thread::spawn(move || {
+                cluster.leave();
+                drop(cluster);
+            });
+            drop(left.join());
+        }
+    }
+}
+
+/// A Postgres that several processes serve from.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// `postgres://user:password@host/database`.
+    pub address: SecretString,
+    /// A process that was silent for so long has nothing in hand any more: longer than the database takes to fail over.
+    pub lease: Duration,
+}
+
+fn all_repositories(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
+    let mut statement = tx.prepare("SELECT DISTINCT repo FROM all_run ORDER BY repo")?;
+    let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+    repos.collect()
 }
 
 /// Has a process this data directory open? Leaves nothing behind in one that was never opened.
@@ -257,7 +374,7 @@ fn lock(root: &Path) -> Result<fs::File, StoreError> {
     for _ in 0..LOCK_TRIES {
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(lock),
-            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_WAIT),
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_WAIT),
             Err(errno) => return Err(io(errno.into())),
         }
     }

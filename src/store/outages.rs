@@ -2,6 +2,7 @@
 
 use super::{
     Store, StoreError,
+    cluster::Tell,
     database::{signed, unsigned},
 };
 use crate::types::Timestamp;
@@ -41,7 +42,7 @@ impl Store {
                     )?,
                     None => tx.execute("DELETE FROM outage WHERE way = ?1", [&way])?,
                 };
-                Ok(())
+                Tell::Settings.say(tx)
             })
             .await
     }

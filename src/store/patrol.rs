@@ -28,7 +28,7 @@ pub struct LabelingKey {
 /// What was there before the first boot is no business of ours.
 pub(super) fn begin_sweeping(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Fault> {
     tx.execute(
-        "INSERT OR IGNORE INTO meta (key, value) VALUES (?1, ?2)",
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING",
         params![SWEPT_TO, now.0.to_string()],
     )?;
     Ok(())
@@ -79,9 +79,10 @@ impl Store {
             .glance(move |tx| {
                 let sql =
                     "SELECT note FROM labeling WHERE repo = ?1 AND issue = ?2 AND label = ?3 AND actor = ?4
-                               AND at BETWEEN ?5 - ?6 AND ?5 + ?6 AND found >= ?7";
+                               AND at BETWEEN ?5 AND ?6 AND found >= ?7";
                 let (repo, issue, actor) = (signed(key.repo.0), signed(key.issue.0), signed(key.actor.0));
-                let values = params![repo, issue, key.label, actor, key.at.0, slack, found_only];
+                let values =
+                    params![repo, issue, key.label, actor, key.at.0 - slack, key.at.0 + slack, found_only];
                 tx.query_row(sql, values, |row| row.get(0)).optional()
             })
             .await
@@ -93,8 +94,8 @@ impl Store {
             .write(move |tx| {
                 let (repo, issue, actor) = (signed(key.repo.0), signed(key.issue.0), signed(key.actor.0));
                 tx.execute(
-                    "INSERT OR IGNORE INTO labeling (repo, issue, label, actor, at, found, note)
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    "INSERT INTO labeling (repo, issue, label, actor, at, found, note)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
                     params![repo, issue, key.label, actor, key.at.0, found, note],
                 )?;
                 Ok(())

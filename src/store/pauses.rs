@@ -3,7 +3,7 @@
 use crate::store::sql::Transaction;
 use serde::{Deserialize, Serialize};
 
-use super::{Pause, PauseScope, Store, StoreError, directory::set_meta, error::Fault};
+use super::{Pause, PauseScope, Store, StoreError, cluster::Tell, directory::set_meta, error::Fault};
 use crate::types::{RepoId, Timestamp};
 
 const SERVER: &str = "paused";
@@ -24,7 +24,8 @@ impl Store {
             .write(move |tx| {
                 let line = serde_json::to_string(&Line { by, why, at: at.0 })?;
                 set_meta(tx, TOLD, "")?;
-                set_meta(tx, &key(scope), &line)
+                set_meta(tx, &key(scope), &line)?;
+                Tell::Settings.say(tx)
             })
             .await?;
         self.agenda.pause(scope);
@@ -34,8 +35,13 @@ impl Store {
     /// False: it was not paused.
     pub async fn resume(&self, scope: PauseScope) -> Result<bool, StoreError> {
         let key = key(scope);
-        let ended =
-            self.main.write(move |tx| Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)).await?;
+        let ended = self
+            .main
+            .write(move |tx| {
+                Tell::Settings.say(tx)?;
+                Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)
+            })
+            .await?;
         self.agenda.resume(scope);
         Ok(ended)
     }
@@ -64,7 +70,7 @@ impl Store {
 
 pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<Pause>, Fault> {
     let mut statement = tx.prepare(
-        "SELECT key, value FROM meta WHERE key = 'paused' OR key GLOB 'paused:*' ORDER BY length(key), key",
+        "SELECT key, value FROM meta WHERE key = 'paused' OR key LIKE 'paused:%' ORDER BY length(key), key",
     )?;
     let lines = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
     lines

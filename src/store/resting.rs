@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::store::sql::Transaction;
 use rusqlite::{Connection, OpenFlags, params};
 
-use super::{Store, StoreError, error::Fault};
+use super::{Store, StoreError, cluster::Tell, error::Fault};
 use crate::{
     limits,
     types::{Hash, Timestamp},
@@ -59,10 +59,11 @@ impl Store {
         self.main
             .write(move |tx| {
                 tx.execute(
-                    "INSERT OR REPLACE INTO resting_key (key, model, why, until) VALUES (?1, ?2, ?3, ?4)",
+                    "INSERT INTO resting_key (key, model, why, until) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT (key, model) DO UPDATE SET why = excluded.why, until = excluded.until",
                     params![row.key.to_string(), row.model, why, row.why.until().map(|until| until.0)],
                 )?;
-                Ok(())
+                Tell::Settings.say(tx)
             })
             .await
     }

@@ -4,23 +4,30 @@ use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
     error::Error,
-    path::PathBuf,
+    net::IpAddr,
+    path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 use postgres::{
-    IsolationLevel, NoTls, SimpleQueryMessage,
+    IsolationLevel, SimpleQueryMessage,
+    config::{Host, SslMode, TargetSessionAttrs},
+    fallible_iterator::FallibleIterator,
     types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked},
 };
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
 use super::{
+    StoreError,
     error::Fault,
     sql::{Column, Transaction},
 };
-use crate::types::RepoId;
+use crate::types::{RepoId, with_causes};
 
 /// Statements of one connection that are kept ready, by how they are written for SQLite.
 type Kept = RefCell<HashMap<String, postgres::Statement>>;
@@ -141,6 +148,8 @@ impl ToSql for Arg<'_> {
             (ValueRef::Null, _) => Ok(IsNull::Yes),
             (ValueRef::Integer(number), &Type::INT8) => number.to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::INT4) => i32::try_from(number)?.to_sql(wanted, out),
+            // Of which only intervals are made here.
+            (ValueRef::Integer(number), &Type::FLOAT8) => (number as f64).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
             (ValueRef::Text(text), &Type::TEXT) => {
@@ -285,6 +294,7 @@ struct Link {
 /// Connections to one Postgres.
 pub(super) struct Pool {
     config: postgres::Config,
+    tls: rustls::ClientConfig,
     idle: Mutex<Idle>,
     returned: Condvar,
 }
@@ -295,12 +305,120 @@ struct Idle {
     out: usize,
 }
 
+/// A schema of our own, whatever else the database holds.
+const SCHEMA: &str = "countersign";
+
+/// A process that is held up in the middle of a transaction keeps nobody waiting for longer.
+const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session_timeout=10s -c lock_timeout=30s \
+    -c statement_timeout=60s -c client_min_messages=warning";
+
+const MIGRATIONS: &[&str] = &[include_str!("migrations/postgres-1.sql")];
+
+/// How long a server may take to answer a knock, and to say nothing on a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// Whoever listens looks up this often.
+const LISTEN: Duration = Duration::from_secs(2);
+
 /// So many connections a process has at most, beside the one that listens.
 const CONNECTIONS: usize = 12;
 
 impl Pool {
-    pub(super) fn new(config: postgres::Config) -> Self {
-        Self { config, idle: Mutex::default(), returned: Condvar::new() }
+    /// For the server at this address, which nobody asks yet.
+    pub(super) fn new(address: &str) -> Result<Self, StoreError> {
+        let refused = |said: String| StoreError::Server { place: "its address".into(), said };
+        let mut config: postgres::Config =
+            address.trim().parse().map_err(|error| refused(with_causes(&error)))?;
+        // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
+        if config.get_ssl_mode() == SslMode::Prefer {
+            let here = config.get_hosts().iter().all(|host| match host {
+                Host::Tcp(name) => {
+                    name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+                }
+                Host::Unix(_) => true,
+            });
+            config.ssl_mode(if here { SslMode::Disable } else { SslMode::Require });
+        }
+        let options = format!("{} {OPTIONS}", config.get_options().unwrap_or_default());
+        config
+            .options(options.trim())
+            .application_name("countersign")
+            .connect_timeout(CONNECT)
+            .tcp_user_timeout(SILENCE)
+            .keepalives_idle(SILENCE);
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let tls =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .and_then(BuilderVerifierExt::with_platform_verifier)
+                .map_err(|error| refused(with_causes(&error)))?
+                .with_no_client_auth();
+        Ok(Self { config, tls, idle: Mutex::default(), returned: Condvar::new() })
+    }
+
+    fn connect(&self) -> Result<postgres::Client, Fault> {
+        Ok(self.config.connect(MakeRustlsConnect::new(self.tls.clone()))?)
+    }
+
+    /// Makes the tables, or brings them to what this version expects.
+    pub(super) fn migrate(&self) -> Result<(), StoreError> {
+        let at = |fault: Fault| fault.at(Path::new("its tables"));
+        let mut client = self.connect().map_err(at)?;
+        let mut migrate = || -> Result<Result<(), u32>, Fault> {
+            let mut tx = client.transaction()?;
+            tx.batch_execute(&format!(
+                "SELECT pg_advisory_xact_lock({LOCKS}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
+            ))?;
+            let known = tx.query_one("SELECT to_regclass('meta') IS NOT NULL", &[])?.get(0);
+            let version = if known {
+                let row = tx.query_opt("SELECT value FROM meta WHERE key = 'schema'", &[])?;
+                row.and_then(|row| row.get::<_, String>(0).parse().ok()).unwrap_or(0)
+            } else {
+                0
+            };
+            let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
+            if version > newest {
+                return Ok(Err(version));
+            }
+            for migration in MIGRATIONS.iter().skip(version as usize) {
+                tx.batch_execute(migration)?;
+            }
+            tx.execute(
+                "INSERT INTO meta (key, value) VALUES ('schema', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                &[&newest.to_string()],
+            )?;
+            tx.commit()?;
+            Ok(Ok(()))
+        };
+        migrate().map_err(at)?.map_err(|found| {
+            let known = MIGRATIONS.len();
+            let said = format!(
+                "written by a newer countersign (schema {found}, this one knows {known}); run that version"
+            );
+            StoreError::Server { place: "its tables".into(), said }
+        })
+    }
+
+    /// Hears what is told on this channel, and now and then nothing, until `heard` has enough.
+    pub(super) fn listen(
+        &self,
+        channel: &str,
+        mut heard: impl FnMut(Option<&str>) -> bool,
+    ) -> Result<(), Fault> {
+        let mut client = self.connect()?;
+        client.batch_execute(&format!("LISTEN {channel}"))?;
+        while heard(None) {
+            let note = client.notifications().timeout_iter(LISTEN).next()?;
+            match note {
+                Some(note) if !heard(Some(note.payload())) => return Ok(()),
+                Some(_) => {}
+                None => client.is_valid(SILENCE)?,
+            }
+        }
+        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Idle> {
@@ -354,9 +472,19 @@ impl Taken<'_> {
         match &mut self.link {
             Some(link) => Ok(link),
             none => {
-                let client = self.pool.config.connect(NoTls)?;
+                let client = self.pool.connect()?;
                 Ok(none.insert(Link { client, kept: Kept::default() }))
             }
+        }
+    }
+}
+
+impl Drop for Pool {
+    /// A connection waits while it closes, which not every thread may.
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.lock().links);
+        if !links.is_empty() {
+            drop(thread::spawn(move || drop(links)).join());
         }
     }
 }

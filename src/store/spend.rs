@@ -58,7 +58,7 @@ impl Store {
     /// What counts against the caps of this month, of everybody together.
     pub async fn spent_this_month(&self) -> Result<MicroUsd, StoreError> {
         let since = self.clock.now().month_start().0;
-        let sum = "SELECT COALESCE(SUM(microusd), 0) FROM spend WHERE at >= ?1";
+        let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE at >= ?1";
         self.main.read(move |tx| Ok(MicroUsd(unsigned(tx.query_row(sum, [since], |row| row.get(0))?)))).await
     }
 
@@ -114,11 +114,27 @@ impl Store {
 
 /// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.
 pub(super) fn boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), Fault> {
-    tx.execute("INSERT OR IGNORE INTO spend_behind SELECT DISTINCT repo FROM spend WHERE open = 1", [])?;
+    behind(tx)?;
     for repo in strangers {
-        tx.execute("INSERT OR IGNORE INTO spend_behind (repo) VALUES (?1)", [signed(repo.0)])?;
+        tx.execute("INSERT INTO spend_behind (repo) VALUES (?1) ON CONFLICT DO NOTHING", [signed(repo.0)])?;
     }
     Ok(())
+}
+
+/// Notes which repositories have calls that whoever made them did not live to settle.
+pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, Fault> {
+    let orphaned = match tx {
+        Transaction::File(_) => "open = 1",
+        // Of a repository where somebody is at work more may be held than its ledger knows yet.
+        Transaction::Server(_) => {
+            "open = 1 AND NOT EXISTS (SELECT 1 FROM all_run JOIN node ON node.id = all_run.taken
+                 WHERE all_run.repo = spend.repo AND node.until > now())"
+        }
+    };
+    let sql = format!(
+        "INSERT INTO spend_behind SELECT DISTINCT repo FROM spend WHERE {orphaned} ON CONFLICT DO NOTHING"
+    );
+    tx.execute(&sql, [])
 }
 
 fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<Reserved, Fault> {
@@ -128,7 +144,7 @@ fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<
     tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().0])?;
     let sum = |which: &str, of: i64, since: Timestamp| -> Result<MicroUsd, Fault> {
         let sql = format!(
-            "SELECT COALESCE(SUM(microusd), 0) FROM spend WHERE {which} = ?5 AND at >= ?6
+            "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE {which} = ?5 AND at >= ?6
              AND NOT (repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4)"
         );
         let with = params![repo, signed(run.seq), signed(*visit), key, of, since.0];

@@ -14,6 +14,7 @@ use super::{
     error::Fault,
     off_thread,
     repository::{self, json, text, walk},
+    server::Part,
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
@@ -136,7 +137,12 @@ impl Store {
         inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault> + Send + 'static,
     ) -> Result<Option<V>, StoreError> {
         let file = self.repo_dir(repo).join(repository::FILE);
+        let part = self.cluster.as_ref().map(|cluster| Part::new(Arc::clone(&cluster.pool), Some(repo)));
         off_thread(move || {
+            if let Some(part) = part {
+                let name = part.name();
+                return part.snapshot(inside).map(Some).map_err(|fault| fault.at(&name));
+            }
             if !file.exists() {
                 return Ok(None);
             }
@@ -291,9 +297,9 @@ fn hashes(value: &[u8]) -> Vec<Hash> {
 fn names(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, Fault> {
     // As a string of its own: in a text that somebody wrote, the quotation marks would have strokes before them.
     let quoted = format!("\"{hash}\"");
-    let sql = "SELECT EXISTS (SELECT 1 FROM audit WHERE run = ?1 AND instr(detail, ?2))
-        OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(CAST(value AS TEXT), ?2))
-        OR EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND instr(CAST(state AS TEXT), ?2))
-        OR EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND instr(CAST(state AS TEXT), ?2))";
-    tx.query_row(sql, params![signed(run.seq), quoted], |row| row.get(0))
+    let sql = "SELECT EXISTS (SELECT 1 FROM audit WHERE run = ?1 AND instr(detail, ?2) > 0)
+        OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(value, ?3) > 0)
+        OR EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND instr(state, ?3) > 0)
+        OR EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND instr(state, ?3) > 0)";
+    tx.query_row(sql, params![signed(run.seq), quoted, quoted.as_bytes()], |row| row.get(0))
 }

@@ -148,6 +148,12 @@ impl Store {
         let _order = order.lock().await;
         let db = self.held(lease).await?;
         if let Some(until) = lease.waits_on(&left) {
+            if self.cluster.is_some() {
+                let doubt = self.agenda.doubt(repo);
+                let runs = db.give_back(lease, Some(until)).await?;
+                doubt.settle_and_release(&runs, picked(lease));
+                return Ok(());
+            }
             self.agenda.rest(picked(lease), until);
             return Ok(());
         }
@@ -182,7 +188,29 @@ impl Store {
     }
 
     /// Gives a run back as it was taken.
-    pub fn release_run(&self, lease: &Lease) -> Result<(), StoreError> {
+    pub async fn release_run(&self, lease: &Lease) -> Result<(), StoreError> {
+        if self.cluster.is_some() {
+            let repo = lease.run.id.repo;
+            let order = self.agenda.order(repo);
+            let _order = order.lock().await;
+            let doubt = self.agenda.doubt(repo);
+            let given = match self.held(lease).await {
+                Ok(db) => db.give_back(lease, None).await,
+                Err(error) => Err(error),
+            };
+            return match given {
+                Ok(runs) => {
+                    doubt.settle_and_release(&runs, picked(lease));
+                    Ok(())
+                }
+                // Another one's by now.
+                Err(StoreError::Fenced) => {
+                    self.agenda.release(picked(lease));
+                    Err(StoreError::Fenced)
+                }
+                Err(error) => Err(error),
+            };
+        }
         let ours = lease.epoch == self.epoch && self.agenda.release(picked(lease));
         if ours { Ok(()) } else { Err(StoreError::Fenced) }
     }

@@ -484,7 +484,7 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Result<Vec<CostLine
             }
         }
         (None, Some(run)) => vec![run.repo],
-        (None, None) => store.repos()?,
+        (None, None) => store.repos().await?,
     };
     if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
         return Ok(Err(format!("{run} is no run of that repository; `countersign runs --all` lists them")));
@@ -548,7 +548,7 @@ async fn archive(State(control): State<Control>, Json(asked): Json<Archiving>) -
 pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Result<Shelved, StoreError> {
     let before = clock.now().minus(asked.older_than);
     let mut shelved = Shelved { lines: Vec::new(), whole: true };
-    for repo in store.repos()? {
+    for repo in store.repos().await? {
         let row = store.directory().repository(repo).await?;
         let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
         match store.archive(repo, before, &asked.to).await {

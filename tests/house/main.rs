@@ -8,3 +8,4 @@ mod floors;
 mod hours;
 mod listed;
 mod packaging;
+mod postgres;

@@ -226,6 +226,11 @@ impl Database {
         self.hear(queue::ask(&self.shared, Kind::WriteHere, work)).await
     }
 
+    /// Other processes write to it as well.
+    pub(super) fn is_shared(&self) -> bool {
+        matches!(self.shared.home, Home::Server(_))
+    }
+
     /// Many are open at a time: less memory for each.
     pub(super) fn lean(&self, cache_kib: u32) {
         let Home::File { connection, .. } = &self.shared.home else { return };
@@ -266,6 +271,14 @@ impl Database {
         });
         written.map_err(|fault| fault.at(&self.shared.file))?;
         result.ok_or(StoreError::Closing)
+    }
+
+    /// A read on the calling thread, for one that may wait.
+    pub(super) fn snapshot_now<R>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+    ) -> Result<R, StoreError> {
+        self.shared.snapshot(work).map_err(|fault| fault.at(&self.shared.file))
     }
 
     async fn hear<R>(&self, answer: oneshot::Receiver<Outcome<R>>) -> Result<R, StoreError> {

@@ -287,15 +287,23 @@ impl Walk {
     }
 }
 
+/// What says in SQL that a row is of this source, whose number stands in that place; written so that the index is found.
+fn of(source: Source, place: usize) -> String {
+    if source == 0 {
+        format!("repository IS NULL AND ?{place} = 0")
+    } else {
+        format!("repository = ?{place}")
+    }
+}
+
 /// The lanes of a source that are being worked on; none if a fence of it is. Asked apart, because one that was
 /// passed by later ones becomes ready while those are in hand.
 fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option<i64>>>, Fault> {
-    let mut statement = tx.prepare_cached(
-        "SELECT CASE WHEN ?1 IS NULL THEN installation ELSE issue END, fence AND ?1 IS NOT NULL FROM inbox
-         WHERE state = 'taken' AND repository IS ?1",
-    )?;
-    let rows =
-        statement.query_map([(source != 0).then_some(source)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (lane, fenced) = if source == 0 { ("installation", "0") } else { ("issue", "fence") };
+    let of = of(source, 1);
+    let mut statement =
+        tx.prepare_cached(&format!("SELECT {lane}, {fenced} FROM inbox WHERE state = 'taken' AND {of}"))?;
+    let rows = statement.query_map([source], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut lanes = HashSet::new();
     for row in rows {
         let (lane, fenced) = row?;
@@ -310,10 +318,10 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
 fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {
     let sql = format!(
         "SELECT seq, installation, issue, fence, state = 'new' AND due <= ?1, length(body) FROM inbox
-         WHERE {AWAKE} AND repository IS ?2 ORDER BY seq LIMIT ?3"
+         WHERE {AWAKE} AND {} ORDER BY seq LIMIT ?3",
+        of(source, 2)
     );
     let mut statement = tx.prepare_cached(&sql)?;
-    let source = (source != 0).then_some(source);
     let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD)], |row| {
         Ok(Standing {
             seq: row.get(0)?,
@@ -331,7 +339,7 @@ fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<
 fn alone(tx: &Transaction<'_>, fence: &Standing) -> Result<bool, Fault> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox
-                            WHERE {AWAKE} AND installation IS ?1 AND seq < ?2)"
+                            WHERE {AWAKE} AND installation IS NOT DISTINCT FROM ?1 AND seq < ?2)"
     );
     let row = params![fence.installation, fence.seq];
     tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))

@@ -16,6 +16,7 @@ use self::body::Stored;
 pub use self::shown::DeliveryRow;
 use super::{
     Store, StoreError,
+    cluster::Tell,
     database::{signed, unsigned},
     error::Fault,
 };
@@ -127,22 +128,37 @@ impl Memory {
     }
 }
 
-/// At boot: what an earlier process had taken is free, and what was put off is tried at once. One that was in
-/// hand each time the process ended is given up. Says whether any was in hand at all.
+/// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether any was in
+/// hand at all.
 pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> {
+    free(tx, now)?;
+    tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
+    let sql =
+        "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND attempts > 0)";
+    tx.query_row(sql, [], |row| row.get(0))
+}
+
+/// Frees what processes had in hand that live no more, and says how many. One that was in hand each time its process
+/// ended is given up.
+pub(super) fn free(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
+    let orphaned = match tx {
+        // One process has the file, and has just begun.
+        Transaction::File(_) => "state = 'taken'",
+        Transaction::Server(_) => {
+            "state = 'taken' AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = inbox.epoch AND until > now())"
+        }
+    };
     let buried = tx.execute(
-        "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
-         WHERE state = 'taken' AND attempts >= ?3",
+        &format!(
+            "UPDATE inbox SET state = 'dead', epoch = NULL, note = ?2, ended_at = ?1
+             WHERE {orphaned} AND attempts >= ?3"
+        ),
         params![now.0, FATAL, limits::DELIVERY_CRASHES],
     )?;
     if buried > 0 {
         tracing::error!(buried, "deliveries were given up: {FATAL}");
     }
-    tx.execute("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE state = 'taken'", [])?;
-    tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
-    let sql =
-        "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND attempts > 0)";
-    tx.query_row(sql, [], |row| row.get(0))
+    tx.execute(&format!("UPDATE inbox SET state = 'new', epoch = NULL, due = 0 WHERE {orphaned}"), [])
 }
 
 /// The inbox of one store.
@@ -156,7 +172,22 @@ impl Inbox<'_> {
         let now = self.store.clock.now();
         let body = Stored::pack(new.body);
         let (id, event, subject, swept) = (new.id, new.event, new.subject, new.swept);
-        self.store.main.write(move |tx| insert(tx, now, &id, &event, &subject, swept, &body)).await
+        let insert = move |tx: &Transaction<'_>| {
+            let accepted = insert(tx, now, &id, &event, &subject, swept, &body)?;
+            if accepted != Accepted::Duplicate {
+                Tell::Deliveries.say(tx)?;
+            }
+            Ok(accepted)
+        };
+        self.store.main.write(insert).await
+    }
+
+    /// Comes back when another process left something here to be taken.
+    pub async fn news(&self) {
+        match &self.store.cluster {
+            Some(cluster) => cluster.deliveries.notified().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Writes down what became of deliveries, all at once.
@@ -302,7 +333,7 @@ fn end(tx: &Transaction<'_>, now: Timestamp, id: &DeliveryId, ending: &Ending) -
         Ending::Later { why, at, holds } => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
-                     put_at = ?5, asleep = ?4 <= ?5
+                     put_at = ?5, asleep = CASE WHEN CAST(?4 AS BIGINT) <= ?5 THEN 1 ELSE 0 END
                  WHERE id = ?1 AND state = 'taken'",
             )?
             .execute(params![id.0, why, at.0, holds.0, now.0])?,

@@ -41,11 +41,11 @@ impl Inbox<'_> {
                 .main
                 .write(move |tx| {
                     tx.execute(
-                        "UPDATE inbox SET body = x'', packing = 'dropped', ended_at = COALESCE(ended_at, ?3), epoch = NULL,
+                        "UPDATE inbox SET body = ?5, packing = 'dropped', ended_at = COALESCE(ended_at, ?3), epoch = NULL,
                              note = CASE WHEN state IN ('new', 'taken') THEN 'its repository was forgotten' ELSE note END,
                              state = CASE WHEN state IN ('new', 'taken') THEN 'done' ELSE state END
                          WHERE seq > ?1 AND seq <= ?1 + ?4 AND repository = ?2",
-                        params![from, signed(repo.0), now, signed(limits::TIDY_ROWS)],
+                        params![from, signed(repo.0), now, signed(limits::TIDY_ROWS), [0_u8; 0]],
                     )?;
                     let last: Option<i64> = tx.query_row("SELECT MAX(seq) FROM inbox", [], |row| row.get(0))?;
                     Ok(last.unwrap_or(0))
@@ -60,13 +60,14 @@ impl Inbox<'_> {
 }
 
 fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
-    let drop_bodies = "UPDATE inbox SET body = x'', packing = 'dropped' WHERE seq IN (
+    let drop_bodies = "UPDATE inbox SET body = ?4, packing = 'dropped' WHERE seq IN (
          SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing <> 'dropped'
          ORDER BY ended_at LIMIT ?3)";
     let most = signed(limits::TIDY_ROWS);
     let mut gone = 0;
     for (state, kept) in [("done", BODY_KEPT_DONE), ("dead", BODY_KEPT_DEAD)] {
-        gone += tx.prepare_cached(drop_bodies)?.execute(params![state, now.minus(kept).0, most])?;
+        gone +=
+            tx.prepare_cached(drop_bodies)?.execute(params![state, now.minus(kept).0, most, [0_u8; 0]])?;
         gone += tx
             .prepare_cached(
                 "DELETE FROM inbox WHERE seq IN (

@@ -39,7 +39,7 @@ impl Inbox<'_> {
             let dead = |body| {
                 format!(
                     "SELECT * FROM (SELECT {columns} FROM inbox WHERE state = 'dead' AND ended_at IS NOT NULL AND packing {body}
-                     'dropped' ORDER BY ended_at DESC LIMIT {SHOWN})"
+                     'dropped' ORDER BY ended_at DESC LIMIT {SHOWN}) AS shown"
                 )
             };
             format!("{} UNION ALL {} ORDER BY ended_at DESC LIMIT {SHOWN}", dead("<>"), dead("="))

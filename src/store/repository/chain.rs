@@ -155,10 +155,10 @@ impl Link<'_> {
         let Link { run, visit, name, what, detail } = self;
         let before: Option<(i64, String)> = tx
             .prepare_cached(
-                "SELECT COUNT(*), MAX(seq), detail FROM audit WHERE run = ?1 AND visit = ?2
-                     AND (key = ?3 OR substr(key, 1, length(?3) + 2) = ?3 || ' (') HAVING COUNT(*) > 0",
+                "SELECT COUNT(*) OVER (), detail FROM audit WHERE run = ?1 AND visit = ?2
+                     AND (key = ?3 OR substr(key, 1, length(?3) + 2) = ?3 || ' (') ORDER BY seq DESC LIMIT 1",
             )?
-            .query_row(params![signed(run.seq), signed(visit), name], |row| Ok((row.get(0)?, row.get(2)?)))
+            .query_row(params![signed(run.seq), signed(visit), name], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let key = match before {
             Some((_, said)) if json::<Value>(&said)? == detail => return Ok(()),

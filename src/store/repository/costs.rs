@@ -14,7 +14,7 @@ use crate::{
 };
 
 const ROWS: &str = "SELECT call.run, call.visit, call.key, call.body, call.at, run.workflow, run.issue,
-        CAST(run.request ->> 'installation' AS INTEGER)
+        CAST(run.request ->> 'installation' AS BIGINT)
     FROM call JOIN run ON run.seq = call.run";
 
 impl RepoDb {
@@ -24,7 +24,7 @@ impl RepoDb {
         self.read(move |tx| {
             let which = match run {
                 Some(_) => "call.run = ?1",
-                None => "?1 IS NULL",
+                None => "CAST(?1 AS BIGINT) IS NULL",
             };
             let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
             rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
@@ -42,7 +42,7 @@ impl RepoDb {
     ) -> Result<(u64, MicroUsd), StoreError> {
         let (repo, but) = (self.repo, but.0.clone());
         self.read(move |tx| {
-            const THEIRS: &str = "CAST(run.request ->> '$.actor.id' AS INTEGER) = ?1";
+            const THEIRS: &str = "CAST(run.request ->> '$.actor.id' AS BIGINT) = ?1";
             let begun = format!(
                 "SELECT COUNT(*) FROM run WHERE {THEIRS} AND started_at >= ?2 AND cause <> ?3
                      AND cause NOT LIKE '%{}'",
@@ -73,10 +73,13 @@ impl RepoDb {
         let workflow = workflow.to_owned();
         self.read(move |tx| {
             let mut statement = tx.prepare(
-                "SELECT COALESCE(SUM(CASE WHEN body ->> 'billed' THEN body ->> 'cost_microusd' ELSE 0 END), 0),
-                        COALESCE(SUM(CASE WHEN body ->> 'billed' THEN 0 ELSE body ->> 'cost_microusd' END), 0)
-                 FROM (SELECT seq FROM run WHERE workflow = ?1 AND status = 'done' ORDER BY seq DESC LIMIT ?2)
-                 JOIN call ON call.run = seq GROUP BY seq",
+                "SELECT CAST(SUM(CASE WHEN billed = 1 THEN cost ELSE 0 END) AS BIGINT),
+                        CAST(SUM(CASE WHEN billed = 1 THEN 0 ELSE cost END) AS BIGINT)
+                 FROM (SELECT done.seq, CAST(body ->> 'billed' AS BIGINT) AS billed,
+                           COALESCE(CAST(body ->> 'cost_microusd' AS BIGINT), 0) AS cost
+                       FROM (SELECT seq FROM run WHERE workflow = ?1 AND status = 'done' ORDER BY seq DESC LIMIT ?2) AS done
+                       JOIN call ON call.run = done.seq) AS costs
+                 GROUP BY seq",
             )?;
             let sums = statement.query_map(params![workflow, most], |row| {
                 Ok((MicroUsd(unsigned(row.get(0)?)), MicroUsd(unsigned(row.get(1)?))))

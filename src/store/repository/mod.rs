@@ -16,7 +16,7 @@ mod steps;
 pub use chain::Walked;
 pub(super) use chain::walk;
 pub(super) use past::text;
-pub(super) use read::{json, status, status_text};
+pub(super) use read::{LIVE, json, status, status_text};
 pub use routes::routes;
 
 use std::{
@@ -104,6 +104,11 @@ impl RepoDb {
         }
         db.lean(REPOSITORY_CACHE_KIB);
         Ok(Self { repo, epoch, db, clock, damaged: AtomicBool::new(false) })
+    }
+
+    /// What a server has of a repository.
+    pub(super) fn served(repo: RepoId, node: i64, db: Database, clock: SharedClock) -> Self {
+        Self { repo, epoch: node, db, clock, damaged: AtomicBool::new(false) }
     }
 
     /// Did a call find the file damaged since it was opened?

@@ -36,8 +36,8 @@ impl RepoDb {
         self.read(move |tx| {
             let mut statement = tx.prepare(&format!(
                 "SELECT seq, issue, {APPROVED},
-                        (SELECT body FROM approval WHERE run = seq ORDER BY rowid DESC LIMIT 1),
-                        (SELECT body FROM verdict WHERE run = seq ORDER BY rowid DESC LIMIT 1)
+                        (SELECT body FROM approval WHERE approval.run = seq ORDER BY rowid DESC LIMIT 1),
+                        (SELECT body FROM verdict WHERE verdict.run = seq ORDER BY rowid DESC LIMIT 1)
                  FROM run WHERE workflow = ?1 AND seq < ?2 AND (issue = ?3 OR {APPROVED}) AND {REAL}
                  ORDER BY seq DESC LIMIT ?4"
             ))?;
@@ -56,9 +56,10 @@ impl RepoDb {
         self.read(move |tx| {
             // Of a run that ended twice the newest counts.
             let mut statement = tx.prepare(&format!(
-                "SELECT run.seq, body ->> 'hash', MAX(artifact.rowid) AS newest FROM artifact JOIN run ON run.seq = artifact.run
-                 WHERE body ->> 'kind' = ?1 AND run.seq < ?2 AND {REAL}
-                 GROUP BY run.seq ORDER BY newest DESC LIMIT ?3"
+                "SELECT run.seq, body ->> 'hash' FROM artifact JOIN run ON run.seq = artifact.run
+                 WHERE artifact.rowid = (SELECT MAX(rowid) FROM artifact WHERE run = run.seq AND body ->> 'kind' = ?1)
+                     AND run.seq < ?2 AND {REAL}
+                 ORDER BY artifact.rowid DESC LIMIT ?3"
             ))?;
             let mut rows = statement.query(params![ArtifactRow::LESSON, signed(before.seq), most])?;
             let mut lessons = Vec::new();

@@ -10,6 +10,7 @@ use crate::{
         AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, TrailRow,
         VisitSpan,
         agenda::{Became, Place, Rank, Slot},
+        cluster::Tell,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -84,7 +85,7 @@ impl RepoDb {
 }
 
 /// Of a run that may still take a step.
-pub(super) const LIVE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
+pub(in crate::store) const LIVE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
 
 /// Whose rows are read, and by which boot.
 #[derive(Clone, Copy)]
@@ -97,7 +98,7 @@ impl Reader {
     pub(super) fn run(self, tx: &Transaction<'_>, seq: u64) -> Result<Option<RunRow>, Fault> {
         let raw = tx
             .prepare_cached("SELECT * FROM run WHERE seq = ?1")?
-            .query_row([signed(seq)], |row| Ok(self.row(row)))
+            .query_row([signed(seq)], |row| Ok(self.row(row, self.reads(tx))))
             .optional()?;
         let Some(raw) = raw else { return Ok(None) };
         let (mut run, cancel) = raw?;
@@ -117,7 +118,7 @@ impl Reader {
 
     fn runs(self, tx: &Transaction<'_>, filter: Filter) -> Result<Vec<RunRow>, Fault> {
         // Written apart, so that each finds its index.
-        let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "?1 IS NULL" };
+        let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
         let of_status = if filter.live_only { LIVE } else { "TRUE" };
         let seqs = tx
             .prepare_cached(&format!("SELECT seq FROM run WHERE {of_issue} AND {of_status} ORDER BY seq"))?
@@ -127,7 +128,7 @@ impl Reader {
     }
 
     /// The row itself, and the number of the cancel it carries.
-    fn row(self, row: &Row<'_>) -> Result<(RunRow, Option<i64>), Fault> {
+    fn row(self, row: &Row<'_>, reads: i64) -> Result<(RunRow, Option<i64>), Fault> {
         let time = |column: &str| -> Result<Timestamp, Fault> { Ok(Timestamp(row.get(column)?)) };
         let run = RunRow {
             id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
@@ -141,8 +142,8 @@ impl Reader {
             moves: row.get("moves")?,
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
-            taken: false,
-            parked: row.get::<_, Option<i64>>("parked")? == Some(self.epoch),
+            taken: row.get::<_, Option<i64>>("taken")?.is_some(),
+            parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= reads),
             halt: row.get("halt")?,
             why: row.get("why")?,
             outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
@@ -181,34 +182,69 @@ impl Reader {
 }
 
 impl Reader {
-    /// What the agenda is to know of a run.
+    /// What the agenda is to know of a run, here and wherever else it may be claimed.
     pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
-        let mut statement = tx.prepare_cached(&slots("seq = ?2"))?;
-        let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
+        Tell::Runs(self.repo).say(tx)?;
+        let mut statement = tx.prepare_cached(&self.slots(tx, "seq = ?2"))?;
+        let slot = statement.query_row([self.reads(tx), seq], |row| Ok(slot(row))).optional()?;
         Ok((unsigned(seq), slot.transpose()?))
     }
 
     /// The same of every live run.
     pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<Slot>, Fault> {
-        let mut statement = tx.prepare(&slots("TRUE"))?;
-        let slots = statement.query_map([self.epoch], |row| Ok(slot(row)))?;
+        let mut statement = tx.prepare_cached(&self.slots(tx, "TRUE"))?;
+        let slots = statement.query_map([self.reads(tx)], |row| Ok(slot(row)))?;
         slots.map(|slot| slot?).collect()
     }
-}
 
-/// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
-/// read the run.
-fn slots(which: &str) -> String {
-    format!(
+    /// By what a run is parked that nobody can read: it is tried again by a later boot, or where several processes share
+    /// all of it, by a later release.
+    pub(super) fn reads(self, tx: &Transaction<'_>) -> i64 {
+        match tx {
+            Transaction::File(_) => self.epoch,
+            Transaction::Server(_) => RELEASE,
+        }
+    }
+
+    /// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
+    /// read the run.
+    fn slots(self, tx: &Transaction<'_>, which: &str) -> String {
+        // One that another process has in hand is nobody else's to take, until that one's lease is over.
+        let elsewhere = match tx {
+            Transaction::File(_) => String::new(),
+            Transaction::Server(_) => format!("WHEN taken <> {} AND {LIVING} THEN NULL", self.epoch),
+        };
+        format!(
         "SELECT seq,
-             CASE WHEN cancel IS NOT NULL AND status <> 'halting' THEN 0 WHEN parked IS ?1 THEN NULL ELSE due END,
+             CASE {elsewhere} WHEN cancel IS NOT NULL AND status <> 'halting' THEN 0 WHEN parked >= ?1 THEN NULL ELSE due END,
              (cancel IS NOT NULL AND status <> 'halting') OR EXISTS (
                  SELECT 1 FROM answer WHERE state = 'waiting'
                  AND gate = (SELECT id FROM gate WHERE gate.run = run.seq AND closed_at IS NULL)),
              status = 'ready' AND why IS NOT NULL,
-             CAST(request ->> 'installation' AS INTEGER), workflow, step, status
+             CAST(request ->> 'installation' AS BIGINT), workflow, step, status
          FROM run WHERE {which} AND {LIVE}"
     )
+    }
+}
+
+/// The node that has a run in hand lives.
+pub(super) const LIVING: &str = "EXISTS (SELECT 1 FROM node WHERE node.id = run.taken AND until > now())";
+
+/// This release, as a number that grows with releases.
+const RELEASE: i64 = release(env!("CARGO_PKG_VERSION"));
+
+const fn release(version: &str) -> i64 {
+    let (bytes, mut at, mut whole, mut part) = (version.as_bytes(), 0, 0, 0);
+    while at < bytes.len() && bytes[at] != b'-' {
+        if bytes[at] == b'.' {
+            whole = (whole + part) * 1000;
+            part = 0;
+        } else {
+            part = part * 10 + (bytes[at] - b'0') as i64;
+        }
+        at += 1;
+    }
+    whole + part
 }
 
 fn slot(row: &Row<'_>) -> Result<Slot, Fault> {

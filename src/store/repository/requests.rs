@@ -12,6 +12,7 @@ use crate::{
     store::{
         Answer, Booked, CancelRow, GateRow, NewRun, Opened, Remark, Rerun, RunStatus, StoreError,
         agenda::Became,
+        cluster::Tell,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -65,7 +66,7 @@ impl RepoDb {
                 params![answer.cause.0, signed(gate.id), signed(gate.run.seq), subject, body, now],
             )?;
             tx.execute(
-                "UPDATE run SET due = MIN(COALESCE(due, ?2), ?2), updated_at = ?2 WHERE seq = ?1",
+                "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END, updated_at = ?2 WHERE seq = ?1",
                 params![signed(gate.run.seq), now],
             )?;
             Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
@@ -97,7 +98,10 @@ impl RepoDb {
             )?;
             if row.status == RunStatus::Asking {
                 let due = Timestamp(now).plus(remark.patience());
-                tx.execute("UPDATE run SET due = MIN(COALESCE(due, ?2), ?2) WHERE seq = ?1", [seq, due.0])?;
+                tx.execute(
+                    "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END WHERE seq = ?1",
+                    [seq, due.0],
+                )?;
             }
             Ok((Booked::Taken, vec![at.became(tx, seq)?]))
         })
@@ -144,7 +148,7 @@ impl RepoDb {
                     tx.query_row("SELECT id FROM cancel WHERE cause = ?1", [&cancel.cause.0], |row| row.get(0))?;
                 if fresh == 1 {
                     tx.execute(
-                        "UPDATE run SET cancel = ?1 WHERE issue = ?2 AND (?3 IS NULL OR seq = ?3) AND cancel IS NULL
+                        "UPDATE run SET cancel = ?1 WHERE issue = ?2 AND (CAST(?3 AS BIGINT) IS NULL OR seq = ?3) AND cancel IS NULL
                              AND status IN ('ready', 'asking', 'waiting', 'halting')",
                         params![id, signed(issue.0), run.map(|run| signed(run.seq))],
                     )?;
@@ -156,6 +160,9 @@ impl RepoDb {
                     .collect::<Result<Vec<i64>, _>>()?;
                 let runs: Vec<_> =
                     marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
+                for run in &runs {
+                    Tell::Cancelled(*run).say(tx)?;
+                }
                 for run in runs.iter().filter(|_| fresh == 1) {
                     let detail = serde_json::json!({ "by": cancel.by, "why": cancel.why, "at": cancel.at });
                     let said = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);

@@ -46,7 +46,7 @@ impl RepoDb {
             let found: Option<(String, i64)> = tx
                 .prepare_cached(
                     "SELECT route.body, route.at FROM route JOIN run ON run.seq = route.run
-                     WHERE run.issue = ?1 AND route.run < ?2 AND CAST(route.body ->> 'by' AS INTEGER) = ?3
+                     WHERE run.issue = ?1 AND route.run < ?2 AND CAST(route.body ->> 'by' AS BIGINT) = ?3
                      ORDER BY route.run DESC LIMIT 1",
                 )?
                 .query_row(params![signed(issue.0), signed(run.seq), signed(person.0)], |row| {
@@ -63,7 +63,7 @@ impl RepoDb {
         self.read(move |tx| {
             let mut statement = tx.prepare_cached(
                 "SELECT route.at FROM route JOIN run ON run.seq = route.run
-                     WHERE CAST(route.body ->> 'by' AS INTEGER) = ?1 AND route.body ->> 'lead' = 'answer'
+                     WHERE CAST(route.body ->> 'by' AS BIGINT) = ?1 AND route.body ->> 'lead' = 'answer'
                      AND (run.outcome ->> 'url' IS NOT NULL OR run.status NOT IN ('done', 'failed', 'stopped'))
                      AND route.rowid <= (SELECT MAX(rowid) FROM route WHERE run = ?2) ORDER BY route.rowid",
             )?;
@@ -77,7 +77,7 @@ impl RepoDb {
     pub async fn costs_of_routes(&self, most: u32) -> Result<Vec<u64>, StoreError> {
         self.read(move |tx| {
             let mut statement = tx.prepare(
-                "SELECT body ->> 'cost_microusd' FROM route WHERE body ->> 'calls' > 0 ORDER BY rowid DESC LIMIT ?1",
+                "SELECT CAST(body ->> 'cost_microusd' AS BIGINT) FROM route WHERE CAST(body ->> 'calls' AS BIGINT) > 0 ORDER BY rowid DESC LIMIT ?1",
             )?;
             let costs = statement.query_map([most], |row| Ok(unsigned(row.get(0)?)))?;
             costs.collect::<Result<_, _>>()

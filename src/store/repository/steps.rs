@@ -6,7 +6,7 @@ use rusqlite::params;
 use super::{
     RepoDb,
     chain::Link,
-    read::{LIVE, Reader, given_remarks, status_text},
+    read::{LIVE, LIVING, Reader, given_remarks, status_text},
 };
 use crate::{
     store::{
@@ -23,6 +23,9 @@ impl RepoDb {
     /// is taken is known to the one process that has the directory.
     pub(in crate::store) async fn claim(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let at = self.at();
+        if self.db.is_shared() {
+            return self.claim_among_others(run).await;
+        }
         self.glance(move |tx| {
             let number: Option<i64> = tx
                 .prepare_cached(&format!("SELECT lease FROM run WHERE seq = ?1 AND {LIVE}"))?
@@ -30,6 +33,47 @@ impl RepoDb {
                 .optional()?;
             let Some(number) = number else { return Ok(None) };
             Ok(Some((at.known(tx, run.seq)?, unsigned(number))))
+        })
+        .await
+    }
+
+    /// Takes a run that no other process has in hand, and that is due now.
+    async fn claim_among_others(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
+        let (at, now) = (self.at(), self.clock.now().0);
+        self.write_here(move |tx| {
+            let sql = format!(
+                "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 AND {LIVE}
+                     AND (due <= ?3 OR cancel IS NOT NULL AND status <> 'halting')
+                     AND (taken IS NULL OR taken = ?2 OR NOT {LIVING}) RETURNING lease"
+            );
+            let number: Option<i64> = tx
+                .prepare_cached(&sql)?
+                .query_row([signed(run.seq), at.epoch, now], |row| row.get(0))
+                .optional()?;
+            let Some(number) = number else { return Ok(None) };
+            Ok(Some((at.known(tx, run.seq)?, unsigned(number))))
+        })
+        .await
+    }
+
+    /// Lets others have a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
+    pub(in crate::store) async fn give_back(
+        &self,
+        lease: &Lease,
+        until: Option<Timestamp>,
+    ) -> Result<Vec<Became>, StoreError> {
+        let (at, held) = (self.at(), lease.clone());
+        self.write(move |tx| {
+            at.fenced(tx, &held)?;
+            let seq = signed(held.run.id.seq);
+            let sql = "UPDATE run SET taken = NULL, due = CASE
+                           WHEN CAST(?2 AS BIGINT) IS NULL OR cancel IS NOT NULL OR remarks < ?3
+                               OR EXISTS (SELECT 1 FROM answer WHERE answer.run = run.seq AND state = 'waiting')
+                           THEN due ELSE ?2 END
+                       WHERE seq = ?1";
+            let remarks = signed(given_remarks(tx, held.run.id)?);
+            tx.prepare_cached(sql)?.execute(params![seq, until.map(|until| until.0), remarks])?;
+            Ok(vec![at.became(tx, seq)?])
         })
         .await
     }
@@ -61,8 +105,15 @@ impl Reader {
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
             .query_row([signed(lease.run.id.seq)], |row| row.get(0))
             .optional()?;
+        if number.map(unsigned) != Some(lease.number) {
+            return Err(Fault::Fenced);
+        }
+        if let Transaction::Server(_) = tx {
+            // Every claim raises the number.
+            return Ok(());
+        }
         let epoch: i64 = tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?;
-        if number.map(unsigned) != Some(lease.number) || epoch > lease.epoch {
+        if epoch > lease.epoch {
             return Err(Fault::Fenced);
         }
         if epoch < lease.epoch {
@@ -185,7 +236,7 @@ impl Save<'_> {
                 self.update(Columns { attempts, due, why, ..as_it_was })
             }
             Checkpoint::Park { why } => {
-                let parked = Some(self.at.epoch);
+                let parked = Some(self.at.reads(self.tx));
                 self.update(Columns { parked, why: Some(&why), ..as_it_was })
             }
         }?;
@@ -197,7 +248,8 @@ impl Save<'_> {
         self.tx
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
-                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, remarks = ?14, lease = lease + 1
+                     parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, remarks = ?14, lease = lease + 1,
+                     taken = NULL
                  WHERE seq = ?1",
             )?
             .execute(params![

@@ -356,7 +356,7 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     let gone = root.path().join("repos/.gone-3");
     fs::write(&gone, "in the way").unwrap();
     assert!(store.forget_repo(REPO).await.is_err());
-    assert_eq!(store.repos().unwrap(), [REPO], "nothing was done yet");
+    assert_eq!(store.repos().await.unwrap(), [REPO], "nothing was done yet");
     fs::remove_file(&gone).unwrap();
     drop(store);
 

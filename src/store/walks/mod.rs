@@ -22,6 +22,7 @@ use super::{
     off_thread,
     repository::{self, json, status},
     rows::TextKind,
+    server::Part,
 };
 use crate::types::{IssueNo, Malformed, RepoId, RunId, Timestamp};
 
@@ -132,7 +133,7 @@ impl Store {
         self.walk(move |store| {
             let mut sums = BTreeMap::<_, Spending>::new();
             let mut left_out = Vec::new();
-            for repo in repo.map_or_else(|| store.repos(), |repo| Ok(vec![repo]))? {
+            for repo in repo.map_or_else(|| store.repos_now(), |repo| Ok(vec![repo]))? {
                 let calls = store.peek(repo, &mut left_out, |tx| calls(tx, since));
                 let Some((calls, unreadable)) = calls else { continue };
                 if unreadable > 0 {
@@ -183,7 +184,7 @@ impl Store {
             if places.len() > asked.most || needs_person && (ended || past_needs) {
                 continue;
             }
-            let all = if of_the_living { lives.clone() } else { self.repos()? };
+            let all = if of_the_living { lives.clone() } else { self.repos_now()? };
             for repo in all.into_iter().filter(|repo| asked.repo.is_none_or(|asked| asked == *repo)) {
                 places.extend(
                     self.peek(repo, &mut left_out, |tx| seen(tx, repo, needs_person, asked))
@@ -229,6 +230,17 @@ impl Store {
         inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>,
     ) -> Option<V> {
         let file = self.repo_dir(repo).join(repository::FILE);
+        if let Some(cluster) = &self.cluster {
+            let part = Part::new(Arc::clone(&cluster.pool), Some(repo));
+            return match part.snapshot(inside) {
+                Ok(value) => Some(value),
+                Err(fault) => {
+                    tracing::warn!(%repo, ?fault, "a repository is left out of the operator's page");
+                    left_out.push(LeftOut { repo, why: "it cannot be read now".to_owned() });
+                    None
+                }
+            };
+        }
         let error = match peek(&file, inside) {
             Ok(value) => return Some(value),
             Err(_) if !file.exists() => return None,
@@ -294,7 +306,7 @@ fn seen(
     let mut statement = tx.prepare(
         "SELECT updated_at, seq FROM run
          WHERE (status = 'asking' OR parked IS NOT NULL) = ?1 AND (updated_at, seq) < (?2, ?3)
-             AND (?4 IS NULL OR status = ?4) AND (?5 IS NULL OR workflow = ?5)
+             AND (CAST(?4 AS TEXT) IS NULL OR status = ?4) AND (CAST(?5 AS TEXT) IS NULL OR workflow = ?5)
          ORDER BY updated_at DESC, seq DESC LIMIT ?6",
     )?;
     let state = asked.state.map(repository::status_text);

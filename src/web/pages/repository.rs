@@ -62,7 +62,7 @@ pub(super) async fn page(
     let control = &room.operator.control;
     let store = &control.store;
     let known = store.directory().repository(id).await?;
-    if known.is_none() && !store.repos()?.contains(&id) {
+    if known.is_none() && !store.repos().await?.contains(&id) {
         return Err(Trouble::Missing);
     }
     let found = store.run_page(&RunsAsked { repo: Some(id), most: RUNS, ..RunsAsked::default() }).await?;

@@ -1,4 +1,4 @@
-//! The contract of the engine, the same on disk and in memory.
+//! The contract of the engine, the same in files, in Postgres and in memory.
 
 mod interleavings;
 mod world;
@@ -26,6 +26,14 @@ macro_rules! contract {
             // As in a server, where a step commits on its own thread.
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() { super::$name(super::World::sqlite()).await })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(world) = super::World::postgres() {
+                    super::$name(world).await;
+                }
+            })*
         }
         mod memory {
             $(#[tokio::test] async fn $name() { super::$name(super::World::memory()).await })*

@@ -20,7 +20,7 @@ use countersign::{
         memory::Memory,
     },
     limits,
-    store::Store,
+    store::{Server, Store},
     types::{
         Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp,
         UserId, Verdict,
@@ -29,6 +29,8 @@ use countersign::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::postgres;
 
 pub(super) const REPO: RepoId = RepoId(8123);
 pub(super) const ISSUE: IssueNo = IssueNo(42);
@@ -446,6 +448,7 @@ pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
 
 enum Ground {
     Sqlite(tempfile::TempDir, Option<Arc<Store>>),
+    Postgres(tempfile::TempDir, Server, Option<Arc<Store>>),
     Memory(Arc<Memory>),
 }
 
@@ -460,6 +463,13 @@ pub(super) struct World {
 impl World {
     pub(super) fn sqlite() -> Self {
         Self::on(Ground::Sqlite(tempfile::tempdir().unwrap(), None))
+    }
+
+    /// None: there is no Postgres here, and that was said.
+    pub(super) fn postgres() -> Option<Self> {
+        let address = postgres::database()?.into();
+        let server = Server { address, lease: Duration::from_secs(30) };
+        Some(Self::on(Ground::Postgres(tempfile::tempdir().unwrap(), server, None)))
     }
 
     pub(super) fn memory() -> Self {
@@ -486,6 +496,11 @@ impl World {
                 *store = Some(open.clone());
                 open
             }
+            Ground::Postgres(directory, server, store) => {
+                let open = Store::join(server, directory.path(), self.clock.clone()).unwrap();
+                *store = Some(open.clone());
+                open
+            }
         };
         let engine = Engine::new(backing, workflows, self.toys.clone(), self.clock.clone());
         self.engine = Some(engine.unwrap());
@@ -496,7 +511,7 @@ impl World {
         self.engine = None;
         match &mut self.ground {
             Ground::Memory(memory) => memory.reboot(),
-            Ground::Sqlite(_, store) => *store = None,
+            Ground::Sqlite(_, store) | Ground::Postgres(_, _, store) => *store = None,
         }
         self.open(workflows);
     }
@@ -504,7 +519,7 @@ impl World {
     pub(super) fn backing(&self) -> Arc<dyn Backing> {
         match &self.ground {
             Ground::Memory(memory) => memory.clone(),
-            Ground::Sqlite(_, store) => store.clone().unwrap(),
+            Ground::Sqlite(_, store) | Ground::Postgres(_, _, store) => store.clone().unwrap(),
         }
     }
 

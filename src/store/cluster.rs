@@ -1,0 +1,367 @@
+//! Several processes on one Postgres, as equals: which of them live, what each may have in hand, and what each hears of the
+//! others.
+//!
+//! Every process is a *node* with a lease, told by the database's clock alone and renewed long before it is over. A run or a
+//! delivery in hand names its node, and is free when that node's lease is over. Whoever lost a run to another one is refused
+//! by the run's own counter, which each claim raises, so a lease that nobody else took up may be renewed late.
+//!
+//! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
+
+use std::{
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use rusqlite::params;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::{Notify, mpsc as news, watch};
+
+use super::{
+    StoreError,
+    agenda::Agenda,
+    database::{Database, Watch, signed, unsigned},
+    directory,
+    error::Fault,
+    inbox, pauses,
+    repository::LIVE,
+    server::{Part, Pool},
+    spend,
+    sql::Transaction,
+};
+use crate::{
+    clock::SharedClock,
+    limits,
+    types::{RepoId, RunId, Timestamp},
+};
+
+/// What nodes tell each other on: a payload is a word and what it is about.
+pub(super) const CHANNEL: &str = "countersign";
+const RUNS: &str = "runs";
+const CANCELLED: &str = "cancelled";
+const DELIVERIES: &str = "deliveries";
+const SETTINGS: &str = "settings";
+
+/// Renewed so many times before a lease would be over.
+const BEATS: u32 = 4;
+
+/// A node without a repository's mirror looks at its news this much later, so that one that has it goes first.
+const MIRROR_FIRST: Duration = Duration::from_millis(150);
+
+/// A clock further off than this would begin what is not due, or leave it.
+const CLOCK_OFF: Duration = Duration::from_secs(30);
+
+/// Something another process did, or the database's silence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Something may have become due.
+    Due,
+    /// Somebody asked that this run end.
+    Cancelled(RunId),
+    /// The lease may be another's any moment: whatever is in hand is let go.
+    LeaseOver,
+}
+
+/// This process among the others.
+pub(super) struct Cluster {
+    pub(super) pool: Arc<Pool>,
+    pub(super) node: i64,
+    lease: Duration,
+    /// Until when the lease surely holds, in milliseconds of this machine since it was started, asleep or not.
+    holds_until: watch::Sender<u64>,
+    /// How many processes live.
+    nodes: watch::Sender<u32>,
+    told: news::UnboundedSender<News>,
+    heard: tokio::sync::Mutex<news::UnboundedReceiver<News>>,
+    /// A delivery came to another node.
+    pub(super) deliveries: Notify,
+    /// What is known of models and keys was changed by another node.
+    pub(super) changed: watch::Sender<u64>,
+    ended: AtomicBool,
+    /// Hurries the next beat.
+    bell: OnceLock<mpsc::Sender<()>>,
+    beating: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// What the threads of a node work with.
+struct Threads {
+    cluster: Weak<Cluster>,
+    main: Database,
+    agenda: Arc<Agenda>,
+    clock: SharedClock,
+    mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
+}
+
+/// Milliseconds since this machine was started, those in which it slept as well.
+fn since_boot() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds * 1000 + nanos / 1_000_000
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Cluster {
+    /// Takes a place among the nodes.
+    pub(super) fn join(
+        pool: Arc<Pool>,
+        lease: Duration,
+        now: Timestamp,
+        watched: Watch,
+    ) -> Result<(Arc<Self>, Database), StoreError> {
+        let main = Database::served(Part::new(Arc::clone(&pool), None), watched);
+        let asked_at = since_boot();
+        let (node, off) = main.write_now(|tx| {
+            let off: i64 = tx.query_row(
+                "SELECT CAST(extract(epoch FROM now()) * 1000 AS BIGINT) - CAST(?1 AS BIGINT)",
+                [now.0],
+                |row| row.get(0),
+            )?;
+            let sql = "INSERT INTO node (name, until) VALUES (?1, now() + ?2 * interval '1 millisecond') RETURNING id";
+            let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let node = tx.query_row(sql, params![name, signed(millis(lease))], |row| row.get(0))?;
+            Ok((node, off))
+        })?;
+        if off.unsigned_abs() > millis(CLOCK_OFF) {
+            tracing::warn!(
+                seconds = off / 1000,
+                "this machine's clock is not the database's: runs go on too early or too late; set it"
+            );
+        }
+        let (told, heard) = news::unbounded_channel();
+        let cluster = Self {
+            pool,
+            node,
+            lease,
+            holds_until: watch::Sender::new(asked_at + millis(lease)),
+            nodes: watch::Sender::new(1),
+            told,
+            heard: tokio::sync::Mutex::new(heard),
+            deliveries: Notify::new(),
+            changed: watch::Sender::new(0),
+            ended: AtomicBool::new(false),
+            bell: OnceLock::new(),
+            beating: Mutex::default(),
+        };
+        Ok((Arc::new(cluster), main))
+    }
+
+    /// Renews the lease and listens to the others, until [`leave`](Self::leave).
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        main: Database,
+        agenda: Arc<Agenda>,
+        clock: SharedClock,
+        mirror: impl Fn(RepoId) -> bool + Send + Sync + 'static,
+    ) {
+        let threads =
+            Threads { cluster: Arc::downgrade(self), main, agenda, clock, mirror: Box::new(mirror) };
+        let (threads, (bell, rung)) = (Arc::new(threads), mpsc::channel());
+        let _ = self.bell.set(bell);
+        let listening = Arc::clone(&threads);
+        thread::spawn(move || listening.listen());
+        let beat = self.lease / BEATS;
+        let beating = thread::spawn(move || threads.beat(&rung, beat));
+        *self.beating.lock().unwrap_or_else(PoisonError::into_inner) = Some(beating);
+    }
+
+    /// Gives everything back at once, and waits until that is known.
+    pub(super) fn leave(&self) {
+        self.ended.store(true, SeqCst);
+        // Whoever beats no more hears nothing.
+        let _ = self.bell.get().map(|bell| bell.send(()));
+        let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(beating.map(thread::JoinHandle::join));
+    }
+
+    /// Will nobody else have taken up what this process has in hand for so long?
+    pub(super) fn lease_lasts(&self, so_long: Duration) -> bool {
+        since_boot() + millis(so_long) < *self.holds_until.borrow()
+    }
+
+    pub(super) fn nodes(&self) -> u32 {
+        *self.nodes.borrow()
+    }
+
+    /// Waits for what another process did.
+    pub(super) fn news(&self) -> BoxFuture<'_, News> {
+        Box::pin(async {
+            match self.heard.lock().await.recv().await {
+                Some(news) => news,
+                None => std::future::pending().await,
+            }
+        })
+    }
+
+    fn tell(&self, news: News) {
+        let _ = self.told.send(news);
+    }
+}
+
+/// Tells the other nodes what this transaction changed, once it is committed.
+pub(super) enum Tell {
+    Runs(RepoId),
+    Cancelled(RunId),
+    Deliveries,
+    Settings,
+}
+
+impl Tell {
+    pub(super) fn say(&self, tx: &Transaction<'_>) -> Result<(), Fault> {
+        let Transaction::Server(_) = tx else { return Ok(()) };
+        let payload = match self {
+            Self::Runs(repo) => format!("{RUNS} {repo}"),
+            Self::Cancelled(run) => format!("{CANCELLED} {run}"),
+            Self::Deliveries => DELIVERIES.to_owned(),
+            Self::Settings => SETTINGS.to_owned(),
+        };
+        tx.prepare_cached("SELECT pg_notify(?1, ?2)")?.query(params![CHANNEL, payload])?;
+        Ok(())
+    }
+}
+
+impl Threads {
+    fn beat(&self, rung: &mpsc::Receiver<()>, every: Duration) {
+        loop {
+            let Some(cluster) = self.cluster.upgrade() else { return };
+            if cluster.ended.load(SeqCst) {
+                let leave = |tx: &Transaction<'_>| {
+                    tx.execute("UPDATE node SET until = now() WHERE id = ?1", [cluster.node])?;
+                    Tell::Deliveries.say(tx)
+                };
+                drop(self.main.write_now(leave));
+                return;
+            }
+            let sent = since_boot();
+            match self.renew(&cluster) {
+                Ok(nodes) => {
+                    cluster.holds_until.send_replace(sent + millis(cluster.lease));
+                    cluster.nodes.send_if_modified(|known| std::mem::replace(known, nodes) != nodes);
+                    self.look(&cluster);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the lease of this node could not be renewed");
+                    // Nobody else may have taken it up before we let go.
+                    if !cluster.lease_lasts(every + every / 2) {
+                        cluster.tell(News::LeaseOver);
+                    }
+                }
+            }
+            drop(cluster);
+            let _ = rung.recv_timeout(every);
+        }
+    }
+
+    /// Renews the lease, frees what dead nodes had, and says how many live.
+    fn renew(&self, cluster: &Cluster) -> Result<u32, StoreError> {
+        let (lease, node, now) = (signed(millis(cluster.lease)), cluster.node, self.clock.now());
+        self.main.write_now(|tx| {
+            let sql = "UPDATE node SET until = now() + ?2 * interval '1 millisecond' WHERE id = ?1";
+            if tx.execute(sql, [node, lease])? == 0 {
+                return Err(Fault::Row(
+                    "the node is gone from the database; start the server anew".to_owned(),
+                ));
+            }
+            if inbox::free(tx, now)? > 0 {
+                Tell::Deliveries.say(tx)?;
+            }
+            spend::behind(tx)?;
+            let living = "SELECT COUNT(*) FROM node WHERE until > now()";
+            let nodes = tx.query_row(living, [], |row| row.get(0))?;
+            // Long over: nothing can be in its hand any more.
+            tx.execute(
+                "DELETE FROM node WHERE until < now() - interval '1 day'
+                     AND NOT EXISTS (SELECT 1 FROM all_run WHERE taken = node.id)",
+                [],
+            )?;
+            Ok(nodes)
+        })
+    }
+
+    /// Finds what nobody told.
+    fn look(&self, cluster: &Cluster) {
+        let (now, node) = (self.clock.now(), cluster.node);
+        let read = self.main.snapshot_now(|tx| {
+            let due = format!(
+                "SELECT DISTINCT repo FROM all_run WHERE {LIVE} AND (due <= ?1 OR cancel IS NOT NULL AND status <> 'halting')
+                     AND (taken IS NULL OR taken <> ?2 AND NOT EXISTS (
+                         SELECT 1 FROM node WHERE id = all_run.taken AND until > now()))"
+            );
+            let mut due = tx.prepare_cached(&due)?;
+            let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+            Ok(due.collect::<Result<Vec<_>, _>>()?)
+        });
+        match read {
+            Ok(due) => due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now)),
+            Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
+        }
+        self.settings();
+        cluster.deliveries.notify_one();
+        cluster.tell(News::Due);
+    }
+
+    /// Who is left alone now.
+    fn settings(&self) {
+        let read = self.main.snapshot_now(|tx| Ok((pauses::all(tx)?, directory::suspended(tx)?)));
+        match read {
+            Ok((pauses, suspended)) => {
+                self.agenda.leave_alone(pauses.into_iter().map(|pause| pause.scope), suspended);
+            }
+            Err(error) => tracing::error!(%error, "cannot read what is paused"),
+        }
+    }
+
+    fn listen(&self) {
+        while let Some(cluster) = self.cluster.upgrade().filter(|cluster| !cluster.ended.load(SeqCst)) {
+            let heard = cluster.pool.listen(CHANNEL, |payload| {
+                if let Some(payload) = payload {
+                    self.heard(&cluster, payload);
+                }
+                !cluster.ended.load(SeqCst)
+            });
+            if let Err(fault) = heard {
+                tracing::warn!(
+                    ?fault,
+                    "nothing is heard of other nodes; they are looked at every few seconds"
+                );
+                thread::sleep(limits::STEP_BACKOFF.min(self.cluster_beat(&cluster)));
+            }
+        }
+    }
+
+    fn cluster_beat(&self, cluster: &Cluster) -> Duration {
+        cluster.lease / BEATS
+    }
+
+    fn heard(&self, cluster: &Cluster, payload: &str) {
+        let (word, about) = payload.split_once(' ').unwrap_or((payload, ""));
+        match word {
+            RUNS => {
+                let Ok(repo) = about.parse::<RepoId>() else { return };
+                let now = self.clock.now();
+                let when = if (self.mirror)(repo) { now } else { now.plus(MIRROR_FIRST) };
+                self.agenda.recheck_at(repo, when);
+                cluster.tell(News::Due);
+            }
+            CANCELLED => {
+                if let Ok(run) = about.parse::<RunId>() {
+                    cluster.tell(News::Cancelled(run));
+                }
+            }
+            DELIVERIES => cluster.deliveries.notify_one(),
+            SETTINGS => {
+                self.settings();
+                cluster.changed.send_modify(|times| *times += 1);
+                cluster.tell(News::Due);
+            }
+            _ => {} // of a version to come
+        }
+    }
+}
