@@ -111,6 +111,7 @@ impl App {
             )?,
             None => Store::open(&settings.data_dir, clock.clone())?,
         };
+        github.share(store.clone());
         let token = Token::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
         let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);

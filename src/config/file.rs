@@ -136,7 +136,7 @@ struct Telemetry {
 }
 
 /// Shorter than a database takes to fail over, a lease ends with every failover; longer, a run waits long for a node that died.
-const LEASE_SECONDS: RangeInclusive<u64> = 4..=600;
+const LEASE_SECONDS: RangeInclusive<u64> = 8..=600;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -38,11 +38,15 @@ use super::{
 use crate::{
     clock::SharedClock,
     config, limits,
+    store::Store,
     types::{InstallationId, Timestamp},
 };
 
 /// One REST call, from the first byte sent to the last received.
 const GITHUB_CALL: Duration = Duration::from_secs(30);
+
+/// No write is begun with less than this of the lease left.
+const LEAST_LEASE: Duration = Duration::from_secs(2);
 
 /// An installation token lives an hour; one this close to its end is not used for new work.
 const TOKEN_MARGIN: Duration = Duration::from_secs(120);
@@ -331,6 +335,11 @@ impl Api {
         Ok(())
     }
 
+    /// See [`Pace::share`].
+    pub(crate) fn share(&self, store: Arc<Store>) {
+        self.pace.share(store);
+    }
+
     pub(crate) fn only_read(&self) {
         self.only_reads.store(true, Ordering::Relaxed);
     }
@@ -379,12 +388,34 @@ impl Api {
             // The limit may have come while this waited.
             session.open(self.clock.now(), search)?;
         }
+        let most = self.pace.most().filter(|_| !request.only_reads());
+        let late = || Fault::NotNow { call: request.shown.clone(), why: "this server's lease is about to end".into() };
+        if most.is_some_and(|most| most < LEAST_LEASE) {
+            return Err(late());
+        }
+        let sent = self.installed(id, &session, search, request);
+        match most {
+            // GitHub knows no fence: what it has not got by then it is not given.
+            Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
+                Err(Fault::Transient { call: request.shown.clone(), why: "this server's lease ended meanwhile".into() })
+            }),
+            None => sent.await,
+        }
+    }
+
+    async fn installed(
+        &self,
+        id: InstallationId,
+        session: &Arc<Session>,
+        search: bool,
+        request: &Request,
+    ) -> Result<Response, Fault> {
         let target = request.target();
         let kept = self.answers.get(id, &target).filter(|_| request.kept);
-        let live = self.live(id, &session, None).await?;
+        let live = self.live(id, session, None).await?;
         let mut result = self.exchange(live.client_for(request), request, kept.as_ref()).await;
         if matches!(result, Err(Fault::Unauthorized { .. })) {
-            let renewed = self.live(id, &session, Some(&live)).await?;
+            let renewed = self.live(id, session, Some(&live)).await?;
             result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
         match &result {

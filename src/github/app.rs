@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    store::Store,
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
@@ -173,6 +174,11 @@ impl GitHub {
     /// Signs with another of the App's keys from now on; tokens that GitHub gave hold on to their end.
     pub fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
         self.api().take_key(key)
+    }
+
+    /// From now on writes share their pace with the other processes that work for this App, and end with this one's lease.
+    pub fn share(&self, store: Arc<Store>) {
+        self.inner.api.share(store);
     }
 
     /// From now on nothing is asked of it that would change anything there.

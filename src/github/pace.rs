@@ -7,7 +7,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use url::Url;
 
 use crate::{
     clock::{Clock, SharedClock},
+    store::Store,
     types::{InstallationId, Timestamp},
 };
 
@@ -85,11 +86,23 @@ pub(crate) struct Pace {
     pacing: Pacing,
     clock: SharedClock,
     buckets: Mutex<HashMap<InstallationId, Arc<Bucket>>>,
+    /// Tells of the other processes that work for the same App.
+    store: OnceLock<Arc<Store>>,
 }
 
 impl Pace {
     pub(crate) fn new(pacing: Pacing, clock: SharedClock) -> Self {
-        Self { pacing, clock, buckets: Mutex::default() }
+        Self { pacing, clock, buckets: Mutex::default(), store: OnceLock::new() }
+    }
+
+    /// From now on writes share the pace with those of the store's other processes, and end with its lease.
+    pub(crate) fn share(&self, store: Arc<Store>) {
+        let _ = self.store.set(store);
+    }
+
+    /// How long a write may take, so that nobody else may have taken up the run it is of. None: nobody ever may.
+    pub(crate) fn most(&self) -> Option<Duration> {
+        self.store.get().and_then(|store| store.lease_left())
     }
 
     /// Resolves when it is known whether the write may be sent, which all but refusals may in the end. Dropping the
@@ -103,7 +116,8 @@ impl Pace {
             let full = || Arc::new(Bucket::full(self.clock.now()));
             Arc::clone(buckets.entry(installation).or_insert_with(full))
         };
-        bucket.turn(self.clock.as_ref(), urgency).await
+        let sharers = self.store.get().map_or(1, |store| store.nodes().max(1));
+        bucket.turn(self.clock.as_ref(), urgency, sharers).await
     }
 }
 
@@ -142,11 +156,12 @@ impl Bucket {
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
-    async fn turn(&self, clock: &dyn Clock, urgency: Urgency) -> bool {
+    /// So many processes fill from the same source, each as if the others wrote as much as it does.
+    async fn turn(&self, clock: &dyn Clock, urgency: Urgency, sharers: u32) -> bool {
         let ticket = Ticket::take(self, urgency);
         loop {
             let changed = self.changed.notified();
-            let admission = self.lock().admit(ticket.rank, clock.now());
+            let admission = self.lock().admit(ticket.rank, clock.now(), sharers);
             match admission {
                 Admission::Go => return true,
                 Admission::In(_) | Admission::Behind if urgency == Urgency::Refused => return false,
@@ -165,17 +180,17 @@ impl Bucket {
 }
 
 impl Queue {
-    fn admit(&mut self, rank: Rank, now: Timestamp) -> Admission {
+    fn admit(&mut self, rank: Rank, now: Timestamp, sharers: u32) -> Admission {
         // A clock that was put back fills nothing, and neither does it empty what is there.
         let full = WRITE_GAP * WRITES_AT_ONCE;
-        self.level = (self.level + now.since(self.at)).min(full);
+        self.level = (self.level + now.since(self.at) / sharers).min(full);
         self.at = now;
         if self.waiting.first() != Some(&rank) {
             return Admission::Behind;
         }
         let needed = WRITE_GAP + rank.0.leaves();
         if self.level < needed {
-            return Admission::In(needed - self.level);
+            return Admission::In((needed - self.level) * sharers);
         }
         self.level -= WRITE_GAP;
         Admission::Go
@@ -214,7 +229,7 @@ mod tests {
         let mut queue = Bucket::full(Timestamp(0)).queue.into_inner().unwrap();
         let mut admit = |urgency, at| {
             queue.waiting = [(urgency, 0)].into();
-            match queue.admit((urgency, 0), Timestamp(at)) {
+            match queue.admit((urgency, 0), Timestamp(at), 1) {
                 Admission::Go => 0,
                 Admission::In(wait) => wait.as_millis(),
                 Admission::Behind => unreachable!("there is no other"),
@@ -239,13 +254,24 @@ mod tests {
     }
 
     #[test]
+    fn processes_that_share_an_app_share_its_pace() {
+        let mut queue = Bucket::full(Timestamp(0)).queue.into_inner().unwrap();
+        queue.level = Duration::ZERO;
+        queue.waiting = [(Urgency::Asked, 0)].into();
+        let mut admit = |at| queue.admit((Urgency::Asked, 0), Timestamp(at), 3);
+        assert!(matches!(admit(0), Admission::In(wait) if wait == WRITE_GAP * 3));
+        assert!(matches!(admit(2999), Admission::In(_)));
+        assert!(matches!(admit(3003), Admission::Go), "each waits as long as three writes take");
+    }
+
+    #[test]
     fn the_more_urgent_goes_first_and_then_whoever_came_first() {
         let bucket = Bucket::full(Timestamp(0));
         let decoration = Ticket::take(&bucket, Urgency::Decoration);
         let (first, second) = (Ticket::take(&bucket, Urgency::Work), Ticket::take(&bucket, Urgency::Work));
         let (heard, asked) = (Ticket::take(&bucket, Urgency::Heard), Ticket::take(&bucket, Urgency::Asked));
         for (second, ticket) in (9..).zip([asked, heard, first, second, decoration]) {
-            assert!(matches!(bucket.lock().admit(ticket.rank, Timestamp(second * 1000)), Admission::Go));
+            assert!(matches!(bucket.lock().admit(ticket.rank, Timestamp(second * 1000), 1), Admission::Go));
         }
         assert!(bucket.lock().waiting.is_empty(), "whoever is done or gives up leaves the queue");
     }

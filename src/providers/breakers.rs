@@ -6,7 +6,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{self, Arc},
+    sync::{
+        self, Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -38,6 +41,8 @@ pub(super) struct Breakers {
     store: Option<Arc<Store>>,
     /// None: the store was not read yet.
     routes: Mutex<Option<BTreeMap<String, Breaker>>>,
+    /// When it was read, as [`Store::learned_elsewhere`] counts.
+    learned: AtomicU64,
     /// How each model failed last, since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
 }
@@ -222,6 +227,10 @@ impl Breakers {
         &self,
         routes: &'a mut Option<BTreeMap<String, Breaker>>,
     ) -> &'a mut BTreeMap<String, Breaker> {
+        let learned = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
+        if self.learned.swap(learned, Relaxed) != learned {
+            *routes = None;
+        }
         if routes.is_none()
             && let Some(store) = &self.store
         {

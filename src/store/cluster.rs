@@ -40,7 +40,7 @@ use crate::{
     types::{RepoId, RunId, Timestamp},
 };
 
-/// What nodes tell each other on: a payload is a word and what it is about.
+/// What nodes tell each other on: a payload is the node that says it, a word, and what it is about.
 pub(super) const CHANNEL: &str = "countersign";
 const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
@@ -135,6 +135,7 @@ impl Cluster {
                 "this machine's clock is not the database's: runs go on too early or too late; set it"
             );
         }
+        let _ = pool.node.set(node);
         let (told, heard) = news::unbounded_channel();
         let cluster = Self {
             pool,
@@ -181,9 +182,9 @@ impl Cluster {
         drop(beating.map(thread::JoinHandle::join));
     }
 
-    /// Will nobody else have taken up what this process has in hand for so long?
-    pub(super) fn lease_lasts(&self, so_long: Duration) -> bool {
-        since_boot() + millis(so_long) < *self.holds_until.borrow()
+    /// For how long nobody else can have taken up what this process has in hand.
+    pub(super) fn lease_left(&self) -> Duration {
+        Duration::from_millis(self.holds_until.borrow().saturating_sub(since_boot()))
     }
 
     pub(super) fn nodes(&self) -> u32 {
@@ -215,13 +216,14 @@ pub(super) enum Tell {
 
 impl Tell {
     pub(super) fn say(&self, tx: &Transaction<'_>) -> Result<(), Fault> {
-        let Transaction::Server(_) = tx else { return Ok(()) };
-        let payload = match self {
-            Self::Runs(repo) => format!("{RUNS} {repo}"),
-            Self::Cancelled(run) => format!("{CANCELLED} {run}"),
-            Self::Deliveries => DELIVERIES.to_owned(),
-            Self::Settings => SETTINGS.to_owned(),
+        let Transaction::Server(session) = tx else { return Ok(()) };
+        let (word, about) = match self {
+            Self::Runs(repo) => (RUNS, repo.to_string()),
+            Self::Cancelled(run) => (CANCELLED, run.to_string()),
+            Self::Deliveries => (DELIVERIES, String::new()),
+            Self::Settings => (SETTINGS, String::new()),
         };
+        let payload = format!("{} {word} {about}", session.node());
         tx.prepare_cached("SELECT pg_notify(?1, ?2)")?.query(params![CHANNEL, payload])?;
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Threads {
                 Err(error) => {
                     tracing::error!(%error, "the lease of this node could not be renewed");
                     // Nobody else may have taken it up before we let go.
-                    if !cluster.lease_lasts(every + every / 2) {
+                    if cluster.lease_left() < every + every / 2 {
                         cluster.tell(News::LeaseOver);
                     }
                 }
@@ -341,8 +343,12 @@ impl Threads {
     }
 
     fn heard(&self, cluster: &Cluster, payload: &str) {
-        let (word, about) = payload.split_once(' ').unwrap_or((payload, ""));
-        match word {
+        let mut words = payload.splitn(3, ' ').map(str::trim);
+        let (node, word, about) = (words.next(), words.next(), words.next().unwrap_or_default());
+        if node.is_some_and(|node| node == cluster.node.to_string()) {
+            return; // known here since it was committed
+        }
+        match word.unwrap_or_default() {
             RUNS => {
                 let Ok(repo) = about.parse::<RepoId>() else { return };
                 let now = self.clock.now();

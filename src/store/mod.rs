@@ -208,9 +208,14 @@ impl Store {
         }
     }
 
-    /// Will what this process has in hand be its own for so long?
-    pub fn holds_for(&self, so_long: Duration) -> bool {
-        self.cluster.as_ref().is_none_or(|cluster| cluster.lease_lasts(so_long))
+    /// For how long nobody else can have taken up what this process has in hand. None: nobody else ever does.
+    pub fn lease_left(&self) -> Option<Duration> {
+        self.cluster.as_ref().map(|cluster| cluster.lease_left())
+    }
+
+    /// Grows when another process learned something of a model or a key.
+    pub fn learned_elsewhere(&self) -> u64 {
+        self.cluster.as_ref().map_or(0, |cluster| *cluster.changed.borrow())
     }
 
     /// How many processes share what GitHub lets an installation do.

@@ -6,7 +6,7 @@ use std::{
     error::Error,
     net::IpAddr,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
     time::Duration,
 };
@@ -41,19 +41,20 @@ pub(super) trait Session {
     fn batch(&self, sql: &str) -> Result<(), Fault>;
     /// The connection is gone, and with it what was written.
     fn lost(&self) -> bool;
+    /// The node it is of; 0 before it joined.
+    fn node(&self) -> i64;
 }
 
 struct Open<'a> {
     transaction: RefCell<postgres::Transaction<'a>>,
     kept: &'a Kept,
     lost: Cell<bool>,
-    /// It is about one repository: its tables are those of all, of which it sees the rows that are its own.
-    of_repository: bool,
+    part: &'a Part,
 }
 
 impl<'a> Open<'a> {
-    fn new(transaction: postgres::Transaction<'a>, kept: &'a Kept, of_repository: bool) -> Self {
-        Self { transaction: RefCell::new(transaction), kept, lost: Cell::new(false), of_repository }
+    fn new(transaction: postgres::Transaction<'a>, kept: &'a Kept, part: &'a Part) -> Self {
+        Self { transaction: RefCell::new(transaction), kept, lost: Cell::new(false), part }
     }
 
     /// Notes that nothing more will come of this transaction, where the error says so.
@@ -67,7 +68,7 @@ impl<'a> Open<'a> {
 
 impl Session for Open<'_> {
     fn prepare(&self, sql: &str) -> Result<postgres::Statement, Fault> {
-        self.heard(self.transaction.borrow_mut().prepare(&translated(sql, self.of_repository)))
+        self.heard(self.transaction.borrow_mut().prepare(&translated(sql, self.part.repo.is_some())))
     }
 
     fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, Fault> {
@@ -99,6 +100,10 @@ impl Session for Open<'_> {
 
     fn lost(&self) -> bool {
         self.lost.get()
+    }
+
+    fn node(&self) -> i64 {
+        self.part.pool.node.get().copied().unwrap_or(0)
     }
 }
 
@@ -236,7 +241,7 @@ impl Part {
             let link = taken.link()?;
             let mut transaction = link.client.transaction()?;
             let number = number(&transaction.simple_query(&self.said(&begin))?);
-            let open = Open::new(transaction, &link.kept, self.repo.is_some());
+            let open = Open::new(transaction, &link.kept, self);
             if !work(&Transaction::Server(&open))? {
                 return Ok(false);
             }
@@ -261,7 +266,7 @@ impl Part {
         if self.repo.is_some() {
             transaction.batch_execute(&self.said("SELECT 1"))?;
         }
-        work(&Transaction::Server(&Open::new(transaction, &link.kept, self.repo.is_some())))
+        work(&Transaction::Server(&Open::new(transaction, &link.kept, self)))
     }
 
     /// With which repository it is about.
@@ -295,6 +300,8 @@ struct Link {
 pub(super) struct Pool {
     config: postgres::Config,
     tls: rustls::ClientConfig,
+    /// The node that this process is.
+    pub(super) node: OnceLock<i64>,
     idle: Mutex<Idle>,
     returned: Condvar,
 }
@@ -356,7 +363,7 @@ impl Pool {
                 .and_then(BuilderVerifierExt::with_platform_verifier)
                 .map_err(|error| refused(with_causes(&error)))?
                 .with_no_client_auth();
-        Ok(Self { config, tls, idle: Mutex::default(), returned: Condvar::new() })
+        Ok(Self { config, tls, node: OnceLock::new(), idle: Mutex::default(), returned: Condvar::new() })
     }
 
     fn connect(&self) -> Result<postgres::Client, Fault> {

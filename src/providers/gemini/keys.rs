@@ -7,7 +7,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -36,6 +39,8 @@ pub(super) struct Keys {
     store: Option<Arc<Store>>,
     /// None: the store was not asked yet.
     learned: Mutex<Option<Learned>>,
+    /// When it was asked, as [`Store::learned_elsewhere`] counts.
+    asked: AtomicU64,
 }
 
 #[derive(Default)]
@@ -47,7 +52,7 @@ struct Learned {
 
 impl Keys {
     pub(super) fn new(settings: Live<GeminiSettings>, store: Option<Arc<Store>>, clock: SharedClock) -> Self {
-        Self { settings, clock, store, learned: Mutex::default() }
+        Self { settings, clock, store, learned: Mutex::default(), asked: AtomicU64::new(0) }
     }
 
     pub(super) fn lacks(&self) -> Option<String> {
@@ -153,8 +158,10 @@ impl Keys {
 
     async fn learned(&self) -> MappedMutexGuard<'_, Learned> {
         let mut learned = self.learned.lock().await;
-        if learned.is_none() {
-            let mut known = Learned::default();
+        let elsewhere = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
+        if self.asked.swap(elsewhere, Relaxed) != elsewhere || learned.is_none() {
+            let refused = learned.take().map(|learned| learned.refused).unwrap_or_default();
+            let mut known = Learned { refused, ..Learned::default() };
             if let Some(store) = &self.store {
                 match store.resting_keys().await {
                     Ok(rows) => {

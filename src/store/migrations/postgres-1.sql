@@ -174,9 +174,9 @@ CREATE TABLE all_run (
     moves      BIGINT NOT NULL,
     attempts   BIGINT NOT NULL,
     due        BIGINT,
-    owner      BIGINT,             -- the node that has it in hand, as long as that node's lease holds
+    taken      BIGINT,             -- the node that has it in hand, as long as that node's lease holds
     lease      BIGINT NOT NULL,    -- grows with every claim and save; fences late writers
-    parked     BIGINT,             -- the release that could not read it
+    parked     BIGINT,             -- the node that could not read it; one that joins later tries
     halt       TEXT,
     why        TEXT,
     outcome    TEXT,

@@ -98,7 +98,7 @@ impl Reader {
     pub(super) fn run(self, tx: &Transaction<'_>, seq: u64) -> Result<Option<RunRow>, Fault> {
         let raw = tx
             .prepare_cached("SELECT * FROM run WHERE seq = ?1")?
-            .query_row([signed(seq)], |row| Ok(self.row(row, self.reads(tx))))
+            .query_row([signed(seq)], |row| Ok(self.row(row)))
             .optional()?;
         let Some(raw) = raw else { return Ok(None) };
         let (mut run, cancel) = raw?;
@@ -128,7 +128,7 @@ impl Reader {
     }
 
     /// The row itself, and the number of the cancel it carries.
-    fn row(self, row: &Row<'_>, reads: i64) -> Result<(RunRow, Option<i64>), Fault> {
+    fn row(self, row: &Row<'_>) -> Result<(RunRow, Option<i64>), Fault> {
         let time = |column: &str| -> Result<Timestamp, Fault> { Ok(Timestamp(row.get(column)?)) };
         let run = RunRow {
             id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
@@ -143,7 +143,7 @@ impl Reader {
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
             taken: row.get::<_, Option<i64>>("taken")?.is_some(),
-            parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= reads),
+            parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= self.epoch),
             halt: row.get("halt")?,
             why: row.get("why")?,
             outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
@@ -186,24 +186,15 @@ impl Reader {
     pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
         Tell::Runs(self.repo).say(tx)?;
         let mut statement = tx.prepare_cached(&self.slots(tx, "seq = ?2"))?;
-        let slot = statement.query_row([self.reads(tx), seq], |row| Ok(slot(row))).optional()?;
+        let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
         Ok((unsigned(seq), slot.transpose()?))
     }
 
     /// The same of every live run.
     pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<Slot>, Fault> {
         let mut statement = tx.prepare_cached(&self.slots(tx, "TRUE"))?;
-        let slots = statement.query_map([self.reads(tx)], |row| Ok(slot(row)))?;
+        let slots = statement.query_map([self.epoch], |row| Ok(slot(row)))?;
         slots.map(|slot| slot?).collect()
-    }
-
-    /// By what a run is parked that nobody can read: it is tried again by a later boot, or where several processes share
-    /// all of it, by a later release.
-    pub(super) fn reads(self, tx: &Transaction<'_>) -> i64 {
-        match tx {
-            Transaction::File(_) => self.epoch,
-            Transaction::Server(_) => RELEASE,
-        }
     }
 
     /// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
@@ -229,23 +220,6 @@ impl Reader {
 
 /// The node that has a run in hand lives.
 pub(super) const LIVING: &str = "EXISTS (SELECT 1 FROM node WHERE node.id = run.taken AND until > now())";
-
-/// This release, as a number that grows with releases.
-const RELEASE: i64 = release(env!("CARGO_PKG_VERSION"));
-
-const fn release(version: &str) -> i64 {
-    let (bytes, mut at, mut whole, mut part) = (version.as_bytes(), 0, 0, 0);
-    while at < bytes.len() && bytes[at] != b'-' {
-        if bytes[at] == b'.' {
-            whole = (whole + part) * 1000;
-            part = 0;
-        } else {
-            part = part * 10 + (bytes[at] - b'0') as i64;
-        }
-        at += 1;
-    }
-    whole + part
-}
 
 fn slot(row: &Row<'_>) -> Result<Slot, Fault> {
     let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);

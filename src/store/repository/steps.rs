@@ -236,7 +236,7 @@ impl Save<'_> {
                 self.update(Columns { attempts, due, why, ..as_it_was })
             }
             Checkpoint::Park { why } => {
-                let parked = Some(self.at.reads(self.tx));
+                let parked = Some(self.at.epoch);
                 self.update(Columns { parked, why: Some(&why), ..as_it_was })
             }
         }?;
