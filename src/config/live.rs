@@ -49,7 +49,7 @@ impl Settings {
             ("[app]", differ(&self.app, &new.app)),
             ("[github]", differ(&self.github, &new.github)),
             ("[server]", differ(&self.server, &new.server)),
-            ("[data]", differ(&self.data_dir, &new.data_dir)),
+            ("[data]", differ(&(&self.data_dir, &self.postgres), &(&new.data_dir, &new.postgres))),
             ("[installations]", differ(&self.allowed_installations, &new.allowed_installations)),
             ("what is said of models", differ(&keyless(self), &keyless(new))),
             // What is kept there is cleaned of the keys that were there at the start.

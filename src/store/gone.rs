@@ -9,8 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PauseScope, Store, StoreError, archive, database::signed, off_thread, upgrade::Kept};
+use super::{PauseScope, Store, StoreError, archive, database::signed, off_thread, sql::Transaction, upgrade::Kept};
 use crate::types::RepoId;
+
+/// A repository's tables in Postgres.
+const TABLES: [&str; 19] = [
+    "answer", "remark", "retry", "gate", "journal", "trail", "call", "verdict", "finding", "approval", "raise", "own_commit",
+    "pull_section", "artifact", "route", "audit", "document", "run", "cancel",
+];
 
 /// Begins the name of a folder that is being removed.
 const GONE: &str = ".gone-";
@@ -33,7 +39,9 @@ impl Store {
         self.agenda.set_hinted(repo, false);
         self.main
             .write(move |tx| {
-                tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
+                if let Transaction::File(_) = tx {
+                    tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
+                }
                 tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
                 tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])?;
                 // What it has spent stays spent until the month is over; nothing can be read again.
@@ -41,6 +49,17 @@ impl Store {
                 Ok(())
             })
             .await?;
+        if self.cluster.is_some() {
+            self.main
+                .write(move |tx| {
+                    // What refers to others first.
+                    for table in TABLES {
+                        tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [signed(repo.0)])?;
+                    }
+                    Ok(())
+                })
+                .await?;
+        }
         self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;
         let kept = Kept::repo(&self.root, repo, self.clock.now());
