@@ -45,6 +45,8 @@ mod pages;
 mod pages_runs;
 mod people;
 mod pools;
+#[path = "../house/postgres.rs"]
+mod postgres;
 mod posted;
 mod prompts;
 mod proofs;

@@ -2,6 +2,7 @@
 
 mod archive;
 mod browser;
+mod cluster;
 mod context;
 mod demo;
 mod escape;

@@ -420,6 +420,10 @@ impl Site {
         issue
     }
 
+    pub(super) fn browser(&mut self) -> &mut Browser {
+        &mut self.browser
+    }
+
     /// Somebody writes on an issue, whose page it is.
     pub(super) fn comment(&mut self, issue: &Url, text: &str) {
         let page = self.browser.open(issue);
