@@ -92,6 +92,19 @@ impl Clock for Hurried {
     }
 }
 
+/// Its hands stand still, so that a wait is told as it was given and not less what has passed; what sleeps wakes up.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_767_225_600_000)
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        SystemClock.sleep(duration)
+    }
+}
+
 /// Asks the provider that `spec` names, with the call as given but for the model's id.
 async fn ask(settings: &ModelSettings, spec: &str, call: Call) -> Result<Reply, CallError> {
     ask_by(Arc::new(SystemClock), settings, spec, call).await
