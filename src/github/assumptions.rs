@@ -133,7 +133,8 @@ const ROWS: &[Row] = &[
     row(
         &PERMISSION,
         "who may approve is decided by these",
-        "permission role_name user.id# user.permissions.admin? user.permissions.maintain? user.permissions.push? user.permissions.triage? user.permissions.pull?",
+        "permission role_name user.id# user.permissions.admin? user.permissions.maintain? user.permissions.push? \
+         user.permissions.triage? user.permissions.pull?",
     ),
     row(&ISSUE_EVENTS, "who put a label there decides whether it counts", "event actor.id# created_at")
         .query(FIRST)
