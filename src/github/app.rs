@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+    config::GitHubSettings,
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
@@ -81,6 +82,8 @@ pub struct AppInfo {
     pub id: u64,
     pub slug: String,
     pub name: String,
+    /// Its page.
+    pub url: String,
     /// The account that registered the App.
     pub owner: Option<Actor>,
     pub permissions: BTreeMap<String, String>,
@@ -141,6 +144,25 @@ impl From<Installation> for InstallationInfo {
 }
 
 impl GitHub {
+    /// For a few questions to this GitHub, which need no pace.
+    pub fn asking(
+        at: &GitHubSettings,
+        app_id: u64,
+        private_key: SecretString,
+        clock: SharedClock,
+    ) -> Result<Self, GitHubError> {
+        let GitHubSettings { api_url, git_url, web_url } = at.clone();
+        Self::new(GitHubOptions {
+            api_url,
+            git_url,
+            web_url,
+            app_id,
+            private_key,
+            pacing: Pacing::Off,
+            clock,
+        })
+    }
+
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
         let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
@@ -205,6 +227,8 @@ impl GitHub {
             #[serde(default)]
             slug: String,
             name: String,
+            #[serde(default)]
+            html_url: String,
             owner: Option<User>,
             #[serde(default)]
             permissions: BTreeMap<String, String>,
@@ -216,6 +240,7 @@ impl GitHub {
             id: app.id,
             slug: app.slug,
             name: app.name,
+            url: app.html_url,
             owner: app.owner.map(Actor::from),
             permissions: app.permissions,
             events: app.events,
