@@ -55,7 +55,7 @@ impl Localhub {
             say(format_args!("issues    {page}"));
         }
         say("To set the App up:");
-        say(format_args!("          countersign setup --github {}", hub.base_url()));
+        say(format_args!("          countersign init --github {}", hub.base_url()));
         stop.cancelled().await;
         hub.stop().await;
         Ok(ExitCode::SUCCESS)

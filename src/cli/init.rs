@@ -3,16 +3,18 @@
 use std::{
     fs,
     io::{IsTerminal, Write},
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 use url::Url;
 
 use super::{
@@ -20,11 +22,12 @@ use super::{
     doctor::{self, Expected},
     login::Login,
     say,
-    setup::{LOCAL_WEBHOOK, Setup, unreachable, write_secret},
+    setup::{self, LOCAL_WEBHOOK, Setup, unreachable, write_secret},
 };
 use crate::{
-    config::{GitHubSettings, ModelSettings, Secrets, is_loopback},
-    providers::{Service, Trial, try_key},
+    clock::SystemClock,
+    config::{GitHubSettings, ModelSettings, Settings, is_loopback},
+    providers::{Providers, Service, Trial, try_key},
     workflows,
 };
 
@@ -82,33 +85,55 @@ enum Tier {
 /// Where people are asked.
 struct Desk {
     /// None where nobody is to be asked.
-    lines: Option<Lines<BufReader<Stdin>>>,
+    input: Option<BufReader<Stdin>>,
     /// Questions so far.
     asked: usize,
 }
 
-/// The exit code where it cannot go on: they pressed Ctrl-C, or nobody is there to answer what has no default.
-struct Stopped(u8);
+/// It cannot go on: nobody is there to answer what has no default, or the command line has an answer that will not do.
+struct Stopped;
 
 type Answered<T> = Result<T, Stopped>;
 
 impl Init {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let mut desk = Desk::new(self.yes);
-        match self.ask_and_do(&mut desk).await {
-            Ok(done) => done,
-            Err(Stopped(code)) => {
-                say("\nStopped. What was written is kept; run `countersign init` again to go on.");
-                Ok(ExitCode::from(code))
-            }
-        }
+        let code = tokio::select! {
+            // First: what is stopped has its own word for it.
+            biased;
+            // Also while something is checked or waited for.
+            _ = tokio::signal::ctrl_c() => INTERRUPTED,
+            done = self.ask_and_do(&mut desk) => match done {
+                Ok(done) => return done,
+                Err(Stopped) => 1,
+            },
+        };
+        say("\nStopped. What was written is kept; run `countersign init` again to go on.");
+        Ok(ExitCode::from(code))
     }
 
-    async fn ask_and_do(self, desk: &mut Desk) -> Answered<anyhow::Result<ExitCode>> {
+    async fn ask_and_do(&self, desk: &mut Desk) -> Answered<anyhow::Result<ExitCode>> {
         let config = self.config.config.clone();
         let mut relay = self.relay.clone();
+        let env = config.with_file_name(".env");
+        // Whoever else writes it takes it from the server.
+        if let Ok(file) = fs::metadata(&env)
+            && file.uid() != rustix::process::geteuid().as_raw()
+        {
+            let (env, owner) = (env.display(), file.uid());
+            return Ok(Err(anyhow!(
+                "{env} belongs to user {owner}, as whom the server runs; run this as that user"
+            )));
+        }
         if config.exists() {
             say(format_args!("{} is there and kept.", config.display()));
+            let installed = |settings: &Settings| !settings.allowed_installations.is_empty();
+            if workflows::settings(&config).is_ok_and(|settings| !installed(&settings))
+                && let Err(error) = setup::admit(&config, None).await
+            {
+                // The checks tell of it, too.
+                say(format_args!("Not installed: {error:#}"));
+            }
         } else {
             let setup = self.app(desk, &mut relay).await?;
             match setup.register().await {
@@ -130,18 +155,20 @@ impl Init {
             "\nChecking ({} asked):",
             crate::types::count(desk.asked, "question was", "questions were")
         ));
-        let checked = doctor::check(&config, Expected::NoServerYet).await;
+        let checked = doctor::check(&config, Expected::NoServerYet, None).await;
         let relay = relay.map(|url| format!(" --relay {url}")).unwrap_or_default();
-        say(format_args!("Next: countersign serve --config {}{relay}", config.display()));
+        let first = match &checked {
+            Ok(code) if *code == ExitCode::SUCCESS => "Next",
+            _ => "Once that is mended",
+        };
+        say(format_args!("{first}: countersign serve --config {}{relay}", config.display()));
         Ok(checked)
     }
 
     /// What registering the App takes.
     async fn app(&self, desk: &mut Desk, relay: &mut Option<Url>) -> Answered<Setup> {
-        let github = match &self.github {
-            Some(url) => url.clone(),
-            None => desk.ask("GitHub's address", "https://github.com", reached).await?,
-        };
+        let given = self.github.as_ref().map(Url::as_str);
+        let github = desk.told(given, "GitHub's address", "https://github.com", reached).await?;
         let webhook_url = match (&self.webhook_url, &relay) {
             (Some(url), _) | (None, Some(url)) => url.clone(),
             (None, None) if is_loopback(&github) => LOCAL_WEBHOOK.parse().expect("a constant that parses"),
@@ -167,13 +194,8 @@ impl Init {
                 url
             }
         };
-        let organization = match &self.organization {
-            Some(name) => name.clone(),
-            None => {
-                desk.ask("Organisation to register the App for (empty: your own account)", "", account)
-                    .await?
-            }
-        };
+        let whose = "Organisation to register the App for (empty: your own account)";
+        let organization = desk.told(self.organization.as_deref(), whose, "", account).await?;
         Ok(Setup {
             config: ConfigFlag { config: self.config.config.clone() },
             github,
@@ -181,6 +203,7 @@ impl Init {
             name: "countersign".to_owned(),
             organization: Some(organization).filter(|name| !name.is_empty()),
             port: 0,
+            relayed: relay.is_some(),
         })
     }
 
@@ -190,16 +213,27 @@ impl Init {
         if models.anthropic.api_key.is_some() {
             say(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
         } else {
+            let logged_in = async {
+                let providers = Providers::new(models, Arc::new(SystemClock)).ok()?;
+                let ways = providers.program("claude")?.look().await;
+                ways.into_iter().next()?.state.ok()
+            };
             let way = match self.claude {
                 Some(way) => way,
-                None => {
-                    desk.ask("Claude by login (your subscription), key or later", "login", choice).await?
-                }
+                None => match logged_in.await {
+                    Some(said) => {
+                        say(format_args!("Claude is logged in ({said}), and that is kept."));
+                        Claude::Later
+                    }
+                    None => {
+                        desk.ask("Claude by login (your subscription), key or later", "login", choice).await?
+                    }
+                },
             };
             match way {
                 Claude::Later => {}
                 Claude::Key => {
-                    let key = desk.key("ANTHROPIC_API_KEY", Service::Anthropic, models).await?;
+                    let key = desk.key("ANTHROPIC_API_KEY", Service::Anthropic, models).await;
                     if let Err(error) = keep(&env, "ANTHROPIC_API_KEY", key) {
                         return Ok(Err(error));
                     }
@@ -217,7 +251,7 @@ impl Init {
             say(format_args!("A key of Gemini's is in {} and kept.", env.display()));
             return Ok(Ok(()));
         }
-        let Some(key) = desk.key("GEMINI_API_KEY", Service::Gemini, models).await? else { return Ok(Ok(())) };
+        let Some(key) = desk.key("GEMINI_API_KEY", Service::Gemini, models).await else { return Ok(Ok(())) };
         let tier = match self.gemini_tier {
             Some(tier) => tier,
             None => desk.ask("Does that key's project pay? (free or paid)", "free", choice).await?,
@@ -236,8 +270,23 @@ impl Init {
 
 impl Desk {
     fn new(silent: bool) -> Self {
-        let lines = (!silent).then(|| BufReader::new(tokio::io::stdin()).lines());
-        Self { lines, asked: 0 }
+        let input = (!silent).then(|| BufReader::new(tokio::io::stdin()));
+        Self { input, asked: 0 }
+    }
+
+    /// As [`ask`](Self::ask), where the command line does not have the answer; what it has is held to the same.
+    async fn told<T, F: Future<Output = Result<T, String>>>(
+        &mut self,
+        given: Option<&str>,
+        what: &str,
+        default: &str,
+        check: impl Fn(String) -> F,
+    ) -> Answered<T> {
+        let Some(given) = given else { return self.ask(what, default, check).await };
+        check(given.to_owned()).await.map_err(|why| {
+            say(format_args!("{what}: {why}"));
+            Stopped
+        })
     }
 
     /// Asks until the answer will do. Where nobody answers any more the default does, if it will.
@@ -249,7 +298,7 @@ impl Desk {
     ) -> Answered<T> {
         loop {
             let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
-            let answer = self.line(&format!("{what}{shown}: ")).await?;
+            let answer = self.line(&format!("{what}{shown}: ")).await;
             let over = answer.is_none();
             let answer = answer.filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned());
             match check(answer).await {
@@ -257,18 +306,13 @@ impl Desk {
                 Err(why) => say(format_args!("  {why}")),
             }
             if over {
-                return Err(Stopped(1));
+                return Err(Stopped);
             }
         }
     }
 
     /// A key that its service accepts, or none.
-    async fn key(
-        &mut self,
-        name: &str,
-        service: Service,
-        models: &ModelSettings,
-    ) -> Answered<Option<SecretString>> {
+    async fn key(&mut self, name: &str, service: Service, models: &ModelSettings) -> Option<SecretString> {
         loop {
             let unseen = Unseen::begin();
             let typed = self.line(&format!("{name} (empty: later): ")).await;
@@ -276,31 +320,36 @@ impl Desk {
                 say("");
             }
             drop(unseen);
-            let Some(key) = typed?.filter(|text| !text.is_empty()).map(SecretString::from) else {
-                return Ok(None);
+            let Some(key) = typed.filter(|text| !text.is_empty()).map(SecretString::from) else {
+                return None;
             };
+            // As it is to stand in .env.
+            if !key.expose_secret().bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\'') {
+                say("  a key has no spaces, quotation marks or other signs; paste it alone");
+                continue;
+            }
             match try_key(service, models, &key).await {
-                Trial::Opens => return Ok(Some(key)),
+                Trial::Opens => return Some(key),
                 Trial::Refused(why) => say(format_args!("  {why}")),
                 Trial::Unknown(why) => {
                     say(format_args!("  It is kept and was not tried: {why}"));
-                    return Ok(Some(key));
+                    return Some(key);
                 }
             }
         }
     }
 
     /// What somebody types; none where nobody is there to type.
-    async fn line(&mut self, prompt: &str) -> Answered<Option<String>> {
-        let Some(lines) = &mut self.lines else { return Ok(None) };
+    async fn line(&mut self, prompt: &str) -> Option<String> {
+        let input = self.input.as_mut()?;
         self.asked += 1;
         let mut out = std::io::stdout();
         // A closed pipe is not our trouble.
         drop(out.write_all(prompt.as_bytes()).and_then(|()| out.flush()));
-        tokio::select! {
-            line = lines.next_line() => Ok(line.ok().flatten().map(|line| line.trim().to_owned())),
-            _ = tokio::signal::ctrl_c() => Err(Stopped(INTERRUPTED)),
-        }
+        let mut line = Vec::new();
+        let read = input.read_until(b'\n', &mut line).await.ok()?;
+        // What is no text is an answer that will not do, and not the end.
+        (read > 0).then(|| String::from_utf8_lossy(&line).trim().to_owned())
     }
 }
 
@@ -384,13 +433,12 @@ fn keep(env: &PathBuf, name: &str, key: Option<SecretString>) -> anyhow::Result<
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(error).with_context(|| format!("{} cannot be read", env.display())),
     };
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
+    // A line that is there holds nothing, or nobody would have been asked.
+    let defines =
+        |line: &str| line.trim().trim_start_matches("export ").split('=').next().map(str::trim) == Some(name);
+    text = text.lines().filter(|line| !defines(line)).map(|line| format!("{line}\n")).collect();
     text.push_str(&format!("{name}='{}'\n", key.expose_secret()));
     write_secret(env, &text)?;
-    // Read back at once: a key with a quotation mark in it would spoil the file at the next start.
-    Secrets::load(env)?;
     say(format_args!("{name} is in {}.", env.display()));
     Ok(())
 }

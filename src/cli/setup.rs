@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use axum::{
     Router,
     extract::{Query, State},
@@ -18,7 +18,7 @@ use axum::{
     response::{Html, IntoResponse, Response},
     routing::get,
 };
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use tokio::{
     net::TcpListener,
@@ -27,13 +27,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{ConfigFlag, INTERRUPTED, say, serve::on_signals, wrong_usage};
+use super::{ConfigFlag, INTERRUPTED, not_the_app, say, serve::on_signals, wrong_usage};
 use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
-    github::{self, GitHub, GitHubOptions, Manifest, NewApp, Pacing, manifest},
+    github::{self, GitHub, Manifest, NewApp, manifest},
     messages::html,
     types::with_causes,
+    workflows,
 };
 
 /// How often setup asks GitHub whether the new App is installed: somebody is at it in the browser.
@@ -64,9 +65,13 @@ pub(super) struct Setup {
     /// Where to show the page; loopback only.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub(super) port: u16,
+    /// The webhook's address is a relay's, and says nothing of where to listen.
+    #[arg(skip)]
+    pub(super) relayed: bool,
 }
 
-/// Where `serve` listens by default.
+/// Where `serve` listens by default, and what its webhook is then.
+const LOCAL_LISTEN: &str = "127.0.0.1:8008";
 pub(super) const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
 
 impl Setup {
@@ -105,7 +110,8 @@ impl Setup {
         if let Some(why) = unreachable(&webhook, &self.github) {
             return Ok(wrong_usage(format_args!("--webhook-url {webhook} {why}")));
         }
-        let files = Files::beside(&self.config.config)?;
+        let listen = if self.relayed { LOCAL_LISTEN.to_owned() } else { listening(&webhook) };
+        let files = Files::beside(&self.config.config, listen)?;
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
             .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
@@ -144,10 +150,10 @@ impl Setup {
             // First: a server that is told to stop closes the page, too.
             biased;
             () = stop.cancelled() => {
-                say("Stopped before the App was installed. What was written is kept; `countersign doctor` says what is missing.");
+                say("Stopped before the App was installed. What was written is kept; `countersign init` goes on from there.");
                 return Ok(ExitCode::from(INTERRUPTED));
             }
-            result = guide(&files, &github, &webhook, codes) => result,
+            result = guide(&files, &github, codes) => result,
         };
         // The last page is still on its way to the browser.
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -172,11 +178,10 @@ impl Setup {
 async fn guide(
     files: &Files,
     github: &GitHubSettings,
-    webhook: &Url,
     mut codes: mpsc::Receiver<Code>,
 ) -> anyhow::Result<()> {
     let Some(Code { code, reply }) = codes.recv().await else { bail!("the page was closed") };
-    let app = match register(files, github, webhook, &code).await {
+    let app = match register(files, github, &code).await {
         Ok(app) => app,
         Err(error) => {
             // The browser may be gone; the terminal says it too.
@@ -192,23 +197,15 @@ async fn guide(
         files.key.display(),
         files.env.display()
     ));
-    say(format_args!("Now install it: {install}"));
-    let _ = reply.send(Ok(install));
-    let installation = installed(github, &app).await?;
-    files.write_config(github, webhook, app.id, Some(installation))?;
-    say(format_args!("Installation {installation} is on the allow-list."));
+    let _ = reply.send(Ok(install.clone()));
+    admit(&files.config, Some(install)).await?;
     if is_loopback(&github.web_url) {
         say("This is a localhub, so [models] names the scripted stub: no model, no key, no login.");
     }
     Ok(())
 }
 
-async fn register(
-    files: &Files,
-    github: &GitHubSettings,
-    webhook: &Url,
-    code: &str,
-) -> anyhow::Result<NewApp> {
+async fn register(files: &Files, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api_url, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret.expose_secret().to_owned(),
@@ -224,27 +221,37 @@ async fn register(
          # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n"
     );
     write_secret(&files.env, &env)?;
-    files.write_config(github, webhook, app.id, None)?;
+    files.write_config(github, app.id)?;
     Ok(app)
 }
 
-/// Waits until the App is installed. GitHub is asked, and not told where to send the browser then: that would stay among
-/// the App's settings and lead nowhere once setup has ended.
-async fn installed(github: &GitHubSettings, app: &NewApp) -> anyhow::Result<u64> {
-    let client = GitHub::new(GitHubOptions {
-        api_url: github.api_url.clone(),
-        git_url: github.git_url.clone(),
-        web_url: github.web_url.clone(),
-        app_id: app.id,
-        private_key: app.private_key.clone(),
-        pacing: Pacing::Off,
-        clock: Arc::new(SystemClock),
-    })?;
+/// What the settings say of who is served, until the App is installed.
+const NOBODY: &str = "allow = []";
+
+/// Waits until the App is installed, and puts that installation on the allow-list. GitHub is asked, and not told where to send
+/// the browser then: that would stay among the App's settings and lead nowhere once setup has ended.
+pub(super) async fn admit(config: &Path, from: Option<String>) -> anyhow::Result<()> {
+    let settings = workflows::settings(config)?;
+    let path = &settings.app.private_key_file;
+    let key = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    let key = SecretString::from(key);
+    let client = GitHub::asking(&settings.github, settings.app.id, key, Arc::new(SystemClock))?;
+    let from = match from {
+        Some(from) => from,
+        None => {
+            let app = client.app().await.map_err(|fault| anyhow!(not_the_app(&settings, &fault)))?;
+            format!("{}/installations/new", app.url)
+        }
+    };
+    say(format_args!("Now install it: {from}"));
     let mut trouble = String::new();
-    loop {
-        match client.installations().await.map(|known| known.first().map(|installation| installation.id.0)) {
-            Ok(Some(installation)) => return Ok(installation),
-            Ok(None) => {}
+    let installation = loop {
+        match client.installations().await.as_deref() {
+            Ok([]) => {}
+            Ok([one]) => break one.id,
+            Ok(_) => bail!(
+                "the App is installed in several places; say in [installations] allow which of them are served"
+            ),
             // GitHub may not know the App everywhere yet.
             Err(fault) if fault.to_string() == trouble => {}
             Err(fault) => {
@@ -253,7 +260,16 @@ async fn installed(github: &GitHubSettings, app: &NewApp) -> anyhow::Result<u64>
             }
         }
         SystemClock.sleep(INSTALL_LOOK).await;
+    };
+    let text = fs::read_to_string(config)?;
+    let line = format!("\n{NOBODY}");
+    if !text.contains(&line) {
+        bail!("put {installation} into allow under [installations] in {}", config.display());
     }
+    fs::write(config, text.replacen(&line, &format!("\nallow = [{installation}]"), 1))
+        .with_context(|| format!("{} cannot be written", config.display()))?;
+    say(format_args!("Installation {installation} is on the allow-list."));
+    Ok(())
 }
 
 /// The page's side of the conversation.
@@ -352,7 +368,7 @@ pub(super) fn unreachable(webhook: &Url, github: &Url) -> Option<&'static str> {
 fn listening(webhook: &Url) -> String {
     match webhook.port_or_known_default() {
         Some(port) if is_loopback(webhook) => format!("127.0.0.1:{port}"),
-        _ => "127.0.0.1:8008".to_owned(),
+        _ => LOCAL_LISTEN.to_owned(),
     }
 }
 
@@ -374,15 +390,18 @@ struct Files {
     config: PathBuf,
     key: PathBuf,
     env: PathBuf,
+    /// Where the server shall listen.
+    listen: String,
 }
 
 impl Files {
-    fn beside(config: &Path) -> anyhow::Result<Self> {
+    fn beside(config: &Path, listen: String) -> anyhow::Result<Self> {
         let directory = config.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let files = Self {
             config: config.to_owned(),
             key: directory.join("private-key.pem"),
             env: directory.join(".env"),
+            listen,
         };
         for file in [&files.config, &files.key, &files.env] {
             if file.exists() {
@@ -394,17 +413,13 @@ impl Files {
             }
         }
         fs::create_dir_all(directory).with_context(|| format!("{} cannot be made", directory.display()))?;
+        // Before the App is registered: GitHub hands its key out once.
+        tempfile::tempfile_in(directory)
+            .with_context(|| format!("{} cannot be written", directory.display()))?;
         Ok(files)
     }
 
-    fn write_config(
-        &self,
-        github: &GitHubSettings,
-        webhook: &Url,
-        app: u64,
-        installation: Option<u64>,
-    ) -> anyhow::Result<()> {
-        let allow = installation.map(|i| i.to_string()).unwrap_or_default();
+    fn write_config(&self, github: &GitHubSettings, app: u64) -> anyhow::Result<()> {
         let [drafter, reviewer] = match is_loopback(&github.web_url) {
             true => ["stub:drafter", "stub:reviewer"],
             false => ["claude:opus", "gemini:pro"],
@@ -416,15 +431,12 @@ impl Files {
              [server]\n# The webhook's door; put TLS in front of it.\nlisten = \"{}\"\n\
              # The operator's page and /readyz, for this machine only.\nprivate_listen = \"127.0.0.1:8009\"\n\n\
              [data]\ndir = \"data\"\n\n\
-             [installations]\n# Only these are served; everyone else is answered and ignored.\nallow = [{allow}]\n\n\
+             [installations]\n# Only these are served; everyone else is answered and ignored.\n{NOBODY}\n\n\
              [models]\ndrafter = \"{drafter}\"\nreviewer = \"{reviewer}\"\n\n\
              # Google may train on what a key of the free tier is sent, so a key is used for private repositories only\n\
              # if it is said here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
-            github.api_url,
-            github.git_url,
-            github.web_url,
-            listening(webhook)
+            github.api_url, github.git_url, github.web_url, self.listen
         );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
     }
@@ -445,7 +457,7 @@ pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     fs::rename(&new, path).with_context(cannot)
 }
 
-fn random_hex() -> anyhow::Result<String> {
+pub(super) fn random_hex() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
     Ok(hex::encode(bytes))

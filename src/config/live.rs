@@ -40,8 +40,7 @@ impl Settings {
             let mut models = settings.models.clone();
             models.gemini.keys.clear();
             models.openai.api_key = None;
-            // With a key the Claude program has the API behind it, and that is built once.
-            models.anthropic.api_key = models.anthropic.api_key.map(|_| SecretString::from(""));
+            models.anthropic.api_key = None;
             models
         };
         let keys = |settings: &Self| settings.models.secrets();

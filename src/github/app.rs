@@ -27,7 +27,11 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
+<<<<<<< HEAD
     store::Store,
+=======
+    config::GitHubSettings,
+>>>>>>> b861d07026ec685fc8db4c0b98ab6b3565e6577c
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 
@@ -82,6 +86,8 @@ pub struct AppInfo {
     pub id: u64,
     pub slug: String,
     pub name: String,
+    /// Its page.
+    pub url: String,
     /// The account that registered the App.
     pub owner: Option<Actor>,
     pub permissions: BTreeMap<String, String>,
@@ -142,6 +148,25 @@ impl From<Installation> for InstallationInfo {
 }
 
 impl GitHub {
+    /// For a few questions to this GitHub, which need no pace.
+    pub fn asking(
+        at: &GitHubSettings,
+        app_id: u64,
+        private_key: SecretString,
+        clock: SharedClock,
+    ) -> Result<Self, GitHubError> {
+        let GitHubSettings { api_url, git_url, web_url } = at.clone();
+        Self::new(GitHubOptions {
+            api_url,
+            git_url,
+            web_url,
+            app_id,
+            private_key,
+            pacing: Pacing::Off,
+            clock,
+        })
+    }
+
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
         let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
@@ -211,6 +236,8 @@ impl GitHub {
             #[serde(default)]
             slug: String,
             name: String,
+            #[serde(default)]
+            html_url: String,
             owner: Option<User>,
             #[serde(default)]
             permissions: BTreeMap<String, String>,
@@ -222,6 +249,7 @@ impl GitHub {
             id: app.id,
             slug: app.slug,
             name: app.name,
+            url: app.html_url,
             owner: app.owner.map(Actor::from),
             permissions: app.permissions,
             events: app.events,

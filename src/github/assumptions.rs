@@ -1,5 +1,5 @@
 //! What we take for true of GitHub's answers, held against the GitHub that answers now. Most of the tests meet an
-//! imitation; this is where the two are compared. Reads alone.
+//! imitation; this is where the two are compared. [`look`] only reads; [`write`] is for a repository that was named for it.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,18 @@ use serde_json::Value;
 use super::{
     api::{As, Request, Response},
     app::GitHub,
+    commits::CommitSpec,
     error::Fault,
     event::RepoRef,
     manifest::{
-        CHECKS, COMMENTS, COMMIT_OBJECT, Call, DELIVERIES, DELIVERY, HOOK_CONFIG, INSTALLATION, ISSUE_EVENTS,
-        ISSUES_LIST, JOB_LOG, LINE_COMMENTS, PERMISSION, PULL, PULLS_LIST, REF, REPOSITORY, RUN_JOBS,
+        AUTHORS, CHECKS, COMMENTS, COMMIT_OBJECT, COMMIT_ON_BRANCH, CREATE_CHECK, CREATE_ISSUE, CREATE_LABEL,
+        CREATE_PULL, Call, DELETE_BRANCH, DELETE_COMMENT, DELETE_LABEL, DELIVERIES, DELIVERY, EDIT_COMMENT,
+        EDIT_ISSUE, EDIT_PULL, HOOK_CONFIG, INSTALLATION, ISSUE_EVENTS, ISSUES_LIST, JOB_LOG, LINE_COMMENTS,
+        PERMISSION, POST_COMMENT, PULL, PULLS_LIST, REACT_COMMENT, REF, REPOSITORY, RULES, RUN_JOBS,
         SEARCH_CODE, STATUSES, WORKFLOW_RUNS,
     },
 };
-use crate::types::InstallationId;
+use crate::types::{InstallationId, IssueNo, RepoName};
 
 /// One assumption and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,273 +39,221 @@ pub enum Seen {
     Nothing(String),
 }
 
-/// What a field has to be.
-#[derive(Clone, Copy)]
-enum Is {
-    Text,
-    Number,
-    Flag,
-    List,
-    Object,
-}
-use Is::{Flag, List, Number, Object, Text};
-
 /// A call and the fields that we read in its answer.
+#[derive(Clone, Copy)]
 struct Row {
     call: &'static Call,
     why: &'static str,
     query: &'static [(&'static str, &'static str)],
-    /// Where the answer's list is, whose last item is looked at, the oldest of most: bots come later than people; none where the answer is the thing itself.
-    items: Option<&'static str>,
-    fields: &'static [(&'static str, Is)],
+    /// JSON with placeholders, where something is sent.
+    body: &'static str,
+    /// Where the answer's list is, whose last item is looked at, the oldest of most: bots come later than people; none
+    /// where the answer is the thing itself.
+    list: Option<&'static str>,
+    /// What is read, and behind it what it has to be: a number (#), true or false (?), a list ([]), an object ({}), or text.
+    fields: &'static str,
     /// What later calls take from it: the name of their placeholder, and the field.
     keeps: &'static [(&'static str, &'static str)],
+}
+
+const fn row(call: &'static Call, why: &'static str, fields: &'static str) -> Row {
+    Row { call, why, query: &[], body: "", list: None, fields, keeps: &[] }
+}
+
+impl Row {
+    const fn query(self, query: &'static [(&'static str, &'static str)]) -> Self {
+        Self { query, ..self }
+    }
+
+    const fn body(self, body: &'static str) -> Self {
+        Self { body, ..self }
+    }
+
+    const fn list(self, list: &'static str) -> Self {
+        Self { list: Some(list), ..self }
+    }
+
+    const fn keeps(self, keeps: &'static [(&'static str, &'static str)]) -> Self {
+        Self { keeps, ..self }
+    }
+
+    fn looked(self, seen: Seen) -> Looked {
+        Looked { call: self.call.to_string(), why: self.why, seen }
+    }
 }
 
 const ANY: &[(&str, &str)] = &[("state", "all")];
 const FIRST: &[(&str, &str)] = &[("per_page", "1")];
 /// A listing that is the whole answer.
-const WHOLE: Option<&str> = Some("");
+const WHOLE: &str = "";
 
 const ROWS: &[Row] = &[
-    Row {
-        call: &DELIVERIES,
-        why: "what no webhook brought is found in this log",
-        query: FIRST,
-        items: WHOLE,
-        fields: &[
-            ("/id", Number),
-            ("/guid", Text),
-            ("/delivered_at", Text),
-            ("/event", Text),
-            ("/status_code", Number),
-        ],
-        keeps: &[("delivery", "/id")],
-    },
-    Row {
-        call: &DELIVERY,
-        why: "and read from there",
-        query: &[],
-        items: None,
-        fields: &[("/request/payload", Object)],
-        keeps: &[],
-    },
-    Row {
-        call: &HOOK_CONFIG,
-        why: "doctor says where webhooks go",
-        query: &[],
-        items: None,
-        fields: &[("/url", Text), ("/content_type", Text)],
-        keeps: &[],
-    },
-    Row {
-        call: &INSTALLATION,
-        why: "a suspended installation is told from one that is gone",
-        query: &[],
-        items: None,
-        fields: &[("/id", Number), ("/account/login", Text), ("/permissions", Object)],
-        keeps: &[],
-    },
-    Row {
-        call: &REPOSITORY,
-        why: "a repository is known by its number, whatever it is called",
-        query: &[],
-        items: None,
-        fields: &[
-            ("/id", Number),
-            ("/node_id", Text),
-            ("/full_name", Text),
-            ("/default_branch", Text),
-            ("/private", Flag),
-            ("/archived", Flag),
-        ],
-        keeps: &[("branch", "/default_branch")],
-    },
-    Row {
-        call: &REF,
-        why: "a branch that moved is noticed before it is written to",
-        query: &[],
-        items: None,
-        fields: &[("/ref", Text), ("/object/sha", Text)],
-        keeps: &[("commit", "/object/sha")],
-    },
-    Row {
-        call: &COMMIT_OBJECT,
-        why: "our commits are known again by parent, tree and trailer",
-        query: &[],
-        items: None,
-        fields: &[("/sha", Text), ("/tree/sha", Text), ("/parents", List), ("/message", Text)],
-        keeps: &[],
-    },
-    Row {
-        call: &ISSUES_LIST,
-        why: "labels that no webhook told of are found, and a bot is told from a person",
-        query: ANY,
-        items: WHOLE,
-        fields: &[
-            ("/number", Number),
-            ("/user/id", Number),
-            ("/user/type", Text),
-            ("/labels", List),
-            ("/updated_at", Text),
-        ],
-        keeps: &[("issue", "/number"), ("login", "/user/login")],
-    },
-    Row {
-        call: &PERMISSION,
-        why: "who may approve is decided by these",
-        query: &[],
-        items: None,
-        fields: &[
-            ("/permission", Text),
-            ("/role_name", Text),
-            ("/user/id", Number),
-            ("/user/permissions/admin", Flag),
-            ("/user/permissions/maintain", Flag),
-            ("/user/permissions/push", Flag),
-            ("/user/permissions/triage", Flag),
-            ("/user/permissions/pull", Flag),
-        ],
-        keeps: &[],
-    },
-    Row {
-        call: &ISSUE_EVENTS,
-        why: "who put a label there decides whether it counts",
-        query: FIRST,
-        items: WHOLE,
-        fields: &[("/event", Text), ("/actor/id", Number), ("/created_at", Text)],
-        keeps: &[],
-    },
-    Row {
-        call: &COMMENTS,
-        why: "our own comments are known again, and edited instead of written twice",
-        query: FIRST,
-        items: WHOLE,
-        fields: &[
-            ("/id", Number),
-            ("/node_id", Text),
-            ("/user/type", Text),
-            ("/body", Text),
-            ("/updated_at", Text),
-        ],
-        keeps: &[],
-    },
-    Row {
-        call: &PULLS_LIST,
-        why: "a pull request of a fork is told from ours",
-        query: ANY,
-        items: WHOLE,
-        fields: &[
-            ("/number", Number),
-            ("/head/ref", Text),
-            ("/head/repo/id", Number),
-            ("/base/ref", Text),
-            ("/draft", Flag),
-        ],
-        // CI is at work there rather than on the default branch.
-        keeps: &[("pull", "/number"), ("commit", "/head/sha")],
-    },
-    Row {
-        call: &PULL,
-        why: "a merge ends a run",
-        query: &[],
-        items: None,
-        fields: &[("/state", Text), ("/html_url", Text), ("/head/repo/id", Number)],
-        keeps: &[],
-    },
-    Row {
-        call: &LINE_COMMENTS,
-        why: "remarks at lines are answered where they stand",
-        query: FIRST,
-        items: WHOLE,
-        fields: &[("/id", Number), ("/path", Text), ("/diff_hunk", Text), ("/body", Text)],
-        keeps: &[],
-    },
-    Row {
-        call: &CHECKS,
-        why: "a check of Actions counts only as a job of this repository's own run",
-        query: &[],
-        items: Some("/check_runs"),
-        fields: &[
-            ("/id", Number),
-            ("/name", Text),
-            ("/status", Text),
-            ("/app/id", Number),
-            ("/app/slug", Text),
-            ("/check_suite/id", Number),
-            ("/output/annotations_count", Number),
-        ],
-        keeps: &[],
-    },
-    Row {
-        call: &STATUSES,
-        why: "CI may speak by statuses instead of checks",
-        query: &[],
-        items: Some("/statuses"),
-        fields: &[("/context", Text), ("/state", Text)],
-        keeps: &[],
-    },
-    Row {
-        call: &WORKFLOW_RUNS,
-        why: "a run whose head is a fork says nothing of our change",
-        query: FIRST,
-        items: Some("/workflow_runs"),
-        fields: &[("/id", Number), ("/check_suite_id", Number), ("/head_repository/id", Number)],
-        keeps: &[("run", "/id")],
-    },
-    Row {
-        call: &RUN_JOBS,
-        why: "the job that failed is the one whose log is read",
-        query: FIRST,
-        items: Some("/jobs"),
-        fields: &[("/id", Number)],
-        keeps: &[("job", "/id")],
-    },
-    Row {
-        call: &SEARCH_CODE,
-        why: "a search that was given up is not taken for one that found nothing",
-        query: &[("q", "countersign repo:{owner}/{repo}"), ("per_page", "1")],
-        items: None,
-        fields: &[("/total_count", Number), ("/incomplete_results", Flag), ("/items", List)],
-        keeps: &[],
-    },
+    row(
+        &DELIVERIES,
+        "what no webhook brought is found in this log",
+        "id# guid delivered_at event status_code#",
+    )
+    .query(FIRST)
+    .list(WHOLE)
+    .keeps(&[("delivery", "id")]),
+    row(&DELIVERY, "and read from there", "request.payload{}"),
+    row(&HOOK_CONFIG, "doctor says where webhooks go", "url content_type"),
+    row(
+        &INSTALLATION,
+        "a suspended installation is told from one that is gone",
+        "id# account.login permissions{}",
+    ),
+    row(
+        &REPOSITORY,
+        "a repository is known by its number, whatever it is called",
+        "id# node_id full_name default_branch private? archived?",
+    )
+    .keeps(&[("branch", "default_branch")]),
+    row(&REF, "a branch that moved is noticed before it is written to", "ref object.sha")
+        .keeps(&[("commit", "object.sha")]),
+    row(
+        &RULES,
+        "a ruleset can keep our branches from being made, and a run says so only when it is refused",
+        "type ruleset_id#",
+    )
+    .list(WHOLE),
+    row(
+        &COMMIT_OBJECT,
+        "our commits are known again by parent, tree and trailer",
+        "sha tree.sha parents[] message",
+    ),
+    row(
+        &ISSUES_LIST,
+        "labels that no webhook told of are found, and a bot is told from a person",
+        "number# user.id# user.type labels[] updated_at",
+    )
+    .query(ANY)
+    .list(WHOLE)
+    .keeps(&[("issue", "number"), ("login", "user.login")]),
+    row(
+        &PERMISSION,
+        "who may approve is decided by these",
+        "permission role_name user.id# user.permissions.admin? user.permissions.maintain? user.permissions.push? \
+         user.permissions.triage? user.permissions.pull?",
+    ),
+    row(&ISSUE_EVENTS, "who put a label there decides whether it counts", "event actor.id# created_at")
+        .query(FIRST)
+        .list(WHOLE),
+    row(
+        &COMMENTS,
+        "our own comments are known again, and edited instead of written twice",
+        "id# node_id user.type body updated_at",
+    )
+    .query(FIRST)
+    .list(WHOLE),
+    // CI is at work there rather than on the default branch.
+    row(
+        &PULLS_LIST,
+        "a pull request of a fork is told from ours",
+        "number# head.ref head.repo.id# base.ref draft?",
+    )
+    .query(ANY)
+    .list(WHOLE)
+    .keeps(&[("pull", "number"), ("commit", "head.sha")]),
+    row(&PULL, "a merge ends a run", "state html_url head.repo.id#"),
+    row(&LINE_COMMENTS, "remarks at lines are answered where they stand", "id# path diff_hunk body")
+        .query(FIRST)
+        .list(WHOLE),
+    row(
+        &CHECKS,
+        "a check of Actions counts only as a job of this repository's own run",
+        "id# name status app.id# app.slug check_suite.id# output.annotations_count#",
+    )
+    .list("check_runs"),
+    row(&STATUSES, "CI may speak by statuses instead of checks", "context state").list("statuses"),
+    row(
+        &WORKFLOW_RUNS,
+        "a run whose head is a fork says nothing of our change",
+        "id# check_suite_id# head_repository.id#",
+    )
+    .query(FIRST)
+    .list("workflow_runs")
+    .keeps(&[("run", "id")]),
+    row(&RUN_JOBS, "the job that failed is the one whose log is read", "id#")
+        .query(FIRST)
+        .list("jobs")
+        .keeps(&[("job", "id")]),
+    row(
+        &SEARCH_CODE,
+        "a search that was given up is not taken for one that found nothing",
+        "total_count# incomplete_results? items[]",
+    )
+    .query(&[("q", "countersign repo:{owner}/{repo}"), ("per_page", "1")]),
 ];
+
+/// What is not one request and one answer.
+const AUTHORSHIP: Row = row(&AUTHORS, "whose words an issue has is asked by GraphQL", "");
+const LOG: Row = row(&JOB_LOG, "a log lies elsewhere, where no credentials of ours go", "");
+const LIMITS: Row = row(&REPOSITORY, "how long to wait is read from these headers", "");
+const UNCHANGED: Row =
+    row(&REPOSITORY, "what has not changed is asked for again and again, and counts as nothing", "");
 
 /// Looks at one repository by all of them.
 pub async fn look(github: &GitHub, installation: InstallationId, repo: &RepoRef) -> Vec<Looked> {
-    let mut looking = Looking {
-        github,
-        installation,
-        known: BTreeMap::from([
-            ("installation".to_owned(), installation.to_string()),
-            ("owner".to_owned(), repo.name.owner.clone()),
-            ("repo".to_owned(), repo.name.name.clone()),
-        ]),
-    };
-    let mut looked = Vec::new();
-    for row in ROWS {
-        let seen = looking.at(row).await;
-        looked.push(Looked { call: row.call.to_string(), why: row.why, seen });
-    }
-    let log = looking.log().await;
-    looked.push(Looked {
-        call: JOB_LOG.to_string(),
-        why: "a log lies elsewhere, where no credentials of ours go",
-        seen: log,
-    });
+    let mut looking = Looking::at(github, installation, repo);
+    let mut looked = looking.all(ROWS).await;
+    looked.push(AUTHORSHIP.looked(looking.authors(repo).await));
+    looked.push(LOG.looked(looking.log().await));
     let [limits, unchanged] = looking.limits().await;
-    let call = REPOSITORY.to_string();
-    looked.push(Looked {
-        call: call.clone(),
-        why: "how long to wait is read from these headers",
-        seen: limits,
-    });
-    looked.push(Looked {
-        call,
-        why: "what has not changed is asked for again and again, and counts as nothing",
-        seen: unchanged,
-    });
+    looked.extend([LIMITS.looked(limits), UNCHANGED.looked(unchanged)]);
     looked
+}
+
+/// What is made to see whether it can be, each with the trial's name in it.
+const MADE: &[Row] = &[
+    row(&CREATE_LABEL, "a label says how a run stands", "node_id name")
+        .body(r#"{"name": "{scratch}", "color": "ededed"}"#)
+        .keeps(&[("label", "name")]),
+    row(&CREATE_ISSUE, "issues are filed with their labels", "number# html_url labels[]")
+        .body(r#"{"title": "A trial of Countersign's, {scratch}", "body": "Closed at once.", "labels": ["{label}"]}"#)
+        .keeps(&[("issue", "number")]),
+    row(&POST_COMMENT, "people are told in comments", "id# node_id body")
+        .body(r#"{"body": "A trial, {scratch}."}"#)
+        .keeps(&[("comment", "id")]),
+    row(&EDIT_COMMENT, "and one comment is kept up to date", "body updated_at")
+        .body(r#"{"body": "A trial, {scratch}, edited."}"#),
+    row(&REACT_COMMENT, "a command is seen to be heard", "id# content").body(r#"{"content": "eyes"}"#),
+    row(&CREATE_PULL, "work is proposed as a draft", "number# draft? head.sha")
+        .body(
+            r#"{"title": "A trial of Countersign's, {scratch}", "head": "countersign/{scratch}", "base": "{branch}",
+                "body": "Closed at once.", "draft": true}"#,
+        )
+        .keeps(&[("pull", "number"), ("commit", "head.sha")]),
+    row(&CREATE_CHECK, "a verdict is a check of the commit", "id# external_id status conclusion").body(
+        r#"{"name": "countersign trial", "head_sha": "{commit}", "external_id": "{scratch}", "status": "completed",
+            "conclusion": "neutral", "output": {"title": "A trial", "summary": "It says nothing of the code."}}"#,
+    ),
+];
+const BRANCH: Row = row(&COMMIT_ON_BRANCH, "a branch begins with its first commit, in one request", "");
+
+const TAKEN_AWAY: &[Row] = &[
+    row(&EDIT_PULL, "closed", "state").body(r#"{"state": "closed"}"#),
+    row(&DELETE_BRANCH, "taken away", ""),
+    row(&DELETE_COMMENT, "taken away", ""),
+    row(&EDIT_ISSUE, "closed", "state").body(r#"{"state": "closed"}"#),
+    row(&DELETE_LABEL, "taken away", ""),
+];
+
+/// Makes one of each thing that runs make, all called `scratch`, and takes them away again: what came of the one, and of the
+/// other for what was made. GitHub lets nobody take away issues, pull requests and checks: the first two are closed.
+pub async fn write(
+    github: &GitHub,
+    installation: InstallationId,
+    repo: &RepoRef,
+    scratch: &str,
+) -> (Vec<Looked>, Vec<Looked>) {
+    let mut looking = Looking::at(github, installation, repo);
+    looking.known.insert("scratch".to_owned(), scratch.to_owned());
+    let mut made = vec![BRANCH.looked(looking.branch(repo, scratch).await)];
+    made.extend(looking.all(MADE).await);
+    let there = TAKEN_AWAY.iter().copied().filter(|row| looking.request(row.call).is_ok());
+    let there: Vec<_> = there.collect();
+    (made, looking.all(&there).await)
 }
 
 struct Looking<'g> {
@@ -312,32 +263,102 @@ struct Looking<'g> {
     known: BTreeMap<String, String>,
 }
 
-impl Looking<'_> {
-    async fn at(&mut self, row: &Row) -> Seen {
+impl<'g> Looking<'g> {
+    fn at(github: &'g GitHub, installation: InstallationId, repo: &RepoRef) -> Self {
+        let RepoName { owner, name } = repo.name.clone();
+        let known = [("installation", installation.to_string()), ("owner", owner), ("repo", name)];
+        Self {
+            github,
+            installation,
+            known: known.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
+        }
+    }
+
+    async fn all(&mut self, rows: &[Row]) -> Vec<Looked> {
+        let mut looked = Vec::new();
+        for row in rows {
+            looked.push(row.looked(self.one(row).await));
+        }
+        looked
+    }
+
+    async fn one(&mut self, row: &Row) -> Seen {
         let mut request = match self.request(row.call) {
             Ok(request) => request,
             Err(nothing) => return nothing,
         };
         for (key, value) in row.query {
-            let filled = self
-                .known
-                .iter()
-                .fold((*value).to_owned(), |text, (name, known)| text.replace(&format!("{{{name}}}"), known));
-            request = request.query(key, filled);
+            request = request.query(key, self.filled(value));
         }
-        let answer = match self.send(row.call, request).await.and_then(|answer| answer.json::<Value>()) {
+        if !row.body.is_empty() {
+            let body: Value =
+                serde_json::from_str(&self.filled(row.body)).expect("a test reads each of them");
+            request = request.body(body);
+        }
+        let answer = match self.send(row.call, request).await {
+            Ok(_) if row.fields.is_empty() => return Seen::AsAssumed("done".to_owned()),
+            Ok(answer) => answer.json::<Value>(),
+            Err(fault) => Err(fault),
+        };
+        let answer = match answer {
             Ok(answer) => answer,
             Err(fault) => return faulty(&fault),
         };
         let (thing, seen) = judge(row, &answer);
         for (name, field) in row.keeps {
-            let value = thing.and_then(|thing| thing.pointer(field)).map(|value| match value {
+            let value = thing.and_then(|thing| thing.pointer(&pointer(field))).map(|value| match value {
                 Value::String(text) => text.clone(),
                 other => other.to_string(),
             });
             self.known.extend(value.map(|value| ((*name).to_owned(), value)));
         }
         seen
+    }
+
+    fn filled(&self, text: &str) -> String {
+        let known = self.known.iter();
+        known.fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+    }
+
+    async fn authors(&self, repo: &RepoRef) -> Seen {
+        let Some(issue) = self.known.get("issue").and_then(|number| number.parse().ok()) else {
+            return Seen::Nothing("no issue is there to ask about".to_owned());
+        };
+        let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
+        match repo.authors(IssueNo(issue)).await {
+            Ok(authors) => {
+                Seen::AsAssumed(format!("{} wrote it, edits {}", authors.author.login, authors.edits.len()))
+            }
+            Err(fault) => faulty(&fault),
+        }
+    }
+
+    /// A commit on a new branch, which starts no workflow.
+    async fn branch(&mut self, repo: &RepoRef, scratch: &str) -> Seen {
+        let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
+        let branch = format!("countersign/{scratch}");
+        let committed = async {
+            let base = repo.info().await?.default_branch;
+            let parent = repo.branch(&base).await?;
+            self.known.insert("branch".to_owned(), base);
+            let Some(parent) = parent else { return Ok(None) };
+            let files = vec![(format!("{scratch}.txt"), Some(b"A trial.\n".to_vec()))];
+            let message = format!("Try what may be written [skip ci]\n\nCountersign-Run: {scratch}");
+            let branch = branch.clone();
+            repo.ensure_commit(&CommitSpec { branch, begins: true, parent, files, message }, false)
+                .await
+                .map(Some)
+        };
+        let committed = committed.await;
+        // The branch may be there without the commit.
+        if matches!(committed, Ok(Some(_))) || !matches!(repo.branch(&branch).await, Ok(None)) {
+            self.known.insert("made".to_owned(), scratch.to_owned());
+        }
+        match committed {
+            Ok(Some(commit)) => Seen::AsAssumed(format!("commit {}", commit.oid.short())),
+            Ok(None) => Seen::Nothing("the repository has no commit to begin from".to_owned()),
+            Err(fault) => faulty(&fault),
+        }
     }
 
     /// The log of a job is a redirect, and octets behind it.
@@ -415,9 +436,16 @@ fn faulty(fault: &Fault) -> Seen {
     }
 }
 
+fn pointer(field: &str) -> String {
+    match field {
+        WHOLE => String::new(),
+        field => format!("/{}", field.replace('.', "/")),
+    }
+}
+
 /// Holds an answer against its row; with the thing in it that was looked at.
 fn judge<'a>(row: &Row, answer: &'a Value) -> (Option<&'a Value>, Seen) {
-    let thing = match row.items.map(|items| answer.pointer(items).and_then(Value::as_array)) {
+    let thing = match row.list.map(|list| answer.pointer(&pointer(list)).and_then(Value::as_array)) {
         None => answer,
         Some(None) => return (None, Seen::Differs("the list is missing, or is none".to_owned())),
         Some(Some(items)) => match items.last() {
@@ -425,34 +453,33 @@ fn judge<'a>(row: &Row, answer: &'a Value) -> (Option<&'a Value>, Seen) {
             None => return (None, Seen::Nothing("the list is empty".to_owned())),
         },
     };
-    let named = |field: &str| field.trim_start_matches('/').replace('/', ".");
-    let wrong: Vec<String> = row
-        .fields
-        .iter()
-        .filter_map(|(field, is)| Some(format!("{} {}", named(field), is.unlike(thing.pointer(field))?)))
-        .collect();
-    let seen = match wrong.is_empty() {
-        true => {
-            Seen::AsAssumed(row.fields.iter().map(|(field, _)| named(field)).collect::<Vec<_>>().join(", "))
+    let mut names = Vec::new();
+    let mut wrong = Vec::new();
+    for field in row.fields.split(' ') {
+        let name = field.trim_end_matches(['#', '?', '[', ']', '{', '}']);
+        names.push(name);
+        if let Some(unlike) = unlike(&field[name.len()..], thing.pointer(&pointer(name))) {
+            wrong.push(format!("{name} {unlike}"));
         }
+    }
+    let seen = match wrong.is_empty() {
+        true => Seen::AsAssumed(names.join(", ")),
         false => Seen::Differs(wrong.join(", ")),
     };
     (Some(thing), seen)
 }
 
-impl Is {
-    /// How a field is otherwise.
-    fn unlike(self, value: Option<&Value>) -> Option<&'static str> {
-        let Some(value) = value else { return Some("is missing") };
-        let (fits, wanted) = match self {
-            Text => (value.is_string(), "is no text"),
-            Number => (value.is_u64(), "is no number"),
-            Flag => (value.is_boolean(), "is not true or false"),
-            List => (value.is_array(), "is no list"),
-            Object => (value.is_object(), "is no object"),
-        };
-        (!fits).then_some(wanted)
-    }
+/// How a field is otherwise than its sign says.
+fn unlike(sign: &str, value: Option<&Value>) -> Option<&'static str> {
+    let Some(value) = value else { return Some("is missing") };
+    let (fits, wanted) = match sign {
+        "#" => (value.is_u64(), "is no number"),
+        "?" => (value.is_boolean(), "is not true or false"),
+        "[]" => (value.is_array(), "is no list"),
+        "{}" => (value.is_object(), "is no object"),
+        _ => (value.is_string(), "is no text"),
+    };
+    (!fits).then_some(wanted)
 }
 
 #[cfg(test)]
@@ -476,13 +503,25 @@ mod tests {
 
     #[test]
     fn an_empty_list_shows_nothing_and_a_missing_one_differs() {
-        let row = ROWS.iter().find(|row| row.items == Some("/check_runs")).unwrap();
+        let row = ROWS.iter().find(|row| row.list == Some("check_runs")).unwrap();
         assert!(matches!(judge(row, &json!({"check_runs": []})).1, Seen::Nothing(_)));
         assert!(matches!(judge(row, &json!({"runs": []})).1, Seen::Differs(_)));
     }
 
     #[test]
     fn every_look_is_a_read() {
-        assert!(ROWS.iter().all(|row| row.call.to_string().starts_with("GET ")));
+        assert!(ROWS.iter().all(|row| row.call.to_string().starts_with("GET ") && row.body.is_empty()));
+    }
+
+    #[test]
+    fn what_is_sent_can_be_read_and_all_that_is_taken_away_was_made_for_it() {
+        for row in MADE.iter().chain(TAKEN_AWAY).filter(|row| !row.body.is_empty()) {
+            assert!(serde_json::from_str::<Value>(row.body).is_ok(), "{}", row.body);
+        }
+        let made: Vec<_> = MADE.iter().flat_map(|row| row.keeps).map(|(name, _)| *name).collect();
+        for row in TAKEN_AWAY {
+            let name = row.call.path().rsplit('{').next().unwrap().trim_end_matches('}');
+            assert!(made.contains(&name) || name == "made", "{} takes {name}", row.call);
+        }
     }
 }

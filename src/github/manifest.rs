@@ -87,6 +87,7 @@ calls! {
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
     REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
+    RULES: GET "/repos/{owner}/{repo}/rules/branches/countersign/issue-1" METADATA;
     PERMISSION: GET "/repos/{owner}/{repo}/collaborators/{login}/permission" METADATA;
 
     ISSUES_LIST: GET "/repos/{owner}/{repo}/issues" ISSUES;
@@ -102,6 +103,7 @@ calls! {
     REACT_ISSUE: POST "/repos/{owner}/{repo}/issues/{issue}/reactions" DISCUSS;
     LABEL: GET "/repos/{owner}/{repo}/labels/{label}" ISSUES;
     CREATE_LABEL: POST "/repos/{owner}/{repo}/labels" DISCUSS;
+    DELETE_LABEL: DELETE "/repos/{owner}/{repo}/labels/{label}" DISCUSS;
     ADD_LABELS: POST "/repos/{owner}/{repo}/issues/{issue}/labels" DISCUSS;
     REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
 
@@ -112,6 +114,8 @@ calls! {
 
     REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
     COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;
+    // One of ours, whatever its placeholder holds.
+    DELETE_BRANCH: DELETE "/repos/{owner}/{repo}/git/refs/heads/countersign/{made}" COMMIT;
     BLOB: GET "/repos/{owner}/{repo}/git/blobs/{blob}" CODE;
     CONTENTS: GET "/repos/{owner}/{repo}/contents/{*path}" CODE;
 

@@ -34,7 +34,7 @@ mod wire;
 
 pub use api::{Counter, Left};
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
-pub use assumptions::{Looked, Seen, look};
+pub use assumptions::{Looked, Seen, look, write};
 pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};
 pub use ci::{NoLog, Report, ReportOutcome};
 pub use comments::{Comment, On, Reaction};

@@ -237,6 +237,10 @@ impl Git {
         self.run(["update-ref", name, to.as_str()], None).map(drop)
     }
 
+    pub(super) fn delete_branch(&self, name: &str) -> Result<(), GitError> {
+        self.run(["update-ref", "-d", &format!("refs/heads/{name}")], None).map(drop)
+    }
+
     pub(super) fn merge_base(&self, a: &Oid, b: &Oid) -> Option<Oid> {
         self.oid(["merge-base", a.as_str(), b.as_str()], None).ok()
     }

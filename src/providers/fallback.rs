@@ -1,7 +1,8 @@
 //! Two routes to the same model, the dearer one for when the other fails.
 //!
 //! Each leg has its own time, and both together no more than the call. A route that is known not to lead anywhere
-//! now, because it lacks something or failed again and again a moment ago, is skipped, and named with its reason.
+//! now, because it lacks something or failed again and again a moment ago, is skipped, and named with its reason. The
+//! second is one only while it lacks nothing: a key comes and goes with a reload. Without it the first has the whole call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,10 +33,19 @@ impl Fallback {
         Self { legs, breakers, clock }
     }
 
+    fn legs(&self) -> &[Leg] {
+        let both = self.legs[1].back_end.lacks().is_none();
+        &self.legs[..if both { 2 } else { 1 }]
+    }
+
     async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+        let legs = self.legs();
+        if let [alone] = legs {
+            return alone.back_end.call(call, cancel).await;
+        }
         let mut before = Vec::new();
         let (mut left, mut budget) = (call.deadline, call.budget);
-        for leg in &self.legs {
+        for leg in legs {
             let started = self.clock.now();
             let deadline = leg.limit.min(left);
             // Both together may cost no more than was held back for the call.
@@ -110,14 +120,14 @@ impl Provider for Fallback {
     }
 
     fn lacks(&self) -> Option<String> {
-        let lacking: Option<Vec<_>> = self.legs.iter().map(|leg| leg.back_end.lacks()).collect();
+        let lacking: Option<Vec<_>> = self.legs().iter().map(|leg| leg.back_end.lacks()).collect();
         lacking.map(|all| all.join("; "))
     }
 
     fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
         Box::pin(async {
             let mut routes = Vec::new();
-            for leg in &self.legs {
+            for leg in self.legs() {
                 routes.extend(leg.back_end.look().await);
             }
             routes
@@ -129,7 +139,7 @@ impl Provider for Fallback {
     }
 
     fn bills(&self) -> bool {
-        self.legs.iter().any(|leg| leg.back_end.bills())
+        self.legs().iter().any(|leg| leg.back_end.bills())
     }
 
     fn estimate(&self, call: &Call) -> Estimate {

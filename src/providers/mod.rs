@@ -514,8 +514,6 @@ pub struct Providers {
     gemini_drafts: bool,
     attest_opencode: bool,
     timeouts: Timeouts,
-    /// The Claude program has the API behind it.
-    two_legs: bool,
 }
 
 impl Providers {
@@ -571,16 +569,11 @@ impl Providers {
             Arc::clone(&table),
             Arc::clone(&clock),
         )));
-        let claude: Arc<dyn Provider> = match &settings.anthropic.api_key {
-            None => program,
-            Some(_) => {
-                let legs = [
-                    fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
-                    fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
-                ];
-                Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)))
-            }
-        };
+        let legs = [
+            fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
+            fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
+        ];
+        let claude = Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)));
         let (ollama, openai) = (settings.ollama.clone(), keys.openai.clone());
         let mut all = Self {
             claude,
@@ -612,7 +605,6 @@ impl Providers {
             gemini_drafts: settings.gemini.drafts,
             attest_opencode: settings.attest_opencode,
             timeouts: settings.timeouts,
-            two_legs: settings.anthropic.api_key.is_some(),
             table,
         };
         all.pools = all.pools(&breakers, &clock);
@@ -625,12 +617,7 @@ impl Providers {
         let Keys { anthropic, gemini, openai } = &self.keys;
         let mut changed = Vec::new();
         let old = anthropic.get();
-        // Whether there is one at all decides how the Claude program is backed, which only a start does.
-        let both = old.api_key.is_some() && new.anthropic.api_key.is_some();
-        if both
-            && old.base_url == new.anthropic.base_url
-            && !same_secrets(&old.api_key, &new.anthropic.api_key)
-        {
+        if old.base_url == new.anthropic.base_url && !same_secrets(&old.api_key, &new.anthropic.api_key) {
             anthropic.set(new.anthropic.clone());
             changed.push("ANTHROPIC_API_KEY");
         }

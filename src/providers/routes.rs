@@ -83,7 +83,7 @@ impl Providers {
     }
 
     fn has_two_legs(&self, id: &ModelId) -> bool {
-        id.provider == "claude" && self.two_legs
+        id.provider == "claude" && self.keys.anthropic.get().api_key.is_some()
     }
 
     /// Is there a second opinion to be had, whoever drafts first? Checked at start; what really served is checked again on
@@ -201,7 +201,12 @@ impl Providers {
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
         };
-        let turn = if self.has_two_legs(&id) { self.timeouts.both_legs() } else { self.timeouts.first_leg };
+        let (timeouts, claude, anthropic) =
+            (self.timeouts, id.provider == "claude", self.keys.anthropic.clone());
+        let turn = Box::new(move || match claude && anthropic.get().api_key.is_some() {
+            true => timeouts.both_legs(),
+            false => timeouts.first_leg,
+        });
         Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, turn, id })
     }
 
@@ -255,7 +260,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        config::{Names, PoolSettings},
+        config::{Names, PoolSettings, Timeouts},
     };
 
     fn pool(primary: &[&str], strategy: Strategy) -> PoolSettings {
@@ -368,13 +373,29 @@ mod tests {
     }
 
     #[test]
-    fn a_member_with_two_legs_has_the_time_of_both_for_its_turn() {
-        let mut settings = ModelSettings::real(std::path::Path::new("/nowhere"), None, Some("a key".into()));
-        settings.names.pools.insert("p".into(), pool(&["claude:opus", "gemini:pro"], Strategy::Priority));
-        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
-        let turns: Vec<_> =
-            providers.pools["p"].members().map(|member| member.route.as_ref().unwrap().turn).collect();
-        assert_eq!(turns, [settings.timeouts.both_legs(), settings.timeouts.first_leg]);
+    fn with_a_key_claude_has_two_legs_and_the_time_of_both() {
+        let settings = |key: Option<&str>| {
+            let mut settings =
+                ModelSettings::real(std::path::Path::new("/nowhere"), None, key.map(Into::into));
+            settings.names.pools.insert("p".into(), pool(&["claude:opus", "gemini:pro"], Strategy::Priority));
+            settings
+        };
+        let (bare, keyed) = (settings(None), settings(Some("a key")));
+        let providers = Providers::new(&bare, Arc::new(SystemClock)).unwrap();
+        let (claude, id) = providers.resolve("claude:opus").unwrap();
+        let times = || {
+            let routes = providers.pools["p"].members().map(|member| member.route.as_ref().unwrap());
+            let turns: Vec<_> = routes.map(|route| (route.turn)()).collect();
+            (turns, providers.deadline(&id), claude.bills())
+        };
+        let Timeouts { call, first_leg, .. } = bare.timeouts;
+        let both = bare.timeouts.both_legs();
+        assert_eq!(times(), (vec![first_leg, first_leg], call, false));
+        // It comes and goes with a reload.
+        assert_eq!(providers.take_keys(&keyed), ["ANTHROPIC_API_KEY"]);
+        assert_eq!(times(), (vec![both, first_leg], both, true));
+        assert_eq!(providers.take_keys(&bare), ["ANTHROPIC_API_KEY"]);
+        assert_eq!(times(), (vec![first_leg, first_leg], call, false));
     }
 
     #[test]

@@ -307,7 +307,8 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     let models = Arc::new(Models::start(Duration::ZERO));
     // What only begins another run has few moments of its own, and so have some steps of one.
     let sampled = match scenario.workflow {
-        CODE => 15,
+        CODE => 24,
+        "patch" => 10,
         "route" => 2,
         _ if !scenario.killed_in.is_empty() => 4,
         _ => RESUMED,

@@ -54,6 +54,18 @@ fn the_image_starts_the_program_and_asks_it_how_it_is() {
     assert!(packaged("packaging/compose.yaml").contains("127.0.0.1:8008:8008"));
 }
 
+/// The build reads these besides the code, and a context without them only fails where an image is built.
+#[test]
+fn the_image_is_built_of_all_that_the_build_reads() {
+    let ignored = packaged("packaging/Dockerfile.dockerignore");
+    let taken: BTreeSet<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    let manifest: toml::Table = packaged("Cargo.toml").parse().unwrap();
+    let benches = manifest["bench"][0]["path"].as_str().unwrap().split('/').next().unwrap();
+    for read in ["Cargo.toml", "Cargo.lock", "askama.toml", "app-manifest.yml", "src", "fixtures", benches] {
+        assert!(taken.contains(read) && Path::new(env!("CARGO_MANIFEST_DIR")).join(read).exists(), "{read}");
+    }
+}
+
 #[test]
 fn the_unit_starts_the_program_and_waits_for_its_end() {
     let unit = packaged("packaging/countersign.service");
@@ -61,6 +73,7 @@ fn the_unit_starts_the_program_and_waits_for_its_end() {
     runs(&command);
     assert!(command.last().unwrap().starts_with(after(&unit, "WorkingDirectory=")));
     assert_eq!(after(&unit, "WorkingDirectory="), format!("/var/lib/{}", after(&unit, "StateDirectory=")));
+    runs(&after(&unit, "ExecReload=").split(' ').map(str::to_owned).collect::<Vec<_>>());
     // What the server itself waits at most, see `countersign serve --help`.
     let longest = settings().models.timeouts.longest() + Duration::from_secs(30);
     let minutes: u64 = after(&unit, "TimeoutStopSec=").strip_suffix("min").unwrap().parse().unwrap();

@@ -6,6 +6,7 @@ use std::{
     io::{BufRead, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,7 +17,7 @@ use countersign::{
 };
 use serde_json::json;
 
-use crate::{ask, question, schema, settings};
+use crate::{Still, ask_by, question, schema, settings};
 
 const PROGRAM: &str = "COUNTERSIGN_TEST_AIMOCK";
 
@@ -73,7 +74,7 @@ impl Aimock {
         let mut call = question(spec);
         call.prompt = prompt.into();
         call.schema = with_schema.then(schema);
-        ask(&self.settings(), spec, call).await
+        ask_by(Arc::new(Still), &self.settings(), spec, call).await
     }
 }
 

@@ -170,13 +170,13 @@ async fn silence_ends_at_the_deadline_and_a_stall_before_it() {
     let (settings, _) = served(Behaviour::Hang).await;
     let mut call = question("claude");
     call.deadline = Duration::from_secs(200);
-    let error = ask(&settings, Arc::new(Hurried), call.clone()).await.unwrap_err();
+    let error = ask(&settings, Arc::new(Hurried(Duration::MAX)), call.clone()).await.unwrap_err();
     let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
     assert!(elapsed >= call.deadline);
 
     let (settings, _) = served(Behaviour::Stall).await;
     call.deadline = Duration::from_secs(1_000_000);
-    let error = ask(&settings, Arc::new(Hurried), call).await.unwrap_err();
+    let error = ask(&settings, Arc::new(Hurried(Duration::MAX)), call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
     assert_eq!(error.usage.served.as_deref(), Some("claude-opus-4-6"));
 }
@@ -193,7 +193,7 @@ async fn without_a_key_nothing_is_sent() {
 #[tokio::test]
 async fn a_whole_message_is_not_waited_on_and_a_second_one_is_no_part_of_it() {
     let (settings, _) = served(Behaviour::StaysOpen).await;
-    let reply = ask(&settings, Arc::new(Hurried), question("claude")).await.unwrap();
+    let reply = ask(&settings, Arc::new(SystemClock), question("claude")).await.unwrap();
     assert_eq!(reply.text, "It is sound.");
     assert_eq!(failure(Behaviour::Twice).await.kind, CallErrorKind::InvalidOutput);
 }

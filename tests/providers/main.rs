@@ -79,8 +79,9 @@ fn providers(settings: &ModelSettings) -> Providers {
     Providers::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
-/// A second of the call's time is a millisecond of ours.
-struct Hurried;
+/// A second of the call's time is a millisecond of ours, where no more than so much is slept. What is longer takes its
+/// time, so that no slow machine lets it end first.
+struct Hurried(Duration);
 
 impl Clock for Hurried {
     fn now(&self) -> Timestamp {
@@ -88,7 +89,20 @@ impl Clock for Hurried {
     }
 
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(tokio::time::sleep(duration / 1000))
+        SystemClock.sleep(if duration <= self.0 { duration / 1000 } else { duration })
+    }
+}
+
+/// Its hands stand still, so that a wait is told as it was given and not less what has passed; what sleeps wakes up.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_767_225_600_000)
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        SystemClock.sleep(duration)
     }
 }
 
@@ -113,10 +127,10 @@ async fn ask_by(
 async fn gives_up_by_our_clock(spec: &str, hanging: &ModelSettings, stalling: &ModelSettings) {
     let mut call = question("any");
     call.deadline = Duration::from_secs(200);
-    let error = ask_by(Arc::new(Hurried), hanging, spec, call.clone()).await.unwrap_err();
+    let error = ask_by(Arc::new(Hurried(Duration::MAX)), hanging, spec, call.clone()).await.unwrap_err();
     let CallErrorKind::Timeout { idle: false, elapsed } = error.kind else { panic!("{error:?}") };
     assert!(elapsed >= call.deadline, "{elapsed:?}");
     call.deadline = Duration::from_secs(1_000_000);
-    let error = ask_by(Arc::new(Hurried), stalling, spec, call).await.unwrap_err();
+    let error = ask_by(Arc::new(Hurried(Duration::MAX)), stalling, spec, call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
 }

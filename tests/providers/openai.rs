@@ -238,12 +238,14 @@ async fn silence_and_a_stall_end_in_time() {
     // An answer that began stalls for half of a short call at most.
     let mut call = question("openai");
     call.deadline = Duration::from_secs(60);
-    let error = ask_by(Arc::new(Hurried), &at(stalling), "openai:gpt-x", call.clone()).await.unwrap_err();
+    let half = Arc::new(Hurried(call.deadline / 2));
+    let error = ask_by(half, &at(stalling), "openai:gpt-x", call.clone()).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
     // Until then a prompt may be read for as long as the whole call.
     let (reading, _) = start("/chat/completions", Behaviour::Stall(String::new())).await;
     call.deadline = Duration::from_secs(400);
-    let error = ask_by(Arc::new(Hurried), &at(reading), "openai:gpt-x", call).await.unwrap_err();
+    let hurried = Arc::new(Hurried(Duration::MAX));
+    let error = ask_by(hurried, &at(reading), "openai:gpt-x", call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: false, .. }), "{error:?}");
 }
 

@@ -280,7 +280,7 @@ async fn whatever_people_and_ci_do_nothing_unseen_is_pushed_and_nothing_of_their
         return;
     }
     let (begun, mut chance) = (Instant::now(), Random::seeded("sequences on the pull request"));
-    let (many, moves) = if crate::world::all() { (40, 14) } else { (3, 8) };
+    let (many, moves) = if crate::world::all() { (40, 14) } else { (2, 8) };
     let turns = |script: Script| {
         (0..9).fold(script, |script, n| {
             let (from, to) = ("left.saturating_add(right)", "right.saturating_add(left)");

@@ -2,13 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use secrecy::SecretString;
 
 use super::{super::not_the_app, Expected, Report};
 use crate::{
     clock::SystemClock,
     config::Settings,
-    github::{Fault, GitHub, GitHubOptions, InstallationInfo, Manifest, Pacing},
+    github::{Fault, GitHub, InstallationInfo, Manifest},
 };
 
 /// The App and where it is installed, when GitHub lets us in.
@@ -35,15 +36,8 @@ pub(super) async fn check(report: &mut Report, settings: &Settings, expected: Ex
             return None;
         }
     };
-    let github = match GitHub::new(GitHubOptions {
-        api_url: settings.github.api_url.clone(),
-        git_url: settings.github.git_url.clone(),
-        web_url: settings.github.web_url.clone(),
-        app_id: settings.app.id,
-        private_key: SecretString::from(pem),
-        pacing: Pacing::Off,
-        clock: Arc::new(SystemClock),
-    }) {
+    let key = SecretString::from(pem);
+    let github = match GitHub::asking(&settings.github, settings.app.id, key, Arc::new(SystemClock)) {
         Ok(github) => github,
         Err(error) => {
             report.bad("private key", error.to_string());
@@ -130,6 +124,14 @@ async fn webhook(report: &mut Report, github: &GitHub, expected: Expected) {
         Ok(client) => client,
         Err(error) => return report.bad("webhook", error.to_string()),
     };
+    // A relay's channel is a stream of events, and what answers beside it says nothing of this server.
+    if let Ok(answer) = client.get(&url).header(ACCEPT, "text/event-stream").send().await
+        && let Some(Ok(kind)) = answer.headers().get(CONTENT_TYPE).map(|kind| kind.to_str())
+        && kind.starts_with("text/event-stream")
+    {
+        return report
+            .note("webhook", format!("{url} is a relay's channel; serve takes from it with --relay {url}"));
+    }
     match client.get(health.clone()).send().await {
         Ok(answer) if answer.status().is_success() => report.good("webhook", format!("{url} answers")),
         Ok(answer) => report.bad(
@@ -159,8 +161,8 @@ async fn deliveries(report: &mut Report, github: &GitHub, settings: &Settings) {
             "deliveries",
             format!(
                 "GitHub's last one ({id}, {at}) was refused with 401: the webhook secret on the App's settings page is not \
-                 COUNTERSIGN_WEBHOOK_SECRET in {}; make them the same, restart the server, and redeliver it from the \
-                 page's Advanced tab",
+                 COUNTERSIGN_WEBHOOK_SECRET in {}; make them the same, run `countersign reload`, and redeliver it from \
+                 the page's Advanced tab",
                 settings.file.with_file_name(".env").display()
             ),
         ),
@@ -187,7 +189,7 @@ async fn installations(
         report.bad(
             "installations",
             if known.is_empty() {
-                "the App is installed nowhere; install it from its page".to_owned()
+                "the App is installed nowhere; `countersign init` says where, and waits for it".to_owned()
             } else {
                 format!(
                     "[installations] allow is empty, so nobody is served; add one of {}",

@@ -1,34 +1,93 @@
-//! `doctor --live`: what the tests only imitate, looked at on the GitHub of the settings.
+//! `doctor --live` and `--scratch`: what the tests only imitate, looked at on the GitHub of the settings.
 
 use super::{Report, github::Known};
 use crate::{
     config::Settings,
-    github::{Looked, Seen, look},
+    github::{self, Looked, RepoRef, Seen, look},
+    store,
+    types::{InstallationId, RepoName},
 };
 
 pub(super) async fn check(report: &mut Report, known: &Known, settings: &Settings) {
-    let served = known.installations.iter().filter(|i| settings.allowed_installations.contains(&i.id));
-    for installation in served {
-        let repositories = match known.github.repositories(installation.id).await {
-            Ok(repositories) => repositories,
-            Err(fault) => {
-                report.bad("live", fault.to_string());
-                continue;
+    for (installation, repositories) in served(report, known, settings).await {
+        match repositories.first() {
+            Some(repo) => tell(report, "live", look(&known.github, installation, repo).await),
+            None => {
+                report.note("live", format!("{installation}: no repository is there to look at"));
             }
-        };
-        let Some(repo) = repositories.first() else {
-            report.note("live", format!("{}: no repository is there to look at", installation.account));
-            continue;
-        };
-        for Looked { call, why, seen } in look(&known.github, installation.id, repo).await {
-            match seen {
-                Seen::AsAssumed(seen) => report.good("live", format!("{call}: {seen} ({why})")),
-                Seen::Nothing(nothing) => report.note("live", format!("{call}: not seen, {nothing} ({why})")),
-                Seen::Differs(differs) => report.bad(
-                    "live",
-                    format!("{call}: {differs} ({why}); report it with the version of this program"),
-                ),
-            }
+        }
+    }
+}
+
+/// Writes to the repository of this name, which runs must not have been in.
+pub(super) async fn write(report: &mut Report, known: &Known, settings: &Settings, name: &RepoName) {
+    let served = served(report, known, settings).await;
+    let named = |(at, repositories): &(InstallationId, Vec<RepoRef>)| {
+        Some((*at, repositories.iter().find(|repo| repo.name == *name)?.clone()))
+    };
+    let Some((installation, repo)) = served.iter().find_map(named) else {
+        let why =
+            "is no repository of an installation that [installations] allows; install the App there first";
+        return report.bad("scratch", format!("{name} {why}"));
+    };
+    // Before the first start there is nothing to read.
+    let used = match store::is_there(&settings.data_dir) {
+        true => store::repositories(&settings.data_dir),
+        false => Ok(Vec::new()),
+    };
+    match used {
+        Ok(used) if used.iter().all(|(id, _)| *id != repo.id) => {}
+        Ok(_) => {
+            let why = "has runs of this server's; name one that is there for trials alone";
+            return report.bad("scratch", format!("nothing was written: {name} {why}"));
+        }
+        Err(error) => return report.bad("scratch", format!("nothing was written: {error}")),
+    }
+    let scratch = match super::super::setup::random_hex() {
+        Ok(random) => format!("scratch-{}", &random[..8]),
+        Err(error) => return report.bad("scratch", error.to_string()),
+    };
+    report.note("scratch", format!("what is made in {name} now has {scratch} in its name"));
+    let (made, taken_away) = github::write(&known.github, installation, &repo, &scratch).await;
+    tell(report, "scratch", made);
+    let failed = |looked: &Looked| !matches!(looked.seen, Seen::AsAssumed(_));
+    let left: Vec<_> = taken_away.iter().filter(|looked| failed(looked)).map(|l| l.call.clone()).collect();
+    tell(report, "scratch", taken_away);
+    match left.is_empty() {
+        true => report.note("scratch", "what stays: an issue and a pull request, both closed, and a check"),
+        false => report.bad(
+            "scratch",
+            format!(
+                "left behind in {name}: look for {scratch} there and undo it by hand; refused was {}",
+                left.join(", ")
+            ),
+        ),
+    }
+}
+
+/// The repositories of every installation that is allowed.
+async fn served(
+    report: &mut Report,
+    known: &Known,
+    settings: &Settings,
+) -> Vec<(InstallationId, Vec<RepoRef>)> {
+    let mut served = Vec::new();
+    for at in known.installations.iter().filter(|at| settings.allowed_installations.contains(&at.id)) {
+        match known.github.repositories(at.id).await {
+            Ok(repositories) => served.push((at.id, repositories)),
+            Err(fault) => report.bad("live", fault.to_string()),
+        }
+    }
+    served
+}
+
+fn tell(report: &mut Report, what: &'static str, rows: Vec<Looked>) {
+    for Looked { call, why, seen } in rows {
+        match seen {
+            Seen::AsAssumed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
+            Seen::Nothing(nothing) => report.note(what, format!("{call}: not seen, {nothing} ({why})")),
+            Seen::Differs(differs) => report
+                .bad(what, format!("{call}: {differs} ({why}); report it with the version of this program")),
         }
     }
 }

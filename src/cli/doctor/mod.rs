@@ -8,7 +8,7 @@ mod repositories;
 use std::{fmt::Display, path::Path, process::ExitCode};
 
 use super::{ConfigFlag, say};
-use crate::workflows;
+use crate::{types::RepoName, workflows};
 
 /// Check the settings, the machine, the App on GitHub and the models, and name the fix for what is wrong.
 ///
@@ -21,6 +21,10 @@ pub(super) struct Doctor {
     /// installation is looked at, and nothing is written.
     #[arg(long)]
     live: bool,
+    /// Also make an issue, a comment, a label, a branch, a draft pull request and a check in this repository, and take them
+    /// away again. Nothing else is written, and nowhere else; the repository must be one that no run was in.
+    #[arg(long, value_name = "OWNER/REPO")]
+    scratch: Option<RepoName>,
 }
 
 /// What was found bad, in the order it was looked at. All is said as it is found: some checks take seconds.
@@ -45,7 +49,8 @@ impl Report {
 
 impl Doctor {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        check(&self.config.config, if self.live { Expected::Assumptions } else { Expected::Everything }).await
+        let expected = if self.live { Expected::Assumptions } else { Expected::Everything };
+        check(&self.config.config, expected, self.scratch.as_ref()).await
     }
 }
 
@@ -59,7 +64,11 @@ pub(super) enum Expected {
     Assumptions,
 }
 
-pub(super) async fn check(config: &Path, expected: Expected) -> anyhow::Result<ExitCode> {
+pub(super) async fn check(
+    config: &Path,
+    expected: Expected,
+    scratch: Option<&RepoName>,
+) -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     match workflows::settings(config) {
         Ok(settings) => {
@@ -75,6 +84,9 @@ pub(super) async fn check(config: &Path, expected: Expected) -> anyhow::Result<E
                 repositories::check(&mut report, &app, &settings).await;
                 if expected == Expected::Assumptions {
                     live::check(&mut report, &app, &settings).await;
+                }
+                if let Some(name) = scratch {
+                    live::write(&mut report, &app, &settings, name).await;
                 }
             }
             machine::toolchains(&mut report, &settings).await;

@@ -455,3 +455,28 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
     assert!(matches!(unsure, Err(Fault::Transient { .. })), "{unsure:?}");
     assert_eq!(fake.writes().len(), 1);
 }
+
+#[tokio::test]
+async fn a_trial_takes_away_what_it_made_and_says_what_it_could_not() {
+    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+        "POST /repos/o/r/labels" => answer(201, json!({"node_id": "L", "name": seen.body["name"]})),
+        "POST /repos/o/r/issues" => answer(201, json!({"number": 4, "html_url": "h", "labels": []})),
+        "PATCH /repos/o/r/issues/4" => answer(200, json!({"state": "closed"})),
+        line if line.starts_with("DELETE ") => answer(403, json!({"message": "no"})),
+        _ => None,
+    })
+    .await;
+    let name = "o/r".parse().unwrap();
+    let repo = RepoRef { id: OURS, name, private: false, default_branch: None, user_owned: false };
+    let (made, taken_away) = write(&fake.github(), InstallationId(3), &repo, "scratch-1").await;
+    let good = |looked: &&Looked| matches!(looked.seen, crate::github::Seen::AsAssumed(_));
+    let calls = |some: &[&Looked]| some.iter().map(|looked| looked.call.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        calls(&made.iter().filter(good).collect::<Vec<_>>()),
+        ["POST /repos/{owner}/{repo}/labels", "POST /repos/{owner}/{repo}/issues"]
+    );
+    let (gone, left): (Vec<_>, Vec<_>) = taken_away.iter().partition(good);
+    assert_eq!(calls(&gone), ["PATCH /repos/{owner}/{repo}/issues/{issue}"]);
+    assert_eq!(calls(&left), ["DELETE /repos/{owner}/{repo}/labels/{label}"]);
+    assert!(fake.writes().iter().all(|seen| seen.line.split_once(' ').unwrap().1.starts_with("/repos/o/r/")));
+}

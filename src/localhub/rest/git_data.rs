@@ -16,6 +16,10 @@ impl Call<'_> {
             ("GET", ["blobs", oid]) => self.blob(repo()?, oid),
             ("GET", ["commits", oid]) => self.git_commit(repo()?, oid),
             ("GET", ["ref", name @ ..]) => self.one_ref(repo()?, &name.join("/")),
+            ("DELETE", ["refs", "heads", branch @ ..]) => {
+                let write = self.repo(owner, name, &[("contents", Level::Write)])?;
+                self.delete_branch(write, &branch.join("/"))
+            }
             _ => self.unknown_route(),
         }
     }
@@ -32,6 +36,16 @@ impl Call<'_> {
             "sha": oid, "node_id": node("B", repo.0), "size": bytes.len(), "encoding": "base64",
             "url": url, "content": wrapped(&bytes),
         })))
+    }
+
+    fn delete_branch(&self, repo: RepoId, branch: &str) -> RestResult {
+        let (by, git) = (self.actor()?, self.git(repo));
+        let from = git.branch(branch).ok_or_else(|| Refusal::new(422, "Reference does not exist"))?;
+        self.hub.change(|c| {
+            git.delete_branch(branch)?;
+            c.branch_moved(repo, branch, Some(from), None, by).map_err(Refusal::from)
+        })?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
     fn git_commit(&self, repo: RepoId, oid: &str) -> RestResult {

@@ -35,6 +35,7 @@ struct NewIssue {
 struct IssuePatch {
     title: Option<String>,
     body: Option<String>,
+    state: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -81,6 +82,7 @@ impl Call<'_> {
             (_, ["issues", number, "labels", rest @ ..]) => self.label_route(method, repo()?, number, rest),
             ("POST", ["labels"]) => self.new_label(repo()?),
             ("GET", ["labels", label]) => self.one_label(repo()?, label),
+            ("DELETE", ["labels", label]) => self.delete_label(repo()?, label),
             _ => self.unknown_route(),
         }
     }
@@ -135,7 +137,13 @@ impl Call<'_> {
         self.check_title(asked.title.as_deref())?;
         self.check_text("Issue", asked.body.as_deref(), false)?;
         let (title, text) = (asked.title.as_deref(), asked.body.as_deref());
-        self.hub.change(|c| c.edit_issue(repo, number, by, title, text).map_err(Refusal::from))?;
+        self.hub.change(|c| {
+            c.edit_issue(repo, number, by, title, text)?;
+            match asked.state.as_deref() {
+                None => Ok(()),
+                Some(state) => c.set_open(repo, number, by, state == "open", Some("completed")),
+            }
+        })?;
         let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
         Ok(self.ok(&body))
     }
@@ -270,6 +278,21 @@ impl Call<'_> {
             i.labels.iter().filter_map(|l| r.label(l)).map(|l| self.json(s).label(r, l)).collect()
         })?;
         Ok(self.ok(&Value::Array(rows)))
+    }
+
+    /// It comes off every issue as well.
+    fn delete_label(&self, repo: RepoId, name: &str) -> RestResult {
+        self.actor()?;
+        self.hub.change(|c| {
+            let row = c.repo_mut(repo)?;
+            row.label(name).ok_or_else(Refusal::not_found)?;
+            row.labels.retain(|label| !label.name.eq_ignore_ascii_case(name));
+            row.issues
+                .values_mut()
+                .for_each(|issue| issue.labels.retain(|label| !label.eq_ignore_ascii_case(name)));
+            Ok::<_, Refusal>(())
+        })?;
+        Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
 
     fn one_label(&self, repo: RepoId, name: &str) -> RestResult {

@@ -37,6 +37,10 @@ impl Call<'_> {
                 };
                 self.contents(repo?, &path.join("/"))
             }
+            ("GET", ["rules", "branches", ..]) => {
+                self.repo(owner, name, &METADATA)?;
+                Ok(self.list(Vec::new()))
+            }
             ("GET", ["readme"]) => self.readme(self.readable(owner, name)?),
             _ => self.unknown_route(),
         }

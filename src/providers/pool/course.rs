@@ -133,7 +133,7 @@ impl<'a> Course<'a> {
     /// The call as the one is asked it who was just taken out of the queue.
     pub(super) fn call(&self, now: Timestamp, seat: Seat<'_>) -> Call {
         let left = self.ends.since(now);
-        let deadline = if self.queue.is_empty() { left } else { left.min(seat.route.turn) };
+        let deadline = if self.queue.is_empty() { left } else { left.min((seat.route.turn)()) };
         Call { model: seat.route.id.model.clone(), deadline, budget: self.budget, ..self.call.clone() }
     }
 

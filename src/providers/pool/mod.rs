@@ -64,7 +64,7 @@ pub(super) struct Route {
     /// Where the strategy goes by it: the lower, the earlier.
     pub(super) rank: u64,
     /// What it gets of a call's time while others are left.
-    pub(super) turn: Duration,
+    pub(super) turn: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
 impl Route {

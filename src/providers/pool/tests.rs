@@ -56,8 +56,13 @@ impl Room {
                 family: Some(Family(provider.into())),
             };
             // The later, the lower: so that a list in its own order is told from one that is sorted.
-            let route =
-                Route { id, back_end, unfit: None, rank: 9 - at as u64, turn: Duration::from_secs(180) };
+            let route = Route {
+                id,
+                back_end,
+                unfit: None,
+                rank: 9 - at as u64,
+                turn: Box::new(|| Duration::from_secs(180)),
+            };
             Member { spec: (*spec).to_owned(), route: Ok(route) }
         };
         let lists = lists.map(|list| List::new(list.iter().enumerate().map(member).collect(), strategy));

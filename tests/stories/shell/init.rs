@@ -3,11 +3,13 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
+    net::TcpListener,
+    os::unix::fs::{PermissionsExt, chown},
     process::{ChildStdin, Stdio},
     time::Instant,
 };
 
+use rustix::process::Signal;
 use tempfile::tempdir;
 
 use super::{
@@ -80,10 +82,15 @@ fn keys_are_kept_beside_what_is_there() {
         &format!("[providers.anthropic]\nbase_url = \"{away}\"\n[providers.gemini]\nbase_url = \"{away}\"\n\n[data]"),
     );
     let before = fs::read_to_string(site.directory().join(".env")).unwrap();
+    fs::write(site.directory().join(".env"), format!("{before}ANTHROPIC_API_KEY=\n")).unwrap();
     let (mut running, mut input) = init(&["--config", site.config().to_str().unwrap()]);
     writeln!(input, "perhaps").unwrap();
     running.hear("write login or key or later");
-    writeln!(input, "key\nsk-$of-this-test").unwrap();
+    // Neither leaves a file behind that nobody can read.
+    input.write_all(b"\xff\xfe\nkey\nit's of-this-test\n").unwrap();
+    running.hear("write login or key or later");
+    running.hear("a key has no spaces, quotation marks");
+    writeln!(input, "sk-$of-this-test").unwrap();
     running.hear("It is kept and was not tried");
     writeln!(input, "g-of-this-test\npaid").unwrap();
     drop(input);
@@ -100,12 +107,72 @@ fn keys_are_kept_beside_what_is_there() {
 }
 
 #[test]
-fn where_nobody_answers_it_says_what_is_missing() {
+fn what_the_command_line_says_is_checked_as_well() {
     let home = tempdir().unwrap();
     let config = home.path().join("countersign.toml");
-    let output =
-        finished(&["init", "--yes", "--github", "https://github.com", "--config", config.to_str().unwrap()]);
+    let nobody = format!("http://{}", free_address());
+    let output = finished(&["init", "--yes", "--github", &nobody, "--config", config.to_str().unwrap()]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("GitHub's address: nobody answers at"), "{said}");
     assert!(said.contains("run `countersign init` again") && !config.exists(), "{said}");
+}
+
+#[test]
+fn it_can_be_left_at_any_time_and_goes_on_where_it_was() {
+    let mut site = Site::bare();
+    let config = site.config().to_owned();
+    let config = config.to_str().unwrap();
+    // A GitHub that takes the question and does not answer.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (running, mut input) = init(&["--config", config]);
+    writeln!(input, "http://{}", silent.local_addr().unwrap()).unwrap();
+    drop(input);
+    let asked = silent.accept().unwrap();
+    running.signal(Signal::INT);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(130), "{said}");
+    drop(asked);
+
+    let (webhook, github) = (format!("http://{}/webhook", free_address()), site.github());
+    let known =
+        ["--config", config, "--github", github.as_str(), "--organization", "", "--webhook-url", &webhook];
+    let (mut running, _input) = init(&known);
+    let created = site.consent(&mut running);
+    running.hear("Now install it: ");
+    running.signal(Signal::INT);
+    let (code, said) = running.end();
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("run `countersign init` again to go on"), "{said}");
+    assert!(fs::read_to_string(config).unwrap().contains("\nallow = []\n"));
+
+    let (mut again, _input) = init(&["--config", config]);
+    let link = again.hear("Now install it: ");
+    assert!(link.ends_with("/apps/countersign/installations/new"), "{link}");
+    site.install(&created);
+    let (code, said) = again.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("is on the allow-list") && said.contains("(0 questions were asked)"), "{said}");
+    assert!(!fs::read_to_string(config).unwrap().contains("allow = []"));
+
+    // Whoever else writes a file of the server's takes it from the server.
+    if rustix::process::geteuid().is_root() {
+        chown(site.directory().join(".env"), Some(12345), None).unwrap();
+        let refused = finished(&["init", "--config", config]);
+        let said = text(&refused.stderr);
+        assert!(refused.status.code() == Some(1) && said.contains("run this as that user"), "{said}");
+    }
+}
+
+#[test]
+fn no_app_is_registered_whose_key_could_not_be_kept() {
+    let mut setup = Running::start(&mut countersign(&[
+        "setup",
+        "--github",
+        "http://127.0.0.1:1",
+        "--config",
+        "/proc/countersign.toml",
+    ]));
+    setup.hear("/proc cannot be written");
+    assert_eq!(setup.end().0, Some(1));
 }

@@ -7,7 +7,10 @@ use std::{
     thread,
 };
 
-use super::{process::free_address, server::Site};
+use super::{
+    process::{finished, free_address, text},
+    server::Site,
+};
 
 /// What it does to a body on its way.
 type Quoting = fn(&str) -> String;
@@ -46,6 +49,13 @@ impl Relay {
         relay
     }
 
+    /// Says this to whoever listens, and hangs up.
+    fn end_with(&self, last: &[u8]) {
+        for mut stream in self.listening.lock().unwrap().drain(..) {
+            let _ = stream.write_all(last);
+        }
+    }
+
     fn hang_up(&self) {
         self.listening.lock().unwrap().clear();
     }
@@ -64,8 +74,10 @@ fn serve(mut client: TcpStream, listening: &Mutex<Vec<TcpStream>>, quoting: &Mut
     if value("accept") == Some("text/event-stream") {
         let open =
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\nevent: ready\ndata: {}\n\n";
+        // Whoever has heard of it is in the list.
+        let mut listening = listening.lock().unwrap();
         client.write_all(open.as_bytes()).unwrap();
-        listening.lock().unwrap().push(client);
+        listening.push(client);
         return;
     }
     let mut body = vec![0; value("content-length").unwrap().parse().unwrap()];
@@ -73,10 +85,19 @@ fn serve(mut client: TcpStream, listening: &Mutex<Vec<TcpStream>>, quoting: &Mut
     let named: Vec<_> = headers.iter().map(|(name, value)| format!("{name:?}:{value:?}")).collect();
     let body = quoting.lock().unwrap()(std::str::from_utf8(&body).unwrap());
     let event = format!("id: 1\ndata: {{{},{body},\"query\":{{}},\"timestamp\":1}}\n\n", named.join(","));
+    // What it hands on it may hand on once more, under another name.
+    let guid = value("x-github-delivery").unwrap();
+    let again = event.replace(guid, &guid.chars().rev().collect::<String>());
     for stream in listening.lock().unwrap().iter_mut() {
-        stream.write_all(event.as_bytes()).unwrap();
+        // Some of those who listened are gone.
+        let _ = stream.write_all(event.as_bytes()).and_then(|()| stream.write_all(again.as_bytes()));
     }
     client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+}
+
+/// More than any delivery is, and no end of it.
+fn endless() -> Vec<u8> {
+    [b"data: ".to_vec(), vec![b'x'; 60_000_000]].concat()
 }
 
 #[test]
@@ -100,9 +121,34 @@ fn deliveries_come_through_a_relay_and_none_is_believed_without_its_signature() 
     relay.hang_up();
     serving.hear("nothing comes from the relay: it closed the connection; it is asked again in 1 s");
     serving.hear("listening to the relay");
+    let (code, said) = site.doctor();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains(&format!(
+            "{0} is a relay's channel; serve takes from it with --relay {0}",
+            relay.channel
+        )),
+        "{said}"
+    );
+    for (last, said) in [
+        (
+            &b"data: no JSON\n\ndata: {\"body\": {}, \"x-github-event\": \"a\\nb\"}\n\n"[..],
+            "is no request; nothing was made of it",
+        ),
+        (b"data: {\"body\": {}}\n\n", "a delivery of the relay was refused"),
+        (b"data: \xff\xfe\n\n", "nothing comes from the relay: "),
+        (&endless(), "an event is longer than any delivery"),
+    ] {
+        relay.end_with(last);
+        serving.hear(said);
+        serving.hear("listening to the relay");
+    }
     *relay.quoting.lock().unwrap() = as_it_is;
     site.comment(&issue, "/lld");
     site.wait_for(&issue, "/approve lld ");
+    let runs = finished(&["runs", "--all", "--json", "--config", site.config().to_str().unwrap()]);
+    let runs = text(&runs.stdout);
+    assert_eq!(runs.matches("\"workflow\": \"lld\"").count(), 1, "what came twice began once: {runs}");
     *relay.quoting.lock().unwrap() = with_the_bytes;
     site.comment(&issue, "/stop");
     site.wait_for(&issue, "lld: stopped");

@@ -27,11 +27,12 @@ fn secrets_are_swapped_without_a_restart() {
     let mut serving = site.serve();
     assert_eq!(reload(&site), (Some(0), "no secret has changed\n".to_owned()));
 
-    let new = "COUNTERSIGN_WEBHOOK_SECRET=one-that-GitHub-will-have-soon\nGEMINI_API_KEY=another\n";
+    let new = "COUNTERSIGN_WEBHOOK_SECRET=one-that-GitHub-will-have-soon\nGEMINI_API_KEY=another\nANTHROPIC_API_KEY=the-first\n";
     fs::write(&env, new).unwrap();
     let (code, said) = reload(&site);
     assert_eq!(code, Some(0), "{said}");
-    let alone = "in use now: the webhook's secret (no other is accepted), GEMINI_API_KEY\n";
+    let alone =
+        "in use now: the webhook's secret (no other is accepted), ANTHROPIC_API_KEY, GEMINI_API_KEY\n";
     assert_eq!(said, alone);
     let issue = site.label("countersign:lld");
     serving.hear("webhook refused: The signature does not fit");

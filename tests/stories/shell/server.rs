@@ -14,7 +14,7 @@ use tempfile::{TempDir, tempdir};
 use url::Url;
 
 use super::{
-    browser::Browser,
+    browser::{Browser, Page},
     process::{PATIENCE, Running, countersign, finished, free_address, text},
 };
 
@@ -80,12 +80,22 @@ impl Site {
 
     /// What people do in the browser.
     pub(super) fn register(&mut self, setup: &mut Running) {
+        let created = self.consent(setup);
+        self.install(&created);
+    }
+
+    /// The first half: the App is registered, and this page leads on.
+    pub(super) fn consent(&mut self, setup: &mut Running) -> Page {
         let start = address(&setup.hear("Open "));
         let page = self.browser.open(&start);
         let consent = self.browser.submit(&page, &form_of(&page.body), &[]);
         assert!(consent.body.contains("pull_requests"), "{}", consent.body);
         let created = self.browser.submit(&consent, "/settings/apps/create", &[]);
         assert_eq!((created.at.path(), created.status), ("/created", 200), "{}", created.body);
+        created
+    }
+
+    pub(super) fn install(&mut self, created: &Page) {
         let install = self.browser.open(&created.link("/installations/new"));
         let repository = install.value_beside("tally");
         let installed = self.browser.submit(&install, "/installations/new", &[("repository", &repository)]);
@@ -95,6 +105,12 @@ impl Site {
             "the App leads nowhere but to its GitHub: {}",
             installed.body
         );
+    }
+
+    /// What is open there.
+    pub(super) fn page_of(&mut self, list: &str) -> String {
+        let at = self.issues.join(list).unwrap();
+        self.browser.open(&at).body
     }
 
     pub(super) fn config(&self) -> &Path {
@@ -126,7 +142,7 @@ impl Site {
         serving
     }
 
-    fn doctor(&self) -> (Option<i32>, String) {
+    pub(super) fn doctor(&self) -> (Option<i32>, String) {
         self.doctor_with(&[])
     }
 
