@@ -320,9 +320,7 @@ impl Desk {
                 say("");
             }
             drop(unseen);
-            let Some(key) = typed.filter(|text| !text.is_empty()).map(SecretString::from) else {
-                return None;
-            };
+            let key = typed.filter(|text| !text.is_empty()).map(SecretString::from)?;
             // As it is to stand in .env.
             if !key.expose_secret().bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\'') {
                 say("  a key has no spaces, quotation marks or other signs; paste it alone");

@@ -27,11 +27,8 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-<<<<<<< HEAD
-    store::Store,
-=======
     config::GitHubSettings,
->>>>>>> b861d07026ec685fc8db4c0b98ab6b3565e6577c
+    store::Store,
     types::{Actor, InstallationId, RepoId, RepoName, Timestamp, UserId},
 };
 

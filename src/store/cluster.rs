@@ -298,7 +298,7 @@ impl Threads {
             );
             let mut due = tx.prepare_cached(&due)?;
             let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-            Ok(due.collect::<Result<Vec<_>, _>>()?)
+            due.collect::<Result<Vec<_>, Fault>>()
         });
         match read {
             Ok(due) => due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now)),
@@ -333,13 +333,9 @@ impl Threads {
                     ?fault,
                     "nothing is heard of other nodes; they are looked at every few seconds"
                 );
-                thread::sleep(limits::STEP_BACKOFF.min(self.cluster_beat(&cluster)));
+                thread::sleep(limits::STEP_BACKOFF.min(cluster.lease / BEATS));
             }
         }
-    }
-
-    fn cluster_beat(&self, cluster: &Cluster) -> Duration {
-        cluster.lease / BEATS
     }
 
     fn heard(&self, cluster: &Cluster, payload: &str) {

@@ -262,7 +262,7 @@ fn seize(root: &Path, repo: RepoId) -> rusqlite::Connection {
     let connection = rusqlite::Connection::open(root.join(format!("repos/{repo}/checkpoints.db"))).unwrap();
     let alone = || connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get::<_, String>(0));
     while alone().ok().as_deref() != Some("delete") {
-        std::thread::yield_now(); // a database that was dropped is closed by whoever used it last
+        thread::yield_now(); // a database that was dropped is closed by whoever used it last
     }
     connection.execute_batch("BEGIN EXCLUSIVE").unwrap();
     connection

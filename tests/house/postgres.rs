@@ -71,12 +71,9 @@ fn start() -> Option<u16> {
     server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
     server.args(["-c", "max_connections=200"]).stdout(Stdio::null()).stderr(Stdio::null());
     thread::spawn(move || {
-        let child = server.spawn().unwrap();
-        // As long as this thread is, so is the server.
-        loop {
-            thread::park();
-            let _ = &child;
-        }
+        // As long as this thread waits for it, it runs; and no longer.
+        let ended = server.status();
+        panic!("Postgres ended: {ended:?}");
     });
     for _ in 0..600 {
         if Client::connect(&address(port, "postgres"), NoTls).is_ok() {

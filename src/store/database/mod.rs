@@ -75,6 +75,7 @@ struct Shared {
     watch: Watch,
 }
 
+#[allow(clippy::large_enum_variant, reason = "nearly all are files")]
 enum Home {
     File {
         connection: Mutex<Connection>,

@@ -34,7 +34,7 @@ impl Bench {
         let all = |tx: &Transaction<'_>| {
             let mut statement = tx.prepare("SELECT x FROM t ORDER BY x")?;
             let rows = statement.query_map([], |row| row.get(0))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+            rows.collect::<Result<_, _>>()
         };
         self.db.read(all).await.unwrap()
     }
@@ -180,7 +180,7 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
 async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
     let bench = Bench::new();
     bench.db.write(put("before")).await.unwrap();
-    let pages = |most: &'static str| bench.db.read(move |tx| Ok(pragma(tx, "max_page_count", most)?));
+    let pages = |most: &'static str| bench.db.read(move |tx| pragma(tx, "max_page_count", most));
     pages("1").await.unwrap(); // no fewer than there are
     let (large, small) = at_once(&bench, async {
         let large = "x".repeat(100_000);
@@ -203,7 +203,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_not_be_written_is_named() {
     let bench = Bench::new();
-    let query_only = |on: bool| bench.db.read(move |tx| Ok(pragma(tx, "query_only", on)?));
+    let query_only = |on: bool| bench.db.read(move |tx| pragma(tx, "query_only", on));
     query_only(true).await.unwrap();
     let refused = bench.db.write(put("a")).await.unwrap_err();
     assert!(matches!(refused, StoreError::ReadOnly { .. }), "{refused}");

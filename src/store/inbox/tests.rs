@@ -92,7 +92,7 @@ impl Bench {
             for (id, subject) in &rows {
                 insert(tx, NOW, id, "issues", subject, false, &Stored::pack(Vec::new()))?;
             }
-            Ok(tx.execute("UPDATE inbox SET state = 'taken' WHERE id LIKE 'put-off-%'", [])?)
+            tx.execute("UPDATE inbox SET state = 'taken' WHERE id LIKE 'put-off-%'", [])
         };
         assert!(self.store.main.write(taken).await.unwrap() > 0);
     }
@@ -328,7 +328,7 @@ async fn who_ends_the_process_takes_nobody_along() {
         assert_eq!(b.claim(8).await, ["poison"], "alone, so that each end counts against it");
         assert!(b.claim(8).await.is_empty());
         let forget = "DELETE FROM inbox WHERE id = 'new'";
-        b.store.main.write(move |tx| Ok(tx.execute(forget, [])?)).await.unwrap();
+        b.store.main.write(move |tx| tx.execute(forget, [])).await.unwrap();
     }
     b = b.reboot();
     assert_eq!(b.store.inbox().counts().await.unwrap().dead, 1);
@@ -389,7 +389,7 @@ async fn bodies_go_with_age_and_ids_long_after() {
         let ids = |tx: &Transaction<'_>| {
             let mut statement = tx.prepare(sql)?;
             let ids = statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>();
-            Ok(ids?)
+            ids
         };
         b.store.main.read(ids).await.unwrap()
     };

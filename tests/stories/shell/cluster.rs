@@ -1,6 +1,9 @@
 //! Two servers on one Postgres: what one leaves in the middle the other ends, and each hears what the other was told.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rustix::process::Signal;
 
@@ -27,7 +30,7 @@ fn another(site: &Site) -> PathBuf {
     config
 }
 
-fn serve(config: &PathBuf) -> Running {
+fn serve(config: &Path) -> Running {
     let mut serving = Running::start(&mut countersign(&["serve", "--config", config.to_str().unwrap()]));
     serving.hear("serving");
     serving
