@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -312,6 +313,9 @@ fn settings(text: &str) -> Result<Settings, ConfigError> {
     fs::write(&file, text).unwrap();
     let env = "COUNTERSIGN_WEBHOOK_SECRET=0123456789abcdef\nGEMINI_API_KEY=AIza\nGEMINI_API_KEY_TEAM=AIzb\n";
     fs::write(directory.path().join(".env"), env).unwrap();
+    let postgres = directory.path().join("postgres.url");
+    fs::write(&postgres, "postgres://user:password@host/database\n").unwrap();
+    fs::set_permissions(&postgres, fs::Permissions::from_mode(0o600)).unwrap();
     workflows::settings(&file)
 }
 
