@@ -389,7 +389,10 @@ impl Api {
             session.open(self.clock.now(), search)?;
         }
         let most = self.pace.most().filter(|_| !request.only_reads());
-        let late = || Fault::NotNow { call: request.shown.clone(), why: "this server's lease is about to end".into() };
+        let late = || Fault::NotNow {
+            call: request.shown.clone(),
+            why: "this server's lease is about to end".into(),
+        };
         if most.is_some_and(|most| most < LEAST_LEASE) {
             return Err(late());
         }
@@ -397,7 +400,10 @@ impl Api {
         match most {
             // GitHub knows no fence: what it has not got by then it is not given.
             Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
-                Err(Fault::Transient { call: request.shown.clone(), why: "this server's lease ended meanwhile".into() })
+                Err(Fault::Transient {
+                    call: request.shown.clone(),
+                    why: "this server's lease ended meanwhile".into(),
+                })
             }),
             None => sent.await,
         }

@@ -9,13 +9,32 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{PauseScope, Store, StoreError, archive, database::signed, off_thread, sql::Transaction, upgrade::Kept};
+use super::{
+    PauseScope, Store, StoreError, archive, database::signed, off_thread, sql::Transaction, upgrade::Kept,
+};
 use crate::types::RepoId;
 
 /// A repository's tables in Postgres.
 const TABLES: [&str; 19] = [
-    "answer", "remark", "retry", "gate", "journal", "trail", "call", "verdict", "finding", "approval", "raise", "own_commit",
-    "pull_section", "artifact", "route", "audit", "document", "run", "cancel",
+    "answer",
+    "remark",
+    "retry",
+    "gate",
+    "journal",
+    "trail",
+    "call",
+    "verdict",
+    "finding",
+    "approval",
+    "raise",
+    "own_commit",
+    "pull_section",
+    "artifact",
+    "route",
+    "audit",
+    "document",
+    "run",
+    "cancel",
 ];
 
 /// Begins the name of a folder that is being removed.

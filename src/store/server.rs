@@ -339,12 +339,13 @@ impl Pool {
             address.trim().parse().map_err(|error| refused(with_causes(&error)))?;
         // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
         if config.get_ssl_mode() == SslMode::Prefer {
-            let here = config.get_hosts().iter().all(|host| match host {
+            let named = config.get_hosts().iter().all(|host| match host {
                 Host::Tcp(name) => {
                     name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
                 }
                 Host::Unix(_) => true,
             });
+            let here = named && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
             config.ssl_mode(if here { SslMode::Disable } else { SslMode::Require });
         }
         let options = format!("{} {OPTIONS}", config.get_options().unwrap_or_default());

@@ -45,9 +45,9 @@ mod pages;
 mod pages_runs;
 mod people;
 mod pools;
+mod posted;
 #[path = "../house/postgres.rs"]
 mod postgres;
-mod posted;
 mod prompts;
 mod proofs;
 #[path = "../crash/random.rs"]
