@@ -3,6 +3,7 @@
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::{anyhow, bail};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFlag, must_hold_data, say};
@@ -19,8 +20,8 @@ use crate::{
     limits,
     providers::{Call, CallRole},
     rounds::Policy,
-    store::{self, Reservation, Reserved},
-    types::{Actor, InstallationId, IssueNo, MicroUsd, RepoName},
+    store::{self, SharedCap},
+    types::{InstallationId, IssueNo, MicroUsd, RepoName},
     workflows,
 };
 
@@ -28,8 +29,9 @@ use crate::{
 ///
 /// GitHub is only read, no model is asked, and the data directory stays as it is: the decisions are made on a copy of its
 /// databases, which is removed at the end. Also while the server works. Told is whether the installation is allowed, what
-/// the person may do there, which run would begin or which gate would hear it, and of a run that would begin: the models,
-/// what they would be shown of the repository, and what the first draft and the run may cost at most.
+/// the person may do there, which run would begin or which gate would hear it, what GitHub would be told, and of a run that
+/// would begin: the models, what they would be shown of the repository, about what the first draft would cost, and what
+/// room the caps leave.
 #[derive(clap::Args)]
 pub(super) struct Simulate {
     #[command(flatten)]
@@ -67,7 +69,12 @@ impl Simulate {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         must_hold_data(&settings.data_dir)?;
-        foresee(settings, Arc::new(SystemClock), &self.asked).await?.iter().for_each(say);
+        let [mut ended, mut asked_to] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        tokio::select! {
+            lines = foresee(settings, Arc::new(SystemClock), &self.asked) => lines?.iter().for_each(say),
+            Some(()) = async { ended.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
+            Some(()) = async { asked_to.as_mut().ok()?.recv().await } => bail!("ended on the way; the copy is gone"),
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -82,6 +89,7 @@ pub async fn foresee(
     asked: &Asked,
 ) -> anyhow::Result<Vec<String>> {
     let known = store::repository_named(&settings.data_dir, &asked.repo)?;
+    // Gone with this call, however it ends.
     let copy = tempfile::tempdir()?;
     store::copy_of(&settings.data_dir, known, copy.path())?;
     settings.data_dir = copy.path().to_owned();
@@ -94,7 +102,7 @@ pub async fn foresee(
     let by = match &asked.by {
         None => issue.author.clone(),
         Some(login) => match repo.person(login).await? {
-            Some(id) => Actor { id, login: login.clone(), bot: false },
+            Some(account) => account,
             None => bail!("GitHub knows nobody called {login}; correct --as"),
         },
     };
@@ -145,7 +153,8 @@ async fn begun(app: &App, run: &RunView, repo: &Repo, issue: &Issue) -> anyhow::
         crate::types::count(context.report.included.len(), "file", "files")
     ));
     let prompt = format!("{}{}{}", issue.body, context.shown.paths, context.shown.files.concat());
-    lines.push(first_call(app, run, drafter, (prompt, info.private), &policy).await?);
+    let (line, estimated) = first_call(app, drafter, (prompt, info.private), &policy)?;
+    lines.extend([line, room(app, run, &policy, estimated).await?]);
     Ok(lines)
 }
 
@@ -168,14 +177,14 @@ async fn context(
     Ok(codebase::gather(index, &snapshot, asked).await?)
 }
 
-/// What the first draft and the whole run may cost, and whether what is left of the shared budgets is enough for it.
-async fn first_call(
+/// What the first draft would cost. No bound: what we say to the model around this is not in it, and services count tokens
+/// each in their own way.
+fn first_call(
     app: &App,
-    run: &RunView,
     drafter: &str,
     (prompt, private): (String, bool),
     policy: &Policy,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(String, MicroUsd)> {
     let (provider, model) = app.providers.resolve(drafter)?;
     let call = Call {
         role: CallRole::Drafter,
@@ -192,30 +201,46 @@ async fn first_call(
         facts: Default::default(),
     };
     let estimate = provider.estimate(&call);
+    let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
     let most = estimate.most;
-    let mut line = format!("the first draft costs about {most} at most");
+    let mut line = format!(
+        "issue and repository alone are about {tokens} tokens of the first prompt; with the longest answer that is an \
+         estimated {most}"
+    );
     if estimate.free_way {
         line += ", and nothing where its way that is not billed answers";
     }
     if estimate.unpriced {
         line += "; a way to it has no price that we know";
     }
-    let cap = |cap: Option<MicroUsd>| cap.map_or_else(|| "no cap".to_owned(), |cap| cap.to_string());
-    line += &format!("; caps: a call {}, a run {}", cap(policy.caps.call), cap(policy.caps.run));
-    let asked = Reservation {
-        run: run.id,
-        visit: run.visit,
-        key: "imagined".to_owned(),
-        installation: run.trigger.installation,
-        amount: most,
-        repository_day: policy.caps.repository_day,
-        installation_month: policy.caps.installation_month,
-    };
-    let held = most == MicroUsd(0) || matches!(app.store.reserve(asked).await?, Reserved::Held);
-    line += if held && policy.caps.call.is_none_or(|cap| most <= cap) {
-        "; the budget leaves room for it"
-    } else {
-        "; the budget leaves no room for it, so the run would pause"
-    };
-    Ok(line)
+    let caps = [("a call", policy.caps.call), ("a stage", policy.caps.stage), ("a run", policy.caps.run)];
+    for (what, cap) in caps {
+        line += &match cap {
+            Some(cap) if most > cap => format!("; {what} may cost {cap}, so the run would pause"),
+            Some(cap) => format!("; {what} may cost {cap}"),
+            None => format!("; {what} has no cap"),
+        };
+    }
+    Ok((line, most))
+}
+
+/// What the shared caps leave, with what all other runs spent or hold.
+async fn room(app: &App, run: &RunView, policy: &Policy, estimated: MicroUsd) -> anyhow::Result<String> {
+    let spent = app.store.shared_spend(run.id.repo, run.trigger.installation).await?;
+    let line = spent.map(|(cap, spent)| {
+        let (what, cap) = match cap {
+            SharedCap::RepositoryDay => ("the repository today", policy.caps.repository_day),
+            SharedCap::InstallationMonth => ("its installation this month", policy.caps.installation_month),
+        };
+        match cap {
+            Some(cap) if spent.plus(estimated) > cap => {
+                format!(
+                    "{what} has spent {spent} of {cap}, which leaves no room for it, so the run would pause"
+                )
+            }
+            Some(cap) => format!("{what} has spent {spent} of {cap}"),
+            None => format!("{what} has spent {spent} and has no cap"),
+        }
+    });
+    Ok(line.join("; "))
 }

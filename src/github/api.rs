@@ -11,8 +11,8 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -258,8 +258,16 @@ pub(crate) struct Api {
     pace: Pace,
     answers: Answers,
     left: Left,
-    /// Nothing is sent that would change anything.
-    only_reads: AtomicBool,
+    /// Where nothing is sent that would change anything: what was not.
+    unsent: OnceLock<Mutex<Vec<Unsent>>>,
+}
+
+/// A call that was not made because it would have changed something.
+#[derive(Debug, Clone)]
+pub struct Unsent {
+    /// Method and route.
+    pub call: String,
+    pub body: Option<Value>,
 }
 
 /// Calls that GitHub says it leaves an installation until its hour is over, by installation and by which limit.
@@ -310,7 +318,7 @@ impl Api {
             pace: Pace::new(pacing, clock),
             answers: Answers::default(),
             left: Left::default(),
-            only_reads: AtomicBool::new(false),
+            unsent: OnceLock::new(),
         })
     }
 
@@ -341,7 +349,13 @@ impl Api {
     }
 
     pub(crate) fn only_read(&self) {
-        self.only_reads.store(true, Ordering::Relaxed);
+        self.unsent.get_or_init(Mutex::default);
+    }
+
+    /// What was not sent since [`only_read`](Self::only_read), in its order.
+    pub(crate) fn unsent(&self) -> Vec<Unsent> {
+        let unsent = self.unsent.get().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        unsent.unwrap_or_default()
     }
 
     pub(crate) fn base_path(&self) -> &str {
@@ -353,7 +367,9 @@ impl Api {
     /// A read that failed in transit is tried once more at once; a write never is, since it may
     /// have happened. A refused installation token is replaced once: that call did nothing.
     pub(crate) async fn send(&self, who: As, request: Request) -> Result<Response, Fault> {
-        if self.only_reads.load(Ordering::Relaxed) && !request.only_reads() {
+        if let Some(unsent) = self.unsent.get().filter(|_| !request.only_reads()) {
+            let (call, body) = (request.shown.clone(), request.body.clone());
+            unsent.lock().unwrap_or_else(PoisonError::into_inner).push(Unsent { call, body });
             let message = "not sent: it would change something, and this only looks".to_owned();
             return Err(Fault::Forbidden { call: request.shown, accepted_permissions: None, message });
         }
@@ -708,7 +724,7 @@ pub(crate) async fn send_as_nobody(
         pace,
         answers,
         left: Left::default(),
-        only_reads: AtomicBool::new(false),
+        unsent: OnceLock::new(),
     };
     api.send(As::Nobody, request).await
 }

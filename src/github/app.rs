@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{
-    api::{Api, As, Left, Request, send_as_nobody},
+    api::{Api, As, Left, Request, Unsent, send_as_nobody},
     doubt::Doubts,
     error::{Fault, GitHubError},
     event::RepoRef,
@@ -206,6 +206,11 @@ impl GitHub {
     /// From now on nothing is asked of it that would change anything there.
     pub fn only_read(&self) {
         self.inner.api.only_read();
+    }
+
+    /// What would have changed something since then.
+    pub fn unsent(&self) -> Vec<Unsent> {
+        self.inner.api.unsent()
     }
 
     /// The App's own number.

@@ -32,7 +32,7 @@ mod search;
 pub mod webhook;
 mod wire;
 
-pub use api::{Counter, Left};
+pub use api::{Counter, Left, Unsent};
 pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
 pub use assumptions::{Looked, Seen, look, write};
 pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};

@@ -28,6 +28,9 @@ struct Collaborator {
 #[derive(Debug, Deserialize)]
 struct Person {
     id: u64,
+    login: String,
+    #[serde(default, rename = "type")]
+    kind: String,
     permissions: Option<Rights>,
 }
 
@@ -60,10 +63,13 @@ impl Repo {
         Ok(granted.map_or_else(Vec::new, |granted| lacking(&granted)))
     }
 
-    /// The number of an account; none where there is none of that name.
-    pub async fn person(&self, login: &str) -> Result<Option<UserId>, Fault> {
+    /// Whose account this is; none where there is none of that name.
+    pub async fn person(&self, login: &str) -> Result<Option<Actor>, Fault> {
         match self.send(self.bare(&USER, &[login]).kept()).await {
-            Ok(answer) => Ok(Some(UserId(answer.json::<Person>()?.id))),
+            Ok(answer) => {
+                let Person { id, login, kind, .. } = answer.json()?;
+                Ok(Some(Actor { id: UserId(id), login, bot: kind == "Bot" }))
+            }
             Err(Fault::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }

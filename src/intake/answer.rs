@@ -22,17 +22,6 @@ pub(super) enum Reply {
     No(String),
 }
 
-impl Reply {
-    /// What would be seen of it.
-    pub(super) fn foreseen(self) -> String {
-        match self {
-            Self::Note(note) => note,
-            Self::Words(body) | Self::Shown(body) => format!("it would be answered: {}", body.as_str()),
-            Self::No(why) => format!("👎, and no word: {why}"),
-        }
-    }
-}
-
 impl Intake {
     /// Hands an answer to the engine and puts into words what that says to it. It may mean the run that `ended`.
     pub(super) async fn signal(

@@ -94,28 +94,6 @@ impl Intake {
         self.hear(&said, &found).await
     }
 
-    /// What each command of a comment would come to; nothing is shown or said to anybody.
-    pub(super) async fn would_hear(&self, taken: &Taken, e: &CommentEvent) -> Result<Vec<String>, Trouble> {
-        let slug = self.bot().await?;
-        let slug = slug.login.strip_suffix("[bot]");
-        let found = commands::parse(self.router.rows(), slug, &e.body);
-        let Some(said) = self.listen(taken, e, &found).await? else {
-            return Ok(vec!["nothing: it has no command that means anything of ours here".to_owned()]);
-        };
-        let mut lines = vec![format!("{} may do here what the role `{}` may", e.sender.login, said.role)];
-        for (index, command) in found.iter().take(COMMANDS_PER_COMMENT).enumerate() {
-            let reply = match command {
-                Ok(command) => {
-                    let decided = self.decide(&said, command, cause::nth(&said.cause, index as u64)).await?;
-                    decided.unwrap_or_else(|unheard| unheard)
-                }
-                Err(mistake) => self.correct(&said, mistake),
-            };
-            lines.push(reply.foreseen());
-        }
-        Ok(lines)
-    }
-
     /// Obeys what it may, in order, and says what there is to say at the end, once.
     async fn hear(&self, said: &Said<'_>, found: &[Result<Command, Mistake>]) -> Handled {
         let (mut words, mut shown, mut notes) = (Vec::new(), Vec::new(), Vec::new());
@@ -264,41 +242,27 @@ impl Intake {
     /// Does what a command says if it may, and only then shows 👀: what is put off until a gate opens shows none, and
     /// nothing waits for a reaction's turn among the writes.
     async fn obey(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
-        let reply = match self.decide(said, command, cause).await? {
-            Ok(reply) => reply,
-            Err(unheard) => return Ok(unheard),
-        };
-        if !matches!(reply, Reply::No(_)) {
-            self.heard(said.taken, &said.repo, said.on()).await;
-        }
-        Ok(reply)
-    }
-
-    /// Does what a command says if it may; or says why it is not even looked at.
-    async fn decide(
-        &self,
-        said: &Said<'_>,
-        command: &Command,
-        cause: Cause,
-    ) -> Result<Result<Reply, Reply>, Trouble> {
         let Some(row) = self.router.row(command.name) else {
-            return Ok(Err(Reply::Note("not a word of ours".to_owned())));
+            return Ok(Reply::Note("not a word of ours".to_owned()));
         };
         let again = means(row.name, said.ended.as_ref()) || (said.ended.is_some() && pasted(command));
         if !command.addressed && said.live.is_empty() && row.kind != CommandKind::Starts && !again {
-            return Ok(Err(Reply::Note(format!("`/{}` is not meant for us here", row.name))));
+            return Ok(Reply::Note(format!("`/{}` is not meant for us here", row.name)));
         }
         let needs = needed(row, &said.live);
         let gates = said.live.iter().filter_map(|run| run.gate.as_ref());
         let named = |(verb, who): &(String, Who)| verb == row.name && who.names(said.event.sender.id);
         if said.role < needs && !gates.flat_map(|gate| &gate.verbs).any(named) {
-            return Ok(Err(Reply::No(format!("refused: {} may not {}", said.role, row.name))));
+            return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         if row.role <= Role::Read && !self.may_ask(said.taken, &said.event.sender) {
-            let often = format!("{} asked too often in a minute", said.event.sender.login);
-            return Ok(Err(Reply::Note(often)));
+            return Ok(Reply::Note(format!("{} asked too often in a minute", said.event.sender.login)));
         }
-        self.carry_out(said, command, row, cause).await.map(Ok)
+        let reply = self.carry_out(said, command, row, cause).await?;
+        if !matches!(reply, Reply::No(_)) {
+            self.heard(said.taken, &said.repo, said.on()).await;
+        }
+        Ok(reply)
     }
 
     async fn carry_out(

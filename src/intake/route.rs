@@ -90,7 +90,11 @@ impl Intake {
         let role = repo.permission(sender).await?.role;
         if role < row.role {
             self.refuse(taken, &repo, On::Issue(at.issue), sender).await;
-            return Ok(Note::Done(format!("refused: the role of whoever set `{label}` is too low")));
+            let needs = row.role;
+            return Ok(Note::Done(format!(
+                "refused: `{label}` needs {needs}, and {} has {role}",
+                sender.login
+            )));
         }
         let Some((workflow, _)) = self.router.by_command(row.name) else {
             let stopped = self.stop(taken, at, sender, "asked to by the label").await?;

@@ -1,13 +1,16 @@
 //! What a delivery would do, without one.
 //!
-//! The decisions are those of real deliveries, made on whatever store this has: a copy, where nothing is to come of it.
-//! GitHub is only read.
+//! It goes the way of real deliveries, on whatever store this has: a copy, where nothing is to come of it. GitHub is only
+//! read; what it would have been told is shown instead.
 
-use super::{Intake, Trouble, cause, route::IssueRef};
+use super::{Intake, Trouble, route::IssueRef};
 use crate::{
-    engine::{Filter, RunView, Trigger},
-    github::event::CommentEvent,
-    store::Taken,
+    engine::{Filter, RunView},
+    github::{
+        Event, Unsent,
+        event::{CommentEvent, IssueAction, IssueEvent},
+    },
+    store::{NewDelivery, Pause, Subject, Taken},
     types::{Actor, CommentId, DeliveryId},
 };
 
@@ -42,63 +45,70 @@ impl Intake {
         }
         let all = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
         let before = self.engine.list(all).await?;
-        let said = match what {
-            Imagined::Label(label) => vec![self.would_label(at, by, label).await?],
-            Imagined::Comment(text) => self.would_comment(at, by, text).await?,
-        };
+        let event = self.event(at, by, what).await?;
+        let id = DeliveryId("imagined".to_owned());
+        let (name, subject) = ("imagined".to_owned(), Subject::default());
+        let new = NewDelivery { id: id.clone(), event: name, subject, swept: false, body: Vec::new() };
+        self.store.inbox().accept(new).await?;
+        let mut said = Vec::new();
+        if self.rests(&event).await? {
+            said.push("put off: its installation is suspended".to_owned());
+        } else {
+            match self.route(&Taken::imagined(id, self.clock.now()), &event).await {
+                Ok(note) => said.push(note.to_string()),
+                // What it would do next hangs on an answer to what was not sent.
+                Err(Trouble::GitHub(_)) if !self.github.unsent().is_empty() => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        said.extend(self.github.unsent().iter().map(unsent));
+        if let Some(since) = Pause::since(&self.engine.pauses().await?, at.repo.id) {
+            let paused = "work on this repository is paused since";
+            said.push(format!("{paused} {since}: no step is begun before `countersign resume`"));
+        }
         let after = self.engine.list(all).await?;
         let begun = after.into_iter().find(|run| before.iter().all(|known| known.id != run.id));
         Ok(Imagining { said, begun })
     }
 
-    async fn would_label(&self, at: &IssueRef<'_>, by: &Actor, label: &str) -> Result<String, Trouble> {
-        if self.people.opts_out(label) {
-            return Ok("every run on the issue would be stopped: the label says to leave it alone".to_owned());
-        }
-        let Some(row) = self.router.by_label(label) else {
-            return Ok("nothing: not a label of ours".to_owned());
-        };
-        let role = self.repo(at).permission(by).await?.role;
-        if role < row.role {
-            return Ok(format!("👎, and no word: `{label}` needs {}, and {} has {role}", row.role, by.login));
-        }
-        let Some((workflow, _)) = self.router.by_command(row.name) else {
-            return Ok("every run on the issue would be stopped".to_owned());
-        };
-        let now = self.githubs_now();
-        let trigger = Trigger {
-            command: row.name.to_owned(),
-            args: String::new(),
-            repo: at.repo.id,
-            installation: at.installation,
-            issue: at.issue,
-            actor: by.clone(),
-            role,
-            cause: cause::nth(&cause::label(at.issue, label, by, now), 0),
-            at: now,
-            comment: None,
-            request: None,
-        };
-        Ok(self.start(workflow, trigger).await?.foreseen())
-    }
-
-    async fn would_comment(&self, at: &IssueRef<'_>, by: &Actor, text: &str) -> Result<Vec<String>, Trouble> {
+    async fn event(&self, at: &IssueRef<'_>, by: &Actor, what: &Imagined) -> Result<Event, Trouble> {
         let (now, issue) = (self.githubs_now(), self.repo(at).issue(at.issue).await?);
-        let taken = Taken::imagined(DeliveryId("imagined".to_owned()), self.clock.now());
-        let event = CommentEvent {
-            repo: at.repo.clone(),
-            installation: at.installation,
-            issue: at.issue,
-            is_pull: issue.is_pull,
-            comment: CommentId(0),
-            body: text.to_owned(),
-            sender: by.clone(),
-            author: by.clone(),
-            issue_author: issue.author,
-            created_at: now,
-            url: issue.url,
-            via_app: false,
-        };
-        self.would_hear(&taken, &event).await
+        let (repo, installation) = (at.repo.clone(), at.installation);
+        Ok(match what {
+            Imagined::Label(label) => Event::Issue(IssueEvent {
+                action: IssueAction::Labeled { label: label.clone() },
+                repo,
+                installation,
+                issue: at.issue,
+                sender: by.clone(),
+                issue_author: issue.author,
+                at: now,
+            }),
+            Imagined::Comment(text) => Event::Comment(CommentEvent {
+                repo,
+                installation,
+                issue: at.issue,
+                is_pull: issue.is_pull,
+                comment: CommentId(0),
+                body: text.clone(),
+                sender: by.clone(),
+                author: by.clone(),
+                issue_author: issue.author,
+                created_at: now,
+                url: issue.url,
+                via_app: false,
+            }),
+        })
+    }
+}
+
+/// What GitHub would be told.
+fn unsent(Unsent { call, body }: &Unsent) -> String {
+    let text = |key| body.as_ref().and_then(|body| body[key].as_str());
+    match (text("content"), text("body")) {
+        (Some("-1"), _) => "👎 would be shown".to_owned(),
+        (Some("eyes"), _) => "👀 would be shown".to_owned(),
+        (_, Some(text)) => format!("it would be answered: {text}"),
+        _ => format!("GitHub would be asked: {call}"),
     }
 }

@@ -151,7 +151,7 @@ async fn read(
 async fn find(repo: &Repo, owner: &Owner) -> Result<Option<Vec<UserId>>, Fault> {
     match owner {
         Owner::Person(login) => {
-            let Some(id) = repo.person(login).await? else { return Ok(None) };
+            let Some(Actor { id, .. }) = repo.person(login).await? else { return Ok(None) };
             let actor = Actor { id, login: login.clone(), bot: false };
             let may = repo.permission(&actor).await?.role >= Role::Write;
             Ok(may.then(|| vec![id]))

@@ -3,14 +3,16 @@
 //! First everything the database has of such runs is written and read back, then what nobody needs any more goes, one run
 //! in a transaction: its trail, its journal, and texts that no other run names and that are no evidence. Its rows and their
 //! links stay, so the audit chain holds as before, and a link of each run's own names the file. A crash leaves a file too
-//! many at worst. The database's file does not shrink: its free pages are used again.
+//! many at worst. A text that is damaged is named and stays where it is, for whoever mends it from a backup. The database's
+//! file does not shrink: its free pages are used again.
 
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, BufWriter, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -66,7 +68,12 @@ pub struct Archived {
     /// Texts that are in the file alone now, and the room they took.
     pub documents: usize,
     pub bytes: u64,
+    /// Texts that are not what their names say.
+    pub damaged: Vec<String>,
 }
+
+/// Ends the names of files that are being written.
+const HALF: &str = ".half-done";
 
 /// What a snapshot says: which runs are to go, and which documents are named.
 struct Plan {
@@ -107,23 +114,26 @@ impl Store {
         before: Timestamp,
         to: &Path,
     ) -> Result<Option<Archived>, StoreError> {
+        // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
+        let turn = Arc::clone(&self.archiving).lock_owned().await;
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
         let (database, now) = (self.repo_dir(repo).join(repository::FILE), self.clock.now());
-        let file = free_name(to, repo, now);
-        let place = file.clone();
-        let plan = off_thread(move || {
-            glimpse_plan(&database, before, now)?.map_or(Ok(None), |plan| {
-                export(&database, &place, &plan)?;
-                Ok(Some(plan))
-            })
+        let to = std::path::absolute(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
+        let (exported, _turn) = off_thread(move || {
+            let plan = glimpse_plan(&database, before, now)?;
+            let export = |plan: Plan| Ok((export(&database, (&to, repo), &plan)?, plan));
+            Ok((plan.map(export).transpose()?, turn))
         })
         .await?;
-        let Some(Plan { at, before, runs, needed }) = plan else { return Ok(None) };
+        let Some(((file, damaged), Plan { at, before, runs, mut needed })) = exported else {
+            return Ok(None);
+        };
+        needed.extend(damaged.iter().cloned());
         let mut left: HashMap<String, usize> = HashMap::new();
         for hash in runs.iter().flat_map(|(_, named)| named) {
             *left.entry(hash.clone()).or_default() += 1;
         }
-        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, bytes: 0 };
+        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, bytes: 0, damaged };
         for (seq, named) in runs {
             // What a run names that is still in the database goes with that run.
             let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
@@ -138,13 +148,6 @@ impl Store {
         }
         Ok(Some(archived))
     }
-}
-
-/// Of archives that begin within one second the later ones are named by the next.
-fn free_name(to: &Path, repo: RepoId, now: Timestamp) -> PathBuf {
-    let named =
-        |after| to.join(format!("{repo}-{}.jsonl.zst", compact(now.plus(Duration::from_secs(after)))));
-    (0..).map(named).find(|file| !file.exists()).expect("some second is free")
 }
 
 fn glimpse_plan(database: &Path, before: Timestamp, at: Timestamp) -> Result<Option<Plan>, StoreError> {
@@ -184,32 +187,52 @@ fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
     runs.map(|run| run.map(unsigned)).collect::<Result<_, _>>()
 }
 
-/// Writes everything of these runs, and reads it back. The file appears when it is whole.
-fn export(database: &Path, file: &Path, plan: &Plan) -> Result<(), StoreError> {
-    let io = |source| StoreError::Io { path: file.to_owned(), source };
-    let directory = file.parent().unwrap_or(file);
-    fs::create_dir_all(directory).map_err(io)?;
-    let half = file.with_extension("half-done");
-    // Nobody else's: of two that are asked for at once one goes on.
+/// Writes everything of these runs into a new file, and reads it back. The file appears when it is whole; which it is, and
+/// which texts were damaged.
+fn export(
+    database: &Path,
+    (to, repo): (&Path, RepoId),
+    plan: &Plan,
+) -> Result<(PathBuf, Vec<String>), StoreError> {
+    let io = |source| StoreError::Io { path: to.to_owned(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(io)?;
+    // What one left that was cut short.
+    remove(to, repo, HALF)?;
+    let half = to.join(format!("{repo}-{}{HALF}", compact(plan.at)));
+    let io = |source| StoreError::Io { path: half.clone(), source };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(io)?;
-    let made = write(database, &half, out, plan).and_then(|written| {
+    let made = write(database, &half, out, plan).and_then(|(written, damaged)| {
         if read_back(&half).map_err(io)? != written {
             let detail = "what was written is not what can be read from it".to_owned();
             return Err(StoreError::Damaged { file: half.clone(), detail });
         }
-        // Not a renaming, which would replace what is there.
-        fs::hard_link(&half, file).map_err(io)?;
-        sync_directory(directory)
+        let file = publish(&half, (to, repo), plan.at).map_err(io)?;
+        sync_directory(to)?;
+        Ok((file, damaged))
     });
     drop(fs::remove_file(&half));
     made
 }
 
-fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<Sum, StoreError> {
+/// Gives the file its name. What is there, of whatever kind, is not replaced: of archives that begin within one second the
+/// later ones are named by the next.
+fn publish(half: &Path, (to, repo): (&Path, RepoId), mut at: Timestamp) -> io::Result<PathBuf> {
+    loop {
+        let file = to.join(format!("{repo}-{}.jsonl.zst", compact(at)));
+        match fs::hard_link(half, &file) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                at = at.plus(Duration::from_secs(1));
+            }
+            done => return done.map(|()| file),
+        }
+    }
+}
+
+fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<(Sum, Vec<String>), StoreError> {
     let io = |source| StoreError::Io { path: half.to_owned(), source };
     let mut out = zstd::Encoder::new(BufWriter::new(file), 0).map_err(io)?;
     out.include_checksum(true).map_err(io)?;
-    let mut sum = Sum::default();
+    let (mut sum, mut damaged) = (Sum::default(), Vec::new());
     // A disk that is full is the file's, and not the database's.
     let mut failed = None;
     let read = glimpse(database, |tx| {
@@ -230,8 +253,13 @@ fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<Sum, S
             let mut named: Vec<&String> = named.iter().collect();
             named.sort_unstable();
             for hash in named {
-                if let Some(text) = document(tx, hash)? {
-                    line(&json!({ "document": hash, "run": seq, "text": text }))?;
+                match document(tx, hash)? {
+                    Some(Some(text)) => line(&json!({ "document": hash, "run": seq, "text": text }))?,
+                    Some(None) => {
+                        line(&json!({ "damaged": hash, "run": seq }))?;
+                        damaged.push(hash.clone());
+                    }
+                    None => {}
                 }
             }
         }
@@ -244,7 +272,9 @@ fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<Sum, S
     let file =
         out.finish().and_then(|buffered| buffered.into_inner().map_err(io::IntoInnerError::into_error));
     file.and_then(|file| file.sync_all()).map_err(io)?;
-    Ok(sum)
+    damaged.sort_unstable();
+    damaged.dedup();
+    Ok((sum, damaged))
 }
 
 fn rows(
@@ -284,15 +314,17 @@ fn as_text(bytes: &[u8]) -> Value {
     }
 }
 
-fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Value>, Fault> {
+/// The text of this name, if there is one; none in it: it is not what its name says.
+fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, Fault> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
         .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((size, packed)) = found else { return Ok(None) };
-    let most = usize::try_from(size).unwrap_or(0);
-    let bytes = packer::unpack(&packed, most).map_err(|error| Fault::Row(format!("{hash}: {error}")))?;
-    Ok(Some(as_text(&bytes)))
+    let text = |(size, packed): (i64, Vec<u8>)| {
+        let bytes = packer::unpack(&packed, usize::try_from(size).unwrap_or(0)).ok()?;
+        (Hash::of(&bytes).to_string() == hash).then(|| as_text(&bytes))
+    };
+    Ok(found.map(text))
 }
 
 /// What the file says; a document that is not what its name says counts for nothing.
@@ -357,10 +389,22 @@ pub(super) fn prune(
 
 /// Archives in the data directory go with a repository that is forgotten.
 pub(super) fn forget(root: &Path, repo: RepoId) -> Result<(), StoreError> {
-    let directory = Store::archives(root);
+    remove(&Store::archives(root), repo, "")
+}
+
+/// Removes what lies there of a repository, where its name ends so.
+fn remove(directory: &Path, repo: RepoId, ends: &str) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: directory.to_owned(), source };
+    let entries = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(io)?,
+    };
     let begins = format!("{repo}-");
-    for entry in fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok) {
-        if entry.file_name().to_string_lossy().starts_with(&begins) {
+    for entry in entries {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&begins) && name.ends_with(ends) {
             fs::remove_file(entry.path()).map_err(|source| StoreError::Io { path: entry.path(), source })?;
         }
     }
@@ -369,6 +413,5 @@ pub(super) fn forget(root: &Path, repo: RepoId) -> Result<(), StoreError> {
 
 /// The link's name, what it says, and its detail.
 pub(super) fn link(file: &Path, documents: usize) -> (String, &'static str, Value) {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    ("archive".to_owned(), ARCHIVED, json!({ "file": name, "documents": documents }))
+    ("archive".to_owned(), ARCHIVED, json!({ "file": file.to_string_lossy(), "documents": documents }))
 }

@@ -100,6 +100,7 @@ fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
                 remove(&place)?;
                 continue;
             }
+            Err(error) if error.is_about(half) => return Err(error),
             Err(error) => {
                 tracing::error!(%repo, %error, "a repository's database could not be copied");
                 missing.push(error.to_string());
@@ -131,7 +132,8 @@ pub(super) fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
         connection.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
         Ok(())
     };
-    run().map_err(|fault| fault.at(from))?;
+    // The source is only read.
+    run().map_err(|fault| if fault.is_of_writing() { fault.at(to) } else { fault.at(from) })?;
     sync(to)?;
     let size = fs::metadata(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
     Ok(size.len())

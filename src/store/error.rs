@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
+
 use crate::types::with_causes;
 
 /// Why the store refused or failed.
@@ -66,6 +68,19 @@ pub enum StoreError {
     Closing,
 }
 
+impl StoreError {
+    /// Did something in this directory fail?
+    pub(super) fn is_about(&self, directory: &std::path::Path) -> bool {
+        match self {
+            Self::Full { file } | Self::ReadOnly { file } | Self::Sql { file, .. } => {
+                file.starts_with(directory)
+            }
+            Self::Io { path, .. } => path.starts_with(directory),
+            _ => false,
+        }
+    }
+}
+
 /// The way out of damage. Without its folder a repository is new to us; its database alone must not go.
 fn mend(file: &std::path::Path) -> &'static str {
     if file.ends_with("main.db") {
@@ -115,6 +130,13 @@ impl Fault {
             Self::Fenced => Self::Fenced,
             Self::Missing(what) => Self::Missing(what.clone()),
         }
+    }
+
+    /// Could something not be written?
+    pub(super) fn is_of_writing(&self) -> bool {
+        let Self::Sql(rusqlite::Error::SqliteFailure(error, _)) = self else { return false };
+        error.code == rusqlite::ErrorCode::DiskFull
+            || [SQLITE_IOERR_WRITE, SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE].contains(&error.extended_code)
     }
 
     pub(super) fn at(self, file: &std::path::Path) -> StoreError {

@@ -44,6 +44,7 @@ impl Store {
     /// Removes everything we have of a repository: its folder with database and mirror, the bodies of its
     /// deliveries, what the directory and the hints know. None of its runs may be in hand.
     pub async fn forget_repo(&self, repo: RepoId) -> Result<(), StoreError> {
+        let _no_archive_appears_later = self.archiving.lock().await;
         let order = self.agenda.order(repo);
         let _order = order.lock().await;
         let doubt = self.agenda.doubt(repo);

@@ -120,6 +120,8 @@ pub struct Store {
     watch: Watch,
     /// Held by whoever walks through all repositories.
     walking: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever archives or forgets.
+    archiving: Arc<tokio::sync::Mutex<()>>,
     inbox: inbox::Memory,
     /// Locked for as long as the store is open, or something of it is being opened.
     lock: Arc<fs::File>,
@@ -157,6 +159,7 @@ impl Store {
             cluster: None,
             watch,
             walking: Arc::default(),
+            archiving: Arc::default(),
             inbox: inbox::Memory::after_boot(suspects),
             lock: Arc::new(lock),
         }))

@@ -55,6 +55,17 @@ impl Store {
         self.main.write(move |tx| reserve(tx, &asked, now)).await
     }
 
+    /// What counts against the shared caps now: the repository's today, and its installation's this month. A copy of
+    /// `main.db` is enough to ask.
+    pub async fn shared_spend(
+        &self,
+        repo: RepoId,
+        installation: InstallationId,
+    ) -> Result<[(SharedCap, MicroUsd); 2], StoreError> {
+        let now = self.clock.now();
+        self.main.read(move |tx| shared(tx, (repo, installation), None, now)).await
+    }
+
     /// What counts against the caps of this month, of everybody together.
     pub async fn spent_this_month(&self) -> Result<MicroUsd, StoreError> {
         let since = self.clock.now().month_start().0;
@@ -138,34 +149,43 @@ pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, Fault> {
 }
 
 fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<Reserved, Fault> {
-    let Reservation { run, visit, key, installation, amount, .. } = asked;
-    let (repo, installation) = (signed(run.repo.0), signed(installation.0));
-    let this = params![repo, signed(run.seq), signed(*visit), key];
     tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().0])?;
-    let sum = |which: &str, of: i64, since: Timestamp| -> Result<MicroUsd, Fault> {
+    for (cap, spent) in shared(tx, (asked.run.repo, asked.installation), Some(asked), now)? {
+        let most = match cap {
+            SharedCap::RepositoryDay => asked.repository_day,
+            SharedCap::InstallationMonth => asked.installation_month,
+        };
+        if most.is_some_and(|most| spent.plus(asked.amount) > most) {
+            return Ok(Reserved::Over { cap, spent });
+        }
+    }
+    let this = params![signed(asked.run.repo.0), signed(asked.run.seq), signed(asked.visit), asked.key];
+    tx.execute("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4", this)?;
+    insert(tx, asked, now, true)?;
+    Ok(Reserved::Held)
+}
+
+/// What is spent or held by all; what is held for one call counts not, where it asks for itself again.
+fn shared(
+    tx: &Transaction<'_>,
+    (repo, installation): (RepoId, InstallationId),
+    except: Option<&Reservation>,
+    now: Timestamp,
+) -> Result<[(SharedCap, MicroUsd); 2], Fault> {
+    let except = except.map(|asked| (signed(asked.run.seq), signed(asked.visit), asked.key.as_str()));
+    let (run, visit, key) = except.unwrap_or((-1, -1, ""));
+    let sum = |which: &str, of: u64, since: Timestamp| -> Result<MicroUsd, Fault> {
         let sql = format!(
             "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE {which} = ?5 AND at >= ?6
              AND NOT (repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4)"
         );
-        let with = params![repo, signed(run.seq), signed(*visit), key, of, since.0];
+        let with = params![signed(repo.0), run, visit, key, signed(of), since.0];
         Ok(MicroUsd(unsigned(tx.prepare_cached(&sql)?.query_row(with, |row| row.get(0))?)))
     };
-    let caps = [
-        (SharedCap::RepositoryDay, asked.repository_day, sum("repo", repo, now.day_start())?),
-        (
-            SharedCap::InstallationMonth,
-            asked.installation_month,
-            sum("installation", installation, now.month_start())?,
-        ),
-    ];
-    for (cap, most, spent) in caps {
-        if most.is_some_and(|most| spent.plus(*amount) > most) {
-            return Ok(Reserved::Over { cap, spent });
-        }
-    }
-    tx.execute("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4", this)?;
-    insert(tx, asked, now, true)?;
-    Ok(Reserved::Held)
+    Ok([
+        (SharedCap::RepositoryDay, sum("repo", repo.0, now.day_start())?),
+        (SharedCap::InstallationMonth, sum("installation", installation.0, now.month_start())?),
+    ])
 }
 
 fn insert(tx: &Transaction<'_>, row: &Reservation, at: Timestamp, open: bool) -> Result<(), Fault> {

@@ -352,3 +352,46 @@ async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
     let store = open(root.path()).unwrap();
     assert_eq!(held(ten(&store, 1).await), 3);
 }
+
+#[test]
+fn a_file_that_did_not_change_is_copied_once() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("main.db");
+    let open = rusqlite::Connection::open(&file).unwrap();
+    open.execute_batch("CREATE TABLE meta (key TEXT, value TEXT); PRAGMA user_version = 6").unwrap();
+    let copies = |at: i64| {
+        Kept::main(root.path(), Timestamp(at * 1000)).copy(&file, 6).unwrap();
+        fs::read_dir(root.path().join("backups")).unwrap().count()
+    };
+    assert_eq!([1, 2, 3].map(copies), [1, 1, 1]);
+    open.execute_batch("INSERT INTO meta VALUES ('a', 'b')").unwrap();
+    assert_eq!(copies(4), 2);
+}
+
+#[tokio::test]
+async fn what_others_spent_is_known_without_their_ledgers() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    let asked = |repo| Reservation {
+        run: RunId { repo: RepoId(repo), seq: 1 },
+        visit: 1,
+        key: "draft/1".into(),
+        installation: InstallationId(7),
+        amount: MicroUsd(1_000_000),
+        repository_day: None,
+        installation_month: None,
+    };
+    for repo in [1, 2] {
+        assert_eq!(store.reserve(asked(repo)).await.unwrap(), Reserved::Held);
+    }
+    drop(store);
+    // A copy that has neither repository.
+    let copy = tempfile::tempdir().unwrap();
+    copy_of(root.path(), None, copy.path()).unwrap();
+    let store = open(copy.path()).unwrap();
+    for _ in 0..2 {
+        let spent = store.shared_spend(RepoId(1), InstallationId(7)).await.unwrap();
+        let [day, month] = spent.map(|(_, spent)| spent.0);
+        assert_eq!((day, month), (1_000_000, 2_000_000));
+    }
+}

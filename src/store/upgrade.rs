@@ -2,10 +2,12 @@
 //! migrated, so the copy is the way back.
 //!
 //! Copies lie in `backups/` of the data directory, the newest [`KEPT`] of each database. A database that cannot be copied
-//! is not migrated.
+//! is not migrated. An upgrade that fails after the copy is tried again at each start: what it copies then is what it copied
+//! before, and takes no older copy's place.
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
@@ -51,8 +53,7 @@ impl Kept {
     /// # Errors
     /// [`StoreError::NotKept`]; the file is as it was.
     pub(super) fn copy(&self, file: &Path, version: u32) -> Result<(), StoreError> {
-        let copy = self.directory.join(format!("{}{version}-{}.db", self.name, compact(self.now)));
-        self.try_copy(file, &copy, version).map_err(|why| StoreError::NotKept {
+        let copy = self.try_copy(file, version).map_err(|why| StoreError::NotKept {
             file: file.to_owned(),
             directory: self.directory.clone(),
             why: why.to_string(),
@@ -65,21 +66,39 @@ impl Kept {
         Ok(())
     }
 
-    fn try_copy(&self, file: &Path, copy: &Path, version: u32) -> Result<(), StoreError> {
+    fn try_copy(&self, file: &Path, version: u32) -> Result<PathBuf, StoreError> {
         create_directory(&self.directory)?;
         self.must_have_room(file)?;
         // A directory of its own, which goes with whatever SQLite left beside a copy that failed.
         let half = self.half();
-        let (made, io) = (half.join("copy.db"), |source| StoreError::Io { path: copy.to_owned(), source });
+        let (made, io) = (half.join("copy.db"), |source| StoreError::Io { path: half.clone(), source });
         drop(fs::remove_dir_all(&half));
-        let done = create_directory(&half)
-            .and_then(|()| copy_database(file, &made).map(drop))
-            .and_then(|()| fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).map_err(io))
-            .and_then(|()| must_be_sound(&made, version))
-            .and_then(|()| fs::rename(&made, copy).map_err(io))
-            .and_then(|()| sync_directory(&self.directory));
+        let done = || {
+            create_directory(&half)?;
+            copy_database(file, &made)?;
+            fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).map_err(io)?;
+            must_be_sound(&made, version)?;
+            if let Some(same) = self.same(&made, version).map_err(io)? {
+                return Ok(same);
+            }
+            let copy = self.directory.join(format!("{}{version}-{}.db", self.name, compact(self.now)));
+            fs::rename(&made, &copy).map_err(io)?;
+            sync_directory(&self.directory)?;
+            Ok(copy)
+        };
+        let done = done();
         drop(fs::remove_dir_all(&half));
         done
+    }
+
+    /// The newest copy of this version, if it is just as this one.
+    fn same(&self, made: &Path, version: u32) -> std::io::Result<Option<PathBuf>> {
+        let newest = self.copies().into_iter().rfind(|(found, _)| *found == version);
+        let Some(newest) = newest.map(|(_, name)| self.directory.join(name)) else { return Ok(None) };
+        let [made, kept] = [made, &newest].map(fs::File::open);
+        let (made, kept) = (made?, kept?);
+        let same = made.metadata()?.len() == kept.metadata()?.len() && equal(made, kept)?;
+        Ok(same.then_some(newest))
     }
 
     fn half(&self) -> PathBuf {
@@ -138,6 +157,20 @@ impl Kept {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Two files of one length.
+fn equal(one: fs::File, other: fs::File) -> std::io::Result<bool> {
+    let (mut one, mut other) = (BufReader::new(one), BufReader::new(other));
+    loop {
+        let (left, right) = (one.fill_buf()?, other.fill_buf()?);
+        let most = left.len().min(right.len());
+        if most == 0 || left[..most] != right[..most] {
+            return Ok(left.is_empty() && right.is_empty());
+        }
+        one.consume(most);
+        other.consume(most);
     }
 }
 

@@ -553,13 +553,20 @@ pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Re
         let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
         match store.archive(repo, before, &asked.to).await {
             Ok(None) => {}
-            Ok(Some(done)) => shelved.lines.push(format!(
-                "{name}: {} of {} are in {}; {} KB freed for use by the database",
-                count(done.documents, "text", "texts"),
-                count(done.runs, "run", "runs"),
-                done.file.display(),
-                done.bytes.div_ceil(1024)
-            )),
+            Ok(Some(done)) => {
+                shelved.lines.push(format!(
+                    "{name}: {} of {} are in {}; {} KB freed for use by the database",
+                    count(done.documents, "text", "texts"),
+                    count(done.runs, "run", "runs"),
+                    done.file.display(),
+                    done.bytes.div_ceil(1024)
+                ));
+                for text in done.damaged {
+                    let stays = "is damaged and stays in the database; a backup may have it whole";
+                    shelved.lines.push(format!("{name}: the text {text} {stays}"));
+                    shelved.whole = false;
+                }
+            }
             Err(error) => {
                 shelved.lines.push(format!("{name}: not archived: {error}"));
                 shelved.whole = false;

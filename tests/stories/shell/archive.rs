@@ -5,11 +5,13 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Output,
+    time::Duration,
 };
 
 use countersign::{
+    clock::Clock,
     engine::Status,
-    store::{Disk, check},
+    store::{Disk, Store, check},
     types::{Hash, RunId},
 };
 use rusqlite::{Connection, types::Value as Cell};
@@ -135,8 +137,8 @@ async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
 
     let verify = finished(&["audit", "verify", "maya/tally", "--data", w.data().to_str().unwrap()]);
     let said = text(&verify.stdout);
-    let name = file.file_name().unwrap().to_str().unwrap();
-    assert!(said.contains(&format!("{gone} documents archived in {name}")), "{said}");
+    let place = file.display();
+    assert!(said.contains(&format!("{gone} documents archived in {place}")), "{said}");
     assert!(said.ends_with("The chain holds.\n"), "{said}");
     let (code, said) = archive(&w, &to).await;
     assert_eq!((code, said.as_str(), files(&to).len()), (Some(0), "No run ended that long ago.\n", 1));
@@ -163,13 +165,62 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     assert!(all_of(&database, old) == before, "and nothing was removed");
 
     w.app.store.pretend(Disk::Sound);
-    w.pass(60);
+    // In the same second, where one was cut short, and the next name leads elsewhere.
+    let [first] = &files(&to)[..] else { panic!() };
+    let (left, elsewhere) = (to.join(format!("{}-1.half-done", w.repo)), w.directory().join("elsewhere"));
+    std::fs::write(&left, "half").unwrap();
+    let next = w.clock.now().plus(Duration::from_secs(1)).to_string();
+    let next: String = next.chars().filter(char::is_ascii_alphanumeric).collect();
+    let link = to.join(format!("{}-{next}.jsonl.zst", w.repo));
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
     let (code, said) = archive(&w, &to).await;
     assert_eq!(code, Some(0), "{said}");
-    let [first, second] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
-    assert_eq!(lines(first), lines(second));
+    let found = files(&to);
+    let [_, between, second] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((between, lines(first)), (&link, lines(second)));
+    assert!(!left.exists() && !elsewhere.exists());
     assert_eq!(count(&database, &format!("journal WHERE run = {}", old.seq)), 0);
     sound(&w);
+}
+
+#[tokio::test]
+async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
+    let (w, old, _) = old_and_new().await;
+    let _open = w.socket();
+    let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
+    let hash: String = database
+        .query_row(
+            "SELECT hash FROM document WHERE NOT EXISTS (SELECT 1 FROM verdict WHERE document = hash)
+             AND EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND INSTR(CAST(value AS TEXT), hash)) LIMIT 1",
+            [i64::try_from(old.seq).unwrap()],
+            |row| row.get(0),
+        )
+        .unwrap();
+    database.execute("UPDATE document SET zstd = x'00' WHERE hash = ?1", [&hash]).unwrap();
+    let (code, said) = archive(&w, &to).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains(" of 1 run are in ") && said.contains(&format!("the text {hash} is damaged")),
+        "{said}"
+    );
+    assert_eq!(count(&database, &format!("document WHERE hash = '{hash}'")), 1);
+    assert_eq!(count(&database, &format!("journal WHERE run = {}", old.seq)), 0);
+    let told = lines(&files(&to)[0]);
+    assert!(told.iter().any(|line| line["damaged"] == hash), "it is named there as well");
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_repository_that_is_forgotten_while_it_is_archived() {
+    let (w, _, _) = old_and_new().await;
+    let to = Store::archives(w.data());
+    let (store, repo) = (&w.app.store, w.repo);
+    let mut given_up = Box::pin(store.archive(repo, w.clock.now(), &to));
+    assert!(futures_util::poll!(&mut given_up).is_pending());
+    // Whoever asked has gone, and it is being written still.
+    drop(given_up);
+    store.forget_repo(repo).await.unwrap();
+    assert!(store.archive(repo, w.clock.now(), &to).await.unwrap().is_none());
+    assert_eq!(files(&to), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -4,13 +4,17 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use countersign::{
     cli::{Asked, foresee},
+    clock::Clock,
     engine::Status,
     intake::Imagined,
+    store::{Pause, PauseScope},
     types::Hash,
     workflows,
 };
 
-use super::process::{finished, text};
+use rustix::process::Signal;
+
+use super::process::{Running, countersign, finished, text};
 use crate::world::{Setting, World, world};
 
 /// Every file below, but what SQLite lets readers write beside a database.
@@ -67,15 +71,27 @@ async fn a_run_that_would_begin_is_told_and_does_not_begin() {
     assert!(said.contains("started lld as"), "{said}");
     assert!(said.contains("drafter anthropic:claude-opus-4-6, reviewer gemini:gemini-2.5-pro"), "{said}");
     assert!(said.contains("of the repository the drafter is shown about "), "{said}");
-    assert!(said.contains("the budget leaves no room for it, so the run would pause"), "{said}");
+    assert!(said.contains("with the longest answer that is an estimated $"), "{said}");
+    assert!(said.contains("of $0.01, which leaves no room for it, so the run would pause"), "{said}");
+    assert!(said.contains("👀 would be shown"), "{said}");
     assert!(w.run().await.is_none());
     w.settle().await;
 
     let said = told(&w, label("countersign:lld"), "stranger").await;
-    assert!(said.contains("👎, and no word: `countersign:lld` needs triage"), "{said}");
-    assert!(told(&w, label("bug"), "tess").await.ends_with("nothing: not a label of ours"));
+    assert!(said.contains("refused: `countersign:lld` needs triage"), "{said}");
+    assert!(said.contains("👎 would be shown") && !said.contains("answered"), "{said}");
+    assert!(told(&w, label("bug"), "tess").await.ends_with("not a label of ours"));
     let said = told(&w, comment("What do you think?"), "tess").await;
-    assert!(said.contains("nothing: it has no command that means anything of ours here"), "{said}");
+    assert!(said.ends_with("no command in it"), "{said}");
+    let said = told(&w, label("countersign:lld"), "countersign[bot]").await;
+    assert!(said.ends_with("a bot's label never acts"), "{said}");
+    let said = told(&w, comment("/lld"), "countersign[bot]").await;
+    assert!(said.ends_with("a bot's comment never acts"), "{said}");
+    let (by, why) = ("ops".to_owned(), String::new());
+    let pause = Pause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
+    w.app.store.pause(pause).await.unwrap();
+    let said = told(&w, label("countersign:lld"), "tess").await;
+    assert!(said.contains("started lld as") && said.contains("is paused since"), "{said}");
 }
 
 #[tokio::test]
@@ -85,12 +101,11 @@ async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
     w.wait(60).await;
     let line = w.approve_line();
     let said = told(&w, comment(&line), "sam").await;
-    assert!(said.contains("sam may do here what the role `write` may"), "{said}");
     assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
     let said = told(&w, comment("/approve lld 0123456789ab"), "sam").await;
     assert!(said.contains("it would be answered: ") && said.contains(&line), "{said}");
     let said = told(&w, comment(&line), "tess").await;
-    assert!(said.contains("👎, and no word: refused: "), "{said}");
+    assert!(said.contains("refused: ") && said.contains("👎 would be shown"), "{said}");
     let said = told(&w, comment("/lld"), "tess").await;
     assert!(said.contains("it would be answered: "), "{said}");
     assert!(!said.contains("drafter"), "no run would begin: {said}");
@@ -98,6 +113,26 @@ async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
     assert!(said.contains("it would be answered: "), "{said}");
     w.settle().await;
     w.stands(Status::Asking).await;
+}
+
+/// GitHub never answers, and somebody loses patience.
+#[tokio::test]
+async fn one_that_is_stopped_leaves_no_copy() {
+    let w = world().await;
+    let (deaf, room) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), tempfile::tempdir().unwrap());
+    let config = w.directory().join("bot/countersign.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let at = format!("http://{}", deaf.local_addr().unwrap());
+    fs::write(&config, text.replace(w.hub.base_url().as_str().trim_end_matches('/'), &at)).unwrap();
+    let config = config.to_str().unwrap();
+    let mut command = countersign(&["simulate", "--repo", "maya/tally", "--issue", "1", "--config", config]);
+    let simulating = Running::start(command.env("TMPDIR", room.path()));
+    let _asked = deaf.accept().unwrap();
+    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 1);
+    simulating.signal(Signal::INT);
+    let (code, said) = simulating.end();
+    assert!(code == Some(1) && said.contains("ended on the way; the copy is gone"), "{said}");
+    assert_eq!(fs::read_dir(room.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -96,6 +96,25 @@ async fn what_an_older_version_wrote_is_copied_first_and_its_runs_go_on() {
 }
 
 #[tokio::test]
+async fn a_backup_that_its_disk_does_not_hold_is_none() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    let padding = "INSERT INTO document VALUES ('padding', 3000000, randomblob(3000000), 0)";
+    w.checkpoints(w.data()).execute_batch(padding).unwrap();
+    let (to, config) = (w.directory().join("copy"), w.directory().join("bot/countersign.toml"));
+    // Enough for main.db, and not for the repository's.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_countersign")]);
+    let output =
+        shell.args(["backup".as_ref(), to.as_os_str(), "--config".as_ref(), config.as_os_str()]).output();
+    let output = output.unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(".half-done/repos/"), "{said}");
+    let left = fs::read_dir(w.directory()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_str().unwrap().starts_with("copy")));
+}
+
+#[tokio::test]
 async fn what_a_newer_version_wrote_is_refused_with_the_way_back() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
