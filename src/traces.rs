@@ -85,8 +85,16 @@ impl Traces {
         Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
     }
 
-    /// Sends what comes until `ended`; then once more what is left.
+    /// Sends what comes until `ended`; then what is left, as long as one request may take and no longer.
     pub async fn run(&self, ended: CancellationToken) {
+        if until(&ended, EXPORT, self.work(&ended)).await.is_none() {
+            let visits = self.visits.lock().await.len() as u64;
+            self.counted.lost.inc_by(visits);
+            tracing::warn!(visits, "the collector of traces is slow; the last spans are lost");
+        }
+    }
+
+    async fn work(&self, ended: &CancellationToken) {
         let mut visits = self.visits.lock().await;
         loop {
             let first = tokio::select! {
@@ -116,7 +124,7 @@ impl Traces {
                     }
                 }
             }
-            if !spans.is_empty() && !self.deliver(spans, &ended).await {
+            if !spans.is_empty() && !self.deliver(spans, ended).await {
                 return;
             }
         }
@@ -175,8 +183,29 @@ impl Traces {
 
     async fn spans(&self, left: &LeftVisit) -> Result<Vec<Span>, StoreError> {
         let Some(db) = self.store.repo_if_any(left.run.repo).await? else { return Ok(Vec::new()) };
-        let Some(row) = db.visit(left.run, left.visit, SPANS).await? else { return Ok(Vec::new()) };
-        Ok(Trace::of(left).visit(left, row, self.clock.now()))
+        let (trace, mut left, mut spans) = (Trace::of(left), left.clone(), Vec::new());
+        while let Some(row) = db.visit(left.run, left.visit, SPANS).await? {
+            let more = row.after_retry;
+            spans.extend(trace.visit(&left, row, self.clock.now()));
+            if !more {
+                break;
+            }
+            // Nobody told of the one before: it was not its step that left it.
+            (left.visit, left.ended, left.tells) = (left.visit - 1, None, false);
+        }
+        Ok(spans)
+    }
+}
+
+/// Work, until so long after the end; none: it was not done then.
+async fn until<V>(ended: &CancellationToken, patience: Duration, work: impl Future<Output = V>) -> Option<V> {
+    let late = async {
+        ended.cancelled().await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::select! {
+        done = work => Some(done),
+        () = late => None,
     }
 }
 
@@ -233,22 +262,36 @@ impl Trace {
             text("countersign.left", row.how.as_deref().unwrap_or_default()),
         ];
         let mut spans = vec![visit];
-        for (key, asked, call) in row.calls {
-            spans.push(self.call(left.visit, id.clone(), (&key, asked, &call)));
+        for (key, _, call) in &row.calls {
+            spans.push(self.call(left.visit, id.clone(), (key, begun(&row.calls, key), call)));
         }
         for (key, begun, done) in row.entries {
             let times = [begun, done.unwrap_or(ended)];
             spans.push(self.span(key.clone(), self.span_id(left.visit, &key), id.clone(), times));
         }
         if let Some(status) = left.ended {
-            spans.push(self.run(left, root, status, ended));
+            spans.push(self.run(left, root, status, (row.again, ended)));
         }
         spans
     }
 
-    fn run(&self, left: &LeftVisit, id: Vec<u8>, status: RunStatus, ended: Timestamp) -> Span {
+    /// The run's own span, which is the root. One that had ended before has its root; what came after is a span below it.
+    fn run(
+        &self,
+        left: &LeftVisit,
+        root: Vec<u8>,
+        status: RunStatus,
+        (again, ended): (Option<Timestamp>, Timestamp),
+    ) -> Span {
         let RunId { repo, .. } = left.run;
-        let mut run = self.span(left.workflow.clone(), id, Vec::new(), [left.started_at, ended]);
+        let mut run = match again {
+            None => self.span(left.workflow.clone(), root, Vec::new(), [left.started_at, ended]),
+            Some(again) => {
+                let (name, id) =
+                    (format!("{}: tried again", left.workflow), self.span_id(left.visit, "again"));
+                self.span(name, id, root, [again, ended])
+            }
+        };
         run.attributes = vec![
             text("countersign.run", &left.run.to_string()),
             text("countersign.workflow", &left.workflow),
@@ -283,6 +326,22 @@ impl Trace {
         }
         span
     }
+}
+
+/// When a request began. Those of one call go one after the other, and all but the last are booked when the call is over.
+fn begun(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
+    const LEG: &str = "~leg-";
+    let number = |key: &str| key.split_once(LEG).map_or(Some(usize::MAX), |(_, number)| number.parse().ok());
+    let (call, own) = (key.split(LEG).next(), number(key));
+    let mut at = Timestamp(i64::MAX);
+    let mut before = Duration::ZERO;
+    for (other, asked, row) in calls.iter().filter(|(other, ..)| other.split(LEG).next() == call) {
+        at = at.min(*asked);
+        if number(other) < own {
+            before += Duration::from_millis(row.elapsed_ms);
+        }
+    }
+    at.plus(before)
 }
 
 /// Its name, without what it says of this one call: that may quote a service.
@@ -323,4 +382,42 @@ fn number(key: &'static str, value: u64) -> KeyValue {
 
 fn attribute(key: &'static str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(key: &str, at: i64, elapsed_ms: u64) -> (String, Timestamp, CallRow) {
+        let row = json!({
+            "role": "drafter", "provider": "stub", "asked": "stub:drafter", "prompt": Hash::of(b""), "status": "done",
+            "input_tokens": 0, "output_tokens": 0, "cache_read": 0, "cache_written": 0, "billed": false,
+            "elapsed_ms": elapsed_ms, "attempts": 1,
+        });
+        (key.to_owned(), Timestamp(at), serde_json::from_value(row).unwrap())
+    }
+
+    #[test]
+    fn requests_of_one_call_follow_each_other() {
+        // As the ledger has them: asked at 1000, and what was tried before is booked with the end.
+        let calls = [
+            call("draft/1", 1000, 500),
+            call("draft/1~leg-0", 9999, 3000),
+            call("draft/1~leg-1", 9999, 70),
+            call("draft/2", 20_000, 5),
+        ];
+        let at = |key| begun(&calls, key).0;
+        assert_eq!([at("draft/1~leg-0"), at("draft/1~leg-1"), at("draft/1")], [1000, 4000, 4070]);
+        assert_eq!(at("draft/2"), 20_000);
+    }
+
+    #[tokio::test]
+    async fn what_is_never_done_holds_up_no_end() {
+        let ended = CancellationToken::new();
+        ended.cancel();
+        assert_eq!(until(&ended, Duration::ZERO, std::future::pending::<()>()).await, None);
+        assert_eq!(until(&CancellationToken::new(), Duration::ZERO, async { 1 }).await, Some(1));
+    }
 }

@@ -290,8 +290,10 @@ fn together(
     }
     if any {
         let begun = Instant::now();
-        tx.commit()?;
+        let committed = tx.commit();
+        // A disk that fails may take long to say so.
         shared.watch.commits.observe(begun.elapsed().as_secs_f64());
+        committed?;
     }
     Ok(any)
 }
