@@ -389,6 +389,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::types::{Cause, IssueNo};
 
     fn call(key: &str, at: i64, elapsed_ms: u64) -> (String, Timestamp, CallRow) {
         let row = json!({
@@ -411,6 +412,36 @@ mod tests {
         let at = |key| begun(&calls, key).0;
         assert_eq!([at("draft/1~leg-0"), at("draft/1~leg-1"), at("draft/1")], [1000, 4000, 4070]);
         assert_eq!(at("draft/2"), 20_000);
+    }
+
+    #[test]
+    fn a_run_that_ends_twice_has_one_root() {
+        let left = LeftVisit {
+            run: "1-1".parse().unwrap(),
+            cause: Cause("guid".to_owned()),
+            issue: IssueNo(1),
+            workflow: "lld".to_owned(),
+            started_at: Timestamp(1000),
+            visit: 7,
+            step: None,
+            tells: true,
+            ended: Some(RunStatus::Failed),
+        };
+        let (trace, at) = (Trace::of(&left), Timestamp);
+        let row = |again| VisitSpan {
+            entered_at: at(5000),
+            left_at: Some(at(6000)),
+            how: None,
+            again,
+            after_retry: false,
+            calls: vec![],
+            entries: vec![],
+        };
+        let last = |again| trace.visit(&left, row(again), at(9000)).pop().unwrap();
+        let (root, again) = (last(None), last(Some(at(4000))));
+        assert_eq!((root.name.as_str(), again.name.as_str()), ("lld", "lld: tried again"));
+        assert!(root.parent_span_id.is_empty() && root.span_id != again.span_id);
+        assert_eq!((again.parent_span_id, again.start_time_unix_nano), (root.span_id, 4_000_000_000));
     }
 
     #[tokio::test]
