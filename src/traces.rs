@@ -56,6 +56,19 @@ pub struct Traces {
     counted: Counted,
 }
 
+/// What becomes of some spans, counted when it is known or when they are given up.
+struct Fate<'a> {
+    counted: &'a Counted,
+    spans: u64,
+    outcome: &'static str,
+}
+
+impl Drop for Fate<'_> {
+    fn drop(&mut self) {
+        self.counted.spans.get_or_create(&[("outcome", self.outcome)]).inc_by(self.spans);
+    }
+}
+
 /// What a collector made of a request.
 enum Sent {
     Taken,
@@ -138,20 +151,24 @@ impl Traces {
 
     /// Sends spans until they are taken or refused; false: the collector is away, and the server is ending.
     async fn deliver(&self, spans: Vec<Span>, ended: &CancellationToken) -> bool {
-        let count = spans.len() as u64;
+        let mut fate = Fate { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
         let body = request(spans).encode_to_vec();
         let mut wait = AGAIN;
-        let (outcome, goes_on) = loop {
+        loop {
             let last = ended.is_cancelled();
             match self.send(body.clone()).await {
-                Sent::Taken => break ("sent", true),
+                Sent::Taken => {
+                    fate.outcome = "sent";
+                    return true;
+                }
                 Sent::Refused(why) => {
                     tracing::warn!(%why, "the collector of traces refuses spans; look at [telemetry] otlp");
-                    break ("refused", true);
+                    fate.outcome = "refused";
+                    return true;
                 }
                 Sent::Away(why) if last => {
                     tracing::warn!(%why, "the collector of traces is away; the last spans are lost");
-                    break ("lost", false);
+                    return false;
                 }
                 Sent::Away(why) if wait == AGAIN => {
                     tracing::warn!(%why, "the collector of traces is away; it is tried until it takes what waits");
@@ -163,9 +180,7 @@ impl Traces {
                 () = ended.cancelled() => {}
             }
             wait = wait.saturating_mul(2).min(SELDOM);
-        };
-        self.counted.spans.get_or_create(&[("outcome", outcome)]).inc_by(count);
-        goes_on
+        }
     }
 
     async fn send(&self, body: Vec<u8>) -> Sent {

@@ -65,7 +65,7 @@ async fn a_run_is_read_from_its_start_to_where_it_waits() {
             "class=\"now\"><title>N4 Human gate: verdict",
             "class=\"done\"><title>N1 Draft the design",
             &format!("at Human gate: verdict (N4): waits for {}", w.approve_line()),
-            "2 calls of models: $0.00 billed",
+            "4 calls of models: $0.00 billed",
             "class=\"ahead\"><title>N5 Finalize",
             "aria-current=\"step\">N4 Human gate: verdict (here), then N5 or",
             &format!("href=\"{on_github}issues/{issue}\">Issue #{issue}</a>"),
