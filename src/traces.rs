@@ -56,6 +56,19 @@ pub struct Traces {
     counted: Counted,
 }
 
+/// What becomes of some spans, counted when it is known or when they are given up.
+struct Fate<'a> {
+    counted: &'a Counted,
+    spans: u64,
+    outcome: &'static str,
+}
+
+impl Drop for Fate<'_> {
+    fn drop(&mut self) {
+        self.counted.spans.get_or_create(&[("outcome", self.outcome)]).inc_by(self.spans);
+    }
+}
+
 /// What a collector made of a request.
 enum Sent {
     Taken,
@@ -85,8 +98,16 @@ impl Traces {
         Ok(Self { store, clock, client: client.build()?, url, visits: Mutex::new(visits), counted })
     }
 
-    /// Sends what comes until `ended`; then once more what is left.
+    /// Sends what comes until `ended`; then what is left, as long as one request may take and no longer.
     pub async fn run(&self, ended: CancellationToken) {
+        if until(&ended, EXPORT, self.work(&ended)).await.is_none() {
+            let visits = self.visits.lock().await.len() as u64;
+            self.counted.lost.inc_by(visits);
+            tracing::warn!(visits, "the collector of traces is slow; the last spans are lost");
+        }
+    }
+
+    async fn work(&self, ended: &CancellationToken) {
         let mut visits = self.visits.lock().await;
         loop {
             let first = tokio::select! {
@@ -116,7 +137,7 @@ impl Traces {
                     }
                 }
             }
-            if !spans.is_empty() && !self.deliver(spans, &ended).await {
+            if !spans.is_empty() && !self.deliver(spans, ended).await {
                 return;
             }
         }
@@ -130,20 +151,24 @@ impl Traces {
 
     /// Sends spans until they are taken or refused; false: the collector is away, and the server is ending.
     async fn deliver(&self, spans: Vec<Span>, ended: &CancellationToken) -> bool {
-        let count = spans.len() as u64;
+        let mut fate = Fate { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
         let body = request(spans).encode_to_vec();
         let mut wait = AGAIN;
-        let (outcome, goes_on) = loop {
+        loop {
             let last = ended.is_cancelled();
             match self.send(body.clone()).await {
-                Sent::Taken => break ("sent", true),
+                Sent::Taken => {
+                    fate.outcome = "sent";
+                    return true;
+                }
                 Sent::Refused(why) => {
                     tracing::warn!(%why, "the collector of traces refuses spans; look at [telemetry] otlp");
-                    break ("refused", true);
+                    fate.outcome = "refused";
+                    return true;
                 }
                 Sent::Away(why) if last => {
                     tracing::warn!(%why, "the collector of traces is away; the last spans are lost");
-                    break ("lost", false);
+                    return false;
                 }
                 Sent::Away(why) if wait == AGAIN => {
                     tracing::warn!(%why, "the collector of traces is away; it is tried until it takes what waits");
@@ -155,9 +180,7 @@ impl Traces {
                 () = ended.cancelled() => {}
             }
             wait = wait.saturating_mul(2).min(SELDOM);
-        };
-        self.counted.spans.get_or_create(&[("outcome", outcome)]).inc_by(count);
-        goes_on
+        }
     }
 
     async fn send(&self, body: Vec<u8>) -> Sent {
@@ -175,8 +198,29 @@ impl Traces {
 
     async fn spans(&self, left: &LeftVisit) -> Result<Vec<Span>, StoreError> {
         let Some(db) = self.store.repo_if_any(left.run.repo).await? else { return Ok(Vec::new()) };
-        let Some(row) = db.visit(left.run, left.visit, SPANS).await? else { return Ok(Vec::new()) };
-        Ok(Trace::of(left).visit(left, row, self.clock.now()))
+        let (trace, mut left, mut spans) = (Trace::of(left), left.clone(), Vec::new());
+        while let Some(row) = db.visit(left.run, left.visit, SPANS).await? {
+            let more = row.after_retry;
+            spans.extend(trace.visit(&left, row, self.clock.now()));
+            if !more {
+                break;
+            }
+            // Nobody told of the one before: it was not its step that left it.
+            (left.visit, left.ended, left.tells) = (left.visit - 1, None, false);
+        }
+        Ok(spans)
+    }
+}
+
+/// Work, until so long after the end; none: it was not done then.
+async fn until<V>(ended: &CancellationToken, patience: Duration, work: impl Future<Output = V>) -> Option<V> {
+    let late = async {
+        ended.cancelled().await;
+        tokio::time::sleep(patience).await;
+    };
+    tokio::select! {
+        done = work => Some(done),
+        () = late => None,
     }
 }
 
@@ -233,22 +277,36 @@ impl Trace {
             text("countersign.left", row.how.as_deref().unwrap_or_default()),
         ];
         let mut spans = vec![visit];
-        for (key, asked, call) in row.calls {
-            spans.push(self.call(left.visit, id.clone(), (&key, asked, &call)));
+        for (key, _, call) in &row.calls {
+            spans.push(self.call(left.visit, id.clone(), (key, begun(&row.calls, key), call)));
         }
         for (key, begun, done) in row.entries {
             let times = [begun, done.unwrap_or(ended)];
             spans.push(self.span(key.clone(), self.span_id(left.visit, &key), id.clone(), times));
         }
         if let Some(status) = left.ended {
-            spans.push(self.run(left, root, status, ended));
+            spans.push(self.run(left, root, status, (row.again, ended)));
         }
         spans
     }
 
-    fn run(&self, left: &LeftVisit, id: Vec<u8>, status: RunStatus, ended: Timestamp) -> Span {
+    /// The run's own span, which is the root. One that had ended before has its root; what came after is a span below it.
+    fn run(
+        &self,
+        left: &LeftVisit,
+        root: Vec<u8>,
+        status: RunStatus,
+        (again, ended): (Option<Timestamp>, Timestamp),
+    ) -> Span {
         let RunId { repo, .. } = left.run;
-        let mut run = self.span(left.workflow.clone(), id, Vec::new(), [left.started_at, ended]);
+        let mut run = match again {
+            None => self.span(left.workflow.clone(), root, Vec::new(), [left.started_at, ended]),
+            Some(again) => {
+                let (name, id) =
+                    (format!("{}: tried again", left.workflow), self.span_id(left.visit, "again"));
+                self.span(name, id, root, [again, ended])
+            }
+        };
         run.attributes = vec![
             text("countersign.run", &left.run.to_string()),
             text("countersign.workflow", &left.workflow),
@@ -283,6 +341,22 @@ impl Trace {
         }
         span
     }
+}
+
+/// When a request began. Those of one call go one after the other, and all but the last are booked when the call is over.
+fn begun(calls: &[(String, Timestamp, CallRow)], key: &str) -> Timestamp {
+    const LEG: &str = "~leg-";
+    let number = |key: &str| key.split_once(LEG).map_or(Some(usize::MAX), |(_, number)| number.parse().ok());
+    let (call, own) = (key.split(LEG).next(), number(key));
+    let mut at = Timestamp(i64::MAX);
+    let mut before = Duration::ZERO;
+    for (other, asked, row) in calls.iter().filter(|(other, ..)| other.split(LEG).next() == call) {
+        at = at.min(*asked);
+        if number(other) < own {
+            before += Duration::from_millis(row.elapsed_ms);
+        }
+    }
+    at.plus(before)
 }
 
 /// Its name, without what it says of this one call: that may quote a service.
@@ -323,4 +397,73 @@ fn number(key: &'static str, value: u64) -> KeyValue {
 
 fn attribute(key: &'static str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::types::{Cause, IssueNo};
+
+    fn call(key: &str, at: i64, elapsed_ms: u64) -> (String, Timestamp, CallRow) {
+        let row = json!({
+            "role": "drafter", "provider": "stub", "asked": "stub:drafter", "prompt": Hash::of(b""), "status": "done",
+            "input_tokens": 0, "output_tokens": 0, "cache_read": 0, "cache_written": 0, "billed": false,
+            "elapsed_ms": elapsed_ms, "attempts": 1,
+        });
+        (key.to_owned(), Timestamp(at), serde_json::from_value(row).unwrap())
+    }
+
+    #[test]
+    fn requests_of_one_call_follow_each_other() {
+        // As the ledger has them: asked at 1000, and what was tried before is booked with the end.
+        let calls = [
+            call("draft/1", 1000, 500),
+            call("draft/1~leg-0", 9999, 3000),
+            call("draft/1~leg-1", 9999, 70),
+            call("draft/2", 20_000, 5),
+        ];
+        let at = |key| begun(&calls, key).0;
+        assert_eq!([at("draft/1~leg-0"), at("draft/1~leg-1"), at("draft/1")], [1000, 4000, 4070]);
+        assert_eq!(at("draft/2"), 20_000);
+    }
+
+    #[test]
+    fn a_run_that_ends_twice_has_one_root() {
+        let left = LeftVisit {
+            run: "1-1".parse().unwrap(),
+            cause: Cause("guid".to_owned()),
+            issue: IssueNo(1),
+            workflow: "lld".to_owned(),
+            started_at: Timestamp(1000),
+            visit: 7,
+            step: None,
+            tells: true,
+            ended: Some(RunStatus::Failed),
+        };
+        let (trace, at) = (Trace::of(&left), Timestamp);
+        let row = |again| VisitSpan {
+            entered_at: at(5000),
+            left_at: Some(at(6000)),
+            how: None,
+            again,
+            after_retry: false,
+            calls: vec![],
+            entries: vec![],
+        };
+        let last = |again| trace.visit(&left, row(again), at(9000)).pop().unwrap();
+        let (root, again) = (last(None), last(Some(at(4000))));
+        assert_eq!((root.name.as_str(), again.name.as_str()), ("lld", "lld: tried again"));
+        assert!(root.parent_span_id.is_empty() && root.span_id != again.span_id);
+        assert_eq!((again.parent_span_id, again.start_time_unix_nano), (root.span_id, 4_000_000_000));
+    }
+
+    #[tokio::test]
+    async fn what_is_never_done_holds_up_no_end() {
+        let ended = CancellationToken::new();
+        ended.cancel();
+        assert_eq!(until(&ended, Duration::ZERO, std::future::pending::<()>()).await, None);
+        assert_eq!(until(&CancellationToken::new(), Duration::ZERO, async { 1 }).await, Some(1));
+    }
 }

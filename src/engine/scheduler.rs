@@ -92,7 +92,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let jobs = Arc::new(Jobs::new(clock.clone()));
         Ok(Arc::new(Self {
             jobs,
-            watched: Watched::default(),
+            watched: Watched::new(clock.now()),
             backing,
             workflows,
             tools,

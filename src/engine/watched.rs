@@ -60,8 +60,9 @@ impl LeftVisit {
 }
 
 /// What an engine tells.
-#[derive(Default)]
 pub struct Watched {
+    /// What went on before was counted, if at all, by another process.
+    started: Timestamp,
     spent: Spent,
     /// When this process saved a live run last: what people say to one that waits touches its row.
     saved: Mutex<HashMap<RunId, Timestamp>>,
@@ -70,6 +71,10 @@ pub struct Watched {
 }
 
 impl Watched {
+    pub(super) fn new(started: Timestamp) -> Self {
+        Self { started, spent: Spent::default(), saved: Mutex::default(), visits: OnceLock::new() }
+    }
+
     /// Where the time of runs went since this server started, each counted when it was saved.
     pub fn time(&self) -> &Spent {
         &self.spent
@@ -94,7 +99,7 @@ impl Watched {
             seconds.inc_by(time.as_secs_f64());
         };
         let shown = run.gate.as_ref().map_or(run.updated_at, |gate| gate.spec.shown_at);
-        let since = lock(&self.saved).insert(run.id, saved).unwrap_or(shown);
+        let since = lock(&self.saved).insert(run.id, saved).unwrap_or(shown.max(self.started));
         add(waited_for, taken.since(since));
         add("work", saved.since(taken));
     }

@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
@@ -21,7 +21,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use octocrab::Octocrab;
-use prometheus_client::metrics::{family::Family, gauge::Gauge};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -270,8 +269,31 @@ pub struct Unsent {
     pub body: Option<Value>,
 }
 
-/// Calls that GitHub says it leaves an installation until its hour is over, by installation and by which limit.
-pub type Left = Family<[(&'static str, String); 2], Gauge>;
+/// Calls that GitHub leaves each installation until its hour is over, by which limit.
+#[derive(Clone, Default)]
+pub struct Left(Arc<Mutex<Latest>>);
+
+type Latest = HashMap<(InstallationId, &'static str), (i64, Timestamp)>;
+
+impl Left {
+    /// Of each limit what the installation has that has least. Of one whose hour is over nothing is known.
+    pub fn least(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
+        let mut least = BTreeMap::new();
+        for ((_, limit), (left, until)) in self.all().iter() {
+            if *until > now {
+                least
+                    .entry(*limit)
+                    .and_modify(|other: &mut i64| *other = (*left).min(*other))
+                    .or_insert(*left);
+            }
+        }
+        least
+    }
+
+    fn all(&self) -> MutexGuard<'_, Latest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// GitHub's limits, as it names them; a new one has no name here.
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
@@ -328,10 +350,12 @@ impl Api {
 
     fn note_left(&self, id: InstallationId, headers: &HeaderMap) {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let Some(left) = text("x-ratelimit-remaining").and_then(|left| left.parse().ok()) else { return };
+        let number = |name| text(name)?.parse::<i64>().ok();
+        let Some(left) = number("x-ratelimit-remaining") else { return };
+        let Some(reset) = number("x-ratelimit-reset") else { return };
         let named = |limit: &&str| text("x-ratelimit-resource") == Some(limit);
         let limit = LIMITS.into_iter().find(named).unwrap_or("other");
-        self.left.get_or_create(&[("installation", id.to_string()), ("limit", limit.to_owned())]).set(left);
+        self.left.all().insert((id, limit), (left, Timestamp(reset.saturating_mul(1000))));
     }
 
     /// Signs with another key from now on.

@@ -33,7 +33,7 @@ impl Intake {
         };
         let bot = self.bot().await?.id;
         if e.sender.id == bot {
-            return Ok(Note::Nothing("closed by the App itself, which goes on elsewhere".into()));
+            return Ok(Note::Nothing("the App did that itself, and goes on elsewhere".into()));
         }
         let merged = match e.action {
             PullAction::Closed { merged } => merged,

@@ -193,6 +193,10 @@ pub struct VisitSpan {
     pub left_at: Option<Timestamp>,
     /// `go`, `done`, `halt`, `ended`.
     pub how: Option<String>,
+    /// When the run was tried again that had ended before this visit.
+    pub again: Option<Timestamp>,
+    /// The visit before was left because the run that waited there was tried again.
+    pub after_retry: bool,
     /// Each with its key and when it was asked.
     pub calls: Vec<(String, Timestamp, CallRow)>,
     /// What else went through the journal: its key, when it began, when it was done.

@@ -182,7 +182,7 @@ pub struct Said {
 }
 
 impl ListedRun {
-    fn new(run: &RunView, name: Option<&RepoName>, pauses: &[Pause], web_url: &Url) -> Self {
+    pub(super) fn new(run: &RunView, name: Option<&RepoName>, pauses: &[Pause], web_url: &Url) -> Self {
         let paused = Pause::of(pauses, run.id.repo).filter(|_| run.status.live());
         let gate = run.gate.as_ref();
         let path = name.map(|name| format!("{name}/issues/{}", run.issue));

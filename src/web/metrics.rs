@@ -46,7 +46,11 @@ pub const NAMES: [(&str, &str, &str); 15] = [
         "",
         "What counts against this month's caps, with what is held back for calls under way",
     ),
-    ("github_calls_left", "installation, limit", "Calls that GitHub leaves an installation in its hour"),
+    (
+        "github_calls_left",
+        "limit",
+        "Calls that GitHub leaves in this hour to the installation that has least",
+    ),
     ("commit_seconds", "", "How long commits took on this disk"),
     ("sandbox_seconds", "end", "Time of commands in the sandbox, by how they ended"),
     ("trace_spans", "outcome", "Spans that a collector took, or that were given up"),
@@ -85,40 +89,39 @@ impl Observed {
             runs.get_or_create(&labels).inc_by(whole(count));
         }
         let calls = room.providers.counted();
-        let mut all = All { registry: Registry::with_prefix(PREFIX), rest: &NAMES };
-        all.next(self.deliveries.clone());
-        all.next(kept);
-        all.next(gauge(age));
-        all.next(runs);
-        all.next(self.run_time.clone());
-        all.next(calls.calls.clone());
-        all.next(calls.seconds.clone());
-        all.next(calls.tokens.clone());
-        all.next(calls.dollars.clone());
-        all.next(gauge(month.0 as f64 / 1e6));
-        all.next(self.github.clone());
-        all.next(room.control.store.commits().clone());
-        all.next(self.sandbox_time.clone());
-        all.next(self.traces.spans.clone());
-        all.next::<Counter>(self.traces.lost.clone());
+        let left = GaugeOf::<1>::default();
+        for (limit, calls) in self.github.least(self.clock.now()) {
+            left.get_or_create(&[("limit", limit)]).set(calls);
+        }
+        let mut all = All(Registry::with_prefix(PREFIX));
+        all.add("deliveries", self.deliveries.clone());
+        all.add("inbox", kept);
+        all.add("inbox_oldest_seconds", gauge(age));
+        all.add("runs", runs);
+        all.add("run_seconds", self.run_time.clone());
+        all.add("model_calls", calls.calls.clone());
+        all.add("model_seconds", calls.seconds.clone());
+        all.add("model_tokens", calls.tokens.clone());
+        all.add("model_dollars", calls.dollars.clone());
+        all.add("month_dollars", gauge(month.0 as f64 / 1e6));
+        all.add("github_calls_left", left);
+        all.add("commit_seconds", room.control.store.commits().clone());
+        all.add("sandbox_seconds", self.sandbox_time.clone());
+        all.add("trace_spans", self.traces.spans.clone());
+        all.add::<Counter>("trace_visits_lost", self.traces.lost.clone());
         let mut text = String::new();
-        encode(&mut text, &all.registry).expect("a string takes any text");
+        encode(&mut text, &all.0).expect("a string takes any text");
         Ok(text)
     }
 }
 
-/// What is told of, in the order of [`NAMES`].
-struct All {
-    registry: Registry,
-    rest: &'static [(&'static str, &'static str, &'static str)],
-}
+struct All(Registry);
 
 impl All {
-    fn next<M: Metric>(&mut self, metric: M) {
-        if let Some(((name, _, help), rest)) = self.rest.split_first() {
-            self.registry.register(*name, *help, metric);
-            self.rest = rest;
-        }
+    fn add<M: Metric>(&mut self, name: &str, metric: M) {
+        let row = NAMES.iter().find(|(known, ..)| *known == name);
+        let (name, _, help) = row.expect("it is in the table");
+        self.0.register(*name, *help, metric);
     }
 }
 

@@ -222,6 +222,10 @@ async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
         w.pass(1);
     }
     assert_eq!(browser.complaints().await, json!([]));
+    // Six of its connections are all that a browser has for one server: a page behind others leaves them alone.
+    let hide = "Object.defineProperty(document, 'hidden', { value: true }); \
+                document.dispatchEvent(new Event('visibilitychange')); return heard.readyState";
+    assert_eq!(browser.run(hide).await, json!(2));
 }
 
 #[tokio::test]

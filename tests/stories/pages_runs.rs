@@ -64,6 +64,8 @@ async fn a_run_is_read_from_its_start_to_where_it_waits() {
             "The audit chain holds: all ",
             "class=\"now\"><title>N4 Human gate: verdict",
             "class=\"done\"><title>N1 Draft the design",
+            &format!("at Human gate: verdict (N4): waits for {}", w.approve_line()),
+            "4 calls of models: $0.00 billed",
             "class=\"ahead\"><title>N5 Finalize",
             "aria-current=\"step\">N4 Human gate: verdict (here), then N5 or",
             &format!("href=\"{on_github}issues/{issue}\">Issue #{issue}</a>"),
@@ -151,7 +153,7 @@ async fn a_repository_and_what_was_spent_are_read_and_filters_are_kept() {
     w.clock.pass(Duration::from_secs(29 * 24 * 3600));
     let browser = w.entered(false).await;
     let page = browser.read("/spend?since=2026-03-31").await;
-    says(&page, &[&format!("in {calls} calls"), "<title>2026-03-31: $0.00 billed"]);
+    says(&page, &[&format!("in {calls} calls"), "Nothing was spent."]);
     assert!(!page.contains("2026-03-02") && !page.contains("drafter</td>"), "{page}");
     says(&browser.read("/spend?since=2027-01-01").await, &["is no day that has begun"]);
     w.clock.pass(Duration::from_secs(24 * 3600));

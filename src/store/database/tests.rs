@@ -213,6 +213,34 @@ async fn a_database_that_may_not_be_written_is_named() {
     assert_eq!(bench.rows().await, ["a"]);
 }
 
+#[tokio::test]
+async fn a_commit_that_fails_has_taken_time_as_well() {
+    use prometheus_client::{encoding::text::encode, registry::Registry};
+    let (root, watch) = (tempfile::tempdir().unwrap(), Watch::default());
+    let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
+    let mut registry = Registry::default();
+    registry.register("commits", "", watch.commits.clone());
+    let told = || {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text.lines().find(|line| line.starts_with("commits_count")).unwrap().to_owned()
+    };
+    let before = told();
+    let dangling = |tx: &Transaction<'_>| {
+        for sql in [
+            "CREATE TABLE parent (x PRIMARY KEY)",
+            "INSERT INTO t VALUES ('x')",
+            "CREATE TABLE child (x REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+            "INSERT INTO child VALUES (1)",
+        ] {
+            tx.run(sql)?;
+        }
+        Ok(())
+    };
+    db.write(dangling).await.unwrap_err();
+    assert_ne!(told(), before);
+}
+
 fn pragma(tx: &Transaction<'_>, name: &str, value: impl rusqlite::ToSql) -> Result<(), Fault> {
     let Transaction::File(connection) = tx else { unreachable!("these tests are about files") };
     Ok(connection.pragma_update(None, name, value)?)

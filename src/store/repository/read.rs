@@ -56,6 +56,13 @@ impl RepoDb {
                 .query_row(of, |row| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?, row.get(2)?)))
                 .optional()?;
             let Some((entered, left, how)) = times else { return Ok(None) };
+            let (again, after_retry) = tx
+                .prepare_cached(
+                    "SELECT (SELECT entered_at FROM trail WHERE run = ?1 AND visit = 1 +
+                             (SELECT MAX(visit) FROM trail WHERE run = ?1 AND visit < ?2 AND how = 'ended')),
+                         EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND visit = ?2 - 1 AND how = 'retry')",
+                )?
+                .query_row(of, |row| Ok((row.get::<_, Option<i64>>(0)?.map(Timestamp), row.get(1)?)))?;
             let calls = tx
                 .prepare_cached(
                     "SELECT key, at, body FROM call WHERE run = ?1 AND visit = ?2 ORDER BY rowid LIMIT ?3",
@@ -74,7 +81,7 @@ impl RepoDb {
                 })?
                 .collect::<Result<_, _>>()?;
             let (entered_at, left_at) = (Timestamp(entered), left.map(Timestamp));
-            Ok(Some(VisitSpan { entered_at, left_at, how, calls, entries }))
+            Ok(Some(VisitSpan { entered_at, left_at, how, again, after_retry, calls, entries }))
         })
         .await
     }

@@ -45,7 +45,7 @@ pub(super) async fn page(
     let mut rows = Vec::new();
     for row in inbox.newest(given_up).await? {
         let repository = match row.subject.repository {
-            Some(id) => super::repository_name(&control.store, id).await?,
+            Some(id) => super::runs::name(&room, id).await?,
             None => String::new(),
         };
         let path: String = form_urlencoded::byte_serialize(row.id.0.as_bytes()).collect();

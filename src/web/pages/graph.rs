@@ -2,7 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::{engine::StepInfo, store::Spending, types::Timestamp};
+use crate::{
+    engine::StepInfo,
+    store::Spending,
+    types::{MicroUsd, Timestamp},
+};
 
 const BOX: (usize, usize) = (184, 44);
 const GAP: (usize, usize) = (20, 34);
@@ -96,8 +100,12 @@ fn arrow(boxes: &[Drawn], width: usize, (from, above): (usize, usize), (to, belo
             format!("M{} {} C{lane} {1} {lane} {3} {} {}", from.x, middle(from), to.x, middle(to))
         }
         _ => {
-            let lane = width - LANE.saturating_sub(8 * (above - below + 1)).max(6);
             let (x1, x2) = (from.x + BOX.0, to.x + BOX.0);
+            // What goes back to the same step stays beside it.
+            let lane = match above - below {
+                0 => x1.max(x2) + GAP.0,
+                rows => width - LANE.saturating_sub(8 * (rows + 1)).max(6),
+            };
             let (y1, y2) = (middle(from) + 6, middle(to) - 6);
             format!("M{x1} {y1} C{lane} {y1} {lane} {y2} {x2} {y2}")
         }
@@ -139,7 +147,7 @@ pub(super) struct Chart {
     pub(super) bars: Vec<Bar>,
     pub(super) width: usize,
     /// The highest bar's.
-    pub(super) most: String,
+    pub(super) most: MicroUsd,
 }
 
 pub(super) struct Bar {
@@ -183,7 +191,7 @@ pub(super) fn chart(spent: &[(Timestamp, Spending)], since: Timestamp, now: Time
         notional: high(spent.notional.0),
     });
     let bars: Vec<_> = bars.collect();
-    Chart { width: (bars.len() * BAR).max(1), bars, most: most.to_string() }
+    Chart { width: (bars.len() * BAR).max(1), bars, most }
 }
 
 #[cfg(test)]
@@ -217,7 +225,7 @@ mod tests {
     #[test]
     fn a_chart_has_a_bar_for_every_day() {
         let day = |text: &str| Timestamp::parse(text).unwrap();
-        let spent = Spending { billed: crate::types::MicroUsd(5), ..Spending::default() };
+        let spent = Spending { billed: MicroUsd(5), ..Spending::default() };
         let (since, now) = (day("2026-01-30T07:00:00Z"), day("2026-02-02T01:00:00Z"));
         let drawn = chart(&[(day("2026-01-31T00:00:00Z"), spent)], since, now);
         let days: Vec<_> = drawn.bars.iter().map(|bar| (bar.day.as_str(), bar.counted > 0)).collect();

@@ -1,15 +1,17 @@
 // Draws the page again when the server says that something changed. What was unfolded stays so, and nothing moves while
 // somebody writes or chooses.
 "use strict";
-let asked = false;
+let busy = false, missed = false, heard;
 async function refresh() {
-  if (asked || document.hidden || document.activeElement?.closest("main form")) return;
-  asked = true;
+  missed = busy;
+  if (busy || document.hidden || document.activeElement?.closest("main form")) return;
+  busy = true;
   try {
+    // Whoever is not let in any more is told so as well.
     const answer = await fetch(location.href);
-    if (!answer.ok) return;
     const main = document.querySelector("main");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    if (!fresh) return answer.status === 404 && location.reload();
     const focus = document.activeElement?.id;
     for (const one of main.querySelectorAll("details[id]")) {
       const other = fresh.querySelector("#" + CSS.escape(one.id));
@@ -17,9 +19,19 @@ async function refresh() {
     }
     main.replaceWith(document.adoptNode(fresh));
     if (focus) document.getElementById(focus)?.focus();
+  } catch {
+    // The server is away; the stream asks for it again, and then for the page.
   } finally {
-    asked = false;
+    busy = false;
+    if (missed) refresh();
   }
 }
-new EventSource("/events").onmessage = refresh;
-document.addEventListener("visibilitychange", refresh);
+// A browser keeps few connections to one server: a page that nobody looks at takes none.
+function listen() {
+  heard?.close();
+  if (document.hidden) return;
+  heard = new EventSource("/events");
+  heard.onmessage = refresh;
+}
+document.addEventListener("visibilitychange", () => { listen(); refresh(); });
+listen();

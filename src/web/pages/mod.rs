@@ -33,8 +33,8 @@ use super::{Operator, control::Refusal};
 use crate::{
     documents::is_invisible,
     engine::EngineError,
-    store::{Store, StoreError},
-    types::{RepoId, Timestamp, with_causes},
+    store::StoreError,
+    types::{Timestamp, with_causes},
 };
 
 /// What the pages are drawn from.
@@ -180,12 +180,6 @@ impl From<Refusal> for Trouble {
     fn from(Refusal(status, why): Refusal) -> Self {
         if status.is_server_error() { Self::Broken(why) } else { Self::Refused(status, why) }
     }
-}
-
-/// A repository by its name of now, or by its number where none is known any more.
-async fn repository_name(store: &Store, id: RepoId) -> Result<String, StoreError> {
-    let row = store.directory().repository(id).await?;
-    Ok(row.map_or_else(|| id.to_string(), |row| row.name.to_string()))
 }
 
 /// `3 h`: how long ago that was.

@@ -26,6 +26,8 @@ struct Models {
 struct Pool {
     name: String,
     strategy: String,
+    /// Does any role have it?
+    asked: bool,
     members: Vec<Member>,
 }
 
@@ -45,17 +47,18 @@ pub(super) async fn page(State(room): Asked, Extension(visit): Extension<Visit>)
     let (providers, settings) = (&room.operator.providers, &room.operator.settings.models);
     let now = room.operator.control.clock.now();
     let learned = room.operator.control.store.resting_keys().await?;
+    let roles = providers.readiness(settings);
     show(&Models {
         page: Page::new("Models", &visit),
-        roles: providers.readiness(settings),
-        pools: pools(settings, providers),
+        pools: pools(settings, providers, &roles),
+        roles,
         resting: providers.resting(now).await,
         failures: providers.last_failures().into_iter().map(|one| (ago(now, one.at), one)).collect(),
         keys: keys(settings, &learned, now),
     })
 }
 
-fn pools(settings: &ModelSettings, providers: &Providers) -> Vec<Pool> {
+fn pools(settings: &ModelSettings, providers: &Providers, roles: &[Readiness]) -> Vec<Pool> {
     let member = |spec: &String, fallback| {
         let lacks = match providers.member(spec) {
             Ok((provider, _)) => provider.lacks(),
@@ -66,6 +69,7 @@ fn pools(settings: &ModelSettings, providers: &Providers) -> Vec<Pool> {
     let pools = settings.names.pools.iter().map(|(name, pool)| Pool {
         name: name.clone(),
         strategy: pool.strategy.to_string(),
+        asked: roles.iter().any(|role| role.spec == format!("pool:{name}")),
         members: pool
             .primary
             .iter()

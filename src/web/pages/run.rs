@@ -16,15 +16,16 @@ use super::{
     entry::Visit,
     filters,
     graph::{Graph, graph},
-    runs::{class, cut, name},
+    runs::{class, cut},
     show,
 };
 use crate::{
     documents::harmless,
     engine::{RunView, Status},
     messages::step_name,
-    store::{ApprovalRow, CallRow, CommitRow, GateStory, RunStory, Seen, TextKind, VerdictRow},
+    store::{ApprovalRow, CallRow, CommitRow, GateStory, RunStory, Seen, Spending, TextKind, VerdictRow},
     types::{Hash, MicroUsd, RepoId, RunId, Timestamp},
+    web::control::ListedRun,
 };
 
 /// Of a text that is shown.
@@ -36,9 +37,9 @@ struct Run {
     page: Page,
     base: String,
     retry: String,
-    repository: String,
     title: String,
-    step: String,
+    listed: ListedRun,
+    spent: Spending,
     class: &'static str,
     retries: bool,
     links: Vec<(String, String)>,
@@ -82,7 +83,9 @@ pub(super) async fn page(
 ) -> Shown {
     let id = RunId { repo, seq };
     let (view, story) = read(&room, id).await?;
-    let repository = name(&room, repo).await?;
+    let control = &room.operator.control;
+    let name = control.store.directory().repository(repo).await?.map(|row| row.name);
+    let listed = ListedRun::new(&view, name.as_ref(), &control.store.pauses().await?, &control.web_url);
     let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
     let step_of = |saved: &str| workflow.and_then(|workflow| workflow.step(saved));
     let graph = workflow.map(|workflow| {
@@ -91,7 +94,7 @@ pub(super) async fn page(
         let now = if view.status == Status::Done { "" } else { view.step_id.as_str() };
         graph(&workflow.steps(), &workflow.edges(), &been, now)
     });
-    let now = room.operator.control.clock.now();
+    let now = control.clock.now();
     let visits = story.visits.iter().map(|visit| {
         let step = step_of(&visit.step);
         VisitView {
@@ -110,17 +113,17 @@ pub(super) async fn page(
     show(&Run {
         retry: format!("{base}/retry"),
         title: cut(&title, 300),
-        step: step_name(&view.step_id, &view.step_title),
-        class: class(view.status.as_str()),
+        class: class(&listed.status),
+        spent: Spending::of(story.calls.iter().map(|call| &call.row)),
         retries: matches!(view.status, Status::Failed | Status::Waiting | Status::Parked),
-        links: links(&room, &repository, &view, &story),
+        links: links(&room, &listed, &view, &story),
         change,
-        chain: chain(&room, repo, &repository).await?,
+        chain: chain(&room, repo, &listed.repository).await?,
         graph,
         visits: visits.collect(),
         page: Page::new(format!("Run {id}: {}", view.workflow), &visit),
         base,
-        repository,
+        listed,
         story,
         view,
     })
@@ -176,14 +179,14 @@ async fn chain(room: &Room, repo: RepoId, repository: &str) -> Result<Chain, Tro
 }
 
 /// To the places on GitHub that are known.
-fn links(room: &Room, repository: &str, view: &RunView, story: &RunStory) -> Vec<(String, String)> {
+fn links(room: &Room, listed: &ListedRun, view: &RunView, story: &RunStory) -> Vec<(String, String)> {
     let web_url = room.operator.control.web_url.as_str().trim_end_matches('/');
-    let on = |what: String, path: String| (what, format!("{web_url}/{repository}/{path}"));
     let mut links = Vec::new();
-    if repository.contains('/') {
-        links.push(on(format!("Issue #{}", view.issue), format!("issues/{}", view.issue)));
+    if let Some(issue) = &listed.url {
+        links.push((format!("Issue #{}", view.issue), issue.clone()));
         if let Some(Seen { row, .. }) = story.commits.last() {
-            links.push(on(format!("Branch {}", row.branch), format!("tree/{}", row.branch)));
+            let branch = format!("{web_url}/{}/tree/{}", listed.repository, row.branch);
+            links.push((format!("Branch {}", row.branch), branch));
         }
     }
     let state: serde_json::Value = serde_json::from_slice(&story.state).unwrap_or_default();

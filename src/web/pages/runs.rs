@@ -68,6 +68,7 @@ pub(super) struct Row {
     /// Whether it is well, waits or failed.
     pub(super) class: &'static str,
     pub(super) at: Timestamp,
+    pub(super) age: String,
 }
 
 pub(super) async fn page(
@@ -157,6 +158,7 @@ pub(super) async fn rows(room: &Room, runs: Vec<RunLine>, pauses: &[Pause]) -> R
             step: step.map_or_else(|| cut(&run.step, 40), |step| step_name(step.id, step.title)),
             class: class(status),
             at: run.updated_at,
+            age: super::ago(room.operator.control.clock.now(), run.updated_at),
         });
     }
     Ok(rows)

@@ -1,6 +1,6 @@
 //! What the models have cost: what was billed, what is held back, and by list price what subscriptions paid.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use askama::Template;
 use axum::{
@@ -67,8 +67,13 @@ impl Table {
             let sum = sums.entry(key(line)).or_default();
             *sum = sum.plus(&line.spent);
         }
-        let more = sums.len().saturating_sub(MOST);
-        Self { title, heads, rows: sums.into_iter().rev().take(MOST).collect(), more }
+        let (more, mut rows) = (sums.len().saturating_sub(MOST), Vec::from_iter(sums.into_iter().rev()));
+        // Those by day stay with the newest first; of the others that comes first which cost most.
+        if heads[0] != "Day" {
+            rows.sort_by_key(|(_, sum)| Reverse((sum.billed.plus(sum.held).plus(sum.notional).0, sum.calls)));
+        }
+        rows.truncate(MOST);
+        Self { title, heads, rows, more }
     }
 }
 

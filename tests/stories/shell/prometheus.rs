@@ -66,5 +66,38 @@ fn prometheus_scrapes_a_server_that_rehearses() {
     let target = ask("targets")["data"]["activeTargets"][0].clone();
     assert_eq!((&target["health"], &target["lastError"]), (&"up".into(), &"".into()), "{target}");
     let calls = ask("query?query=sum(countersign_model_calls_total)")["data"]["result"].clone();
-    assert_ne!(calls[0]["value"][1], "0", "{calls}");
+    let calls: f64 = calls[0]["value"][1].as_str().expect("a value").parse().unwrap();
+    assert!(calls > 0.0);
+}
+
+/// One model fails always, one sometimes.
+const FAILING: &str = r#"
+rule_files: [rules.yml]
+tests:
+- interval: 1m
+  input_series:
+  - series: countersign_model_calls_total{provider="gemini",model="pro",outcome="quota"}
+    values: 0+1x30
+  - series: countersign_model_calls_total{provider="claude",model="opus",outcome="capacity"}
+    values: 0+1x30
+  - series: countersign_model_calls_total{provider="claude",model="opus",outcome="answered"}
+    values: 0+2x30
+  alert_rule_test:
+  - eval_time: 20m
+    alertname: ModelsFail
+    exp_alerts: [{ exp_labels: { provider: gemini } }]
+"#;
+
+#[test]
+#[expect(clippy::print_stdout, reason = "a skipped test says so")]
+fn the_alert_of_the_docs_is_raised_where_every_call_fails() {
+    let Some(program) = prometheus() else { return println!("skipped: Prometheus, which is not installed") };
+    let (_, rules) = include_str!("../../../docs/metrics.md").split_once("```yaml\ngroups:").unwrap();
+    let (rules, _) = rules.split_once("```").unwrap();
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("rules.yml"), format!("groups:{rules}")).unwrap();
+    fs::write(home.path().join("test.yml"), FAILING).unwrap();
+    let mut tool = Command::new(program.replace("prometheus", "promtool"));
+    let ended = tool.args(["test", "rules", "test.yml"]).current_dir(home.path()).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&[ended.stdout, ended.stderr].concat()));
 }
