@@ -502,6 +502,10 @@ impl Document for Text {
         Ok(files)
     }
 
+    fn first(&self, text: &str) -> Vec<String> {
+        change::parse(text).of(Part::Tests).map(|file| file.path.clone()).collect()
+    }
+
     fn report(&self, text: &str) -> Option<String> {
         let change = change::parse(text);
         let files = change.files.iter().filter(|file| !change::is_workflow(&file.path)).map(|file| {
