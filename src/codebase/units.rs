@@ -51,13 +51,24 @@ pub fn bite_units(change: &Change, base: &BTreeMap<String, String>) -> Result<Ve
     Ok(units)
 }
 
-/// The lines of the code that change, as they stand together.
+/// The lines of the code that change and say something, by file and from 1.
 ///
 /// # Errors
 ///
 /// What [`apply`] refuses.
-pub fn changed_lines(change: &Change, base: &BTreeMap<String, String>) -> Result<Vec<Unit>, Vec<Mistake>> {
-    each_file(change, base, |_, [before, after]| hunks(before, after))
+pub fn changed_lines(
+    change: &Change,
+    base: &BTreeMap<String, String>,
+) -> Result<Vec<(String, usize)>, Vec<Mistake>> {
+    let texts: BTreeMap<String, Option<String>> = apply(change, base)?.into_iter().collect();
+    let mut lines = Vec::new();
+    for Unit { path, new, .. } in each_file(change, base, |_, [before, after]| hunks(before, after))? {
+        let (text, language) = (texts.get(&path).and_then(Option::as_deref), Language::of(&path));
+        let said = text.unwrap_or_default().lines().zip(1..).skip(new.start).take(new.len());
+        let said = said.filter(|(line, _)| says_something(language, line));
+        lines.extend(said.map(|(_, number)| (path.clone(), number)));
+    }
+    Ok(lines)
 }
 
 /// The parts of each file of the code; one that is added, or is very long, is a part as a whole.

@@ -220,8 +220,10 @@ pub fn pull_section(card: &PullCard) -> Body {
 /// What a commit on our branch is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitKind {
-    /// A version that is shown to people.
+    /// A version that is shown to people; of code all that its tests are not.
     Proposal,
+    /// The tests of code, before it.
+    Tests,
     /// The accepted bytes, with their log.
     Approval(Acceptance),
 }
@@ -258,9 +260,11 @@ pub fn commit_message(card: &CommitCard) -> String {
     let (verb, body) = match &card.kind {
         CommitKind::Proposal if card.code => ("feat: make", String::new()),
         CommitKind::Proposal => ("docs: propose", String::new()),
+        CommitKind::Tests => ("test: write tests of", String::new()),
         CommitKind::Approval(acceptance) => ("docs: accept", acceptance.sentence() + "\n"),
     };
-    let skip = if card.code && card.kind != CommitKind::Proposal { "" } else { " [skip ci]" };
+    let last = card.code && matches!(card.kind, CommitKind::Approval(_));
+    let skip = if last { "" } else { " [skip ci]" };
     let audit = card.audit.map_or(String::new(), |hash| format!("\n{AUDIT_TRAILER}{hash}"));
     format!(
         "{verb} {stage} for #{issue}{skip}\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}{with}\n",

@@ -51,12 +51,20 @@ pub(super) struct Expected<'a> {
     pub path: &'a str,
     /// The document we last put there.
     pub ours: Option<Hash>,
-    /// When this very document is there already, and the files with it, no commit is needed.
+    /// When this very document is there already, if there is to be one, and the files with it, no commit is needed.
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
     pub only: Only,
     /// The commit on which what is to go there was tried.
     pub tried: Option<&'a Oid>,
+}
+
+impl Expected<'_> {
+    /// Is all of it there?
+    fn is_there(&self, seen: &BranchView) -> bool {
+        let wants = self.wanted.is_some() || !self.files.is_empty();
+        wants && seen.complete && (self.wanted.is_none() || seen.document == self.wanted)
+    }
 }
 
 /// On what branch may we commit?
@@ -144,12 +152,11 @@ pub(super) async fn land(
             let tried = Base { branch: seen.base.branch, commit: base.clone() };
             return Err(elsewhere(&seen.branch, &tried));
         }
+        let is_there = place.is_there(&seen);
         left = seen.left.or(left);
         (spec.branch, spec.begins) = (seen.branch, seen.head.is_none());
         let commit = match seen.head {
-            Some(head) if seen.complete && seen.document.is_some() && seen.document == place.wanted => {
-                Some(head)
-            }
+            Some(head) if is_there => Some(head),
             head => {
                 spec.parent = head.unwrap_or_else(|| base.clone());
                 // A file that is made from the document gives way to somebody's own version of it.

@@ -51,6 +51,8 @@ pub struct Publication<'a> {
     pub stands: Hash,
     /// Files that are made from the document and published with it; none where one is removed.
     pub files: &'a [(String, Option<Hash>)],
+    /// Those of them that go there first, in a commit of their own.
+    pub first: &'a [String],
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
@@ -140,33 +142,55 @@ pub async fn subject(
     Ok(Hash::of_parts(parts))
 }
 
-/// Puts the document on the issue's branch. `known` is the version there that the document follows, and `only` what else may
-/// be there.
+/// Puts the document on the issue's branch, or of code the files alone, those that are `first` before the others: its report
+/// comes with the log. `known` is the version there that the document follows, and `only` what else may be there.
 pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     known: Option<Hash>,
     only: Only,
-    message: &str,
+    (first, message): (&str, &str),
 ) -> Result<Landed, StepError> {
-    let repo = cx.tools().repo(cx).await?;
-    let place = Expected {
-        path: publication.path,
-        ours: known,
-        wanted: Some(publication.stands),
-        files: publication.files,
-        only,
-        tried: matches!(only, Only::Accepted(_)).then_some(&publication.base.commit),
-    };
-    let mut files = vec![(publication.path.to_owned(), Some(cx.get(&publication.stands).await?))];
-    for (path, hash) in publication.files {
+    let (repo, code) = (cx.tools().repo(cx).await?, matches!(only, Only::Accepted(_)));
+    let (path, base) = (publication.path, &publication.base.commit);
+    let (wanted, tried) = ((!code).then_some(publication.stands), code.then_some(base));
+    let (mut files, mut before) = (publication.files.to_vec(), None);
+    files.retain(|(path, _)| publication.first.contains(path));
+    if !files.is_empty() {
+        let place = Expected { path, ours: known, wanted: None, files: &files, only, tried };
+        let texts = texts(cx, &files).await?;
+        match land(cx, (&repo, base), "propose-first", &place, texts, first).await? {
+            Landed::Ours(landing) => before = Some(landing),
+            other => return Ok(other),
+        }
+    }
+    let place = Expected { path, ours: known, wanted, files: publication.files, only, tried };
+    let mut files: Vec<_> = wanted.map(|stands| (path.to_owned(), Some(stands))).into_iter().collect();
+    // Those that were first among them: they are missing where somebody rewrote the branch since.
+    files.extend_from_slice(publication.files);
+    let landed = land(cx, (&repo, base), "propose", &place, texts(cx, &files).await?, message).await?;
+    Ok(match (landed, before) {
+        (Landed::Ours(last), Some(first)) => {
+            let (begun, left) = (first.begun || last.begun, last.left.or(first.left));
+            Landed::Ours(Landing { begun, left, ..last })
+        }
+        (landed, _) => landed,
+    })
+}
+
+async fn texts(
+    cx: &Cx,
+    files: &[(String, Option<Hash>)],
+) -> Result<Vec<(String, Option<Vec<u8>>)>, StepError> {
+    let mut texts = Vec::new();
+    for (path, hash) in files {
         let bytes = match hash {
             Some(hash) => Some(cx.get(hash).await?),
             None => None,
         };
-        files.push((path.clone(), bytes));
+        texts.push((path.clone(), bytes));
     }
-    land(cx, (&repo, &publication.base.commit), "propose", &place, files, message).await
+    Ok(texts)
 }
 
 /// What the pull request of the branch says from now on: what each stage of the issue said last. It is made from rows,

@@ -1,6 +1,11 @@
 //! Which lines the tests ran, as the tools of each ecosystem tell it. Who wrote the tests could write this as well.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use serde::{Deserialize, Serialize};
 
 /// Lines that can run, by file relative to the project, and whether each did.
 pub type Coverage = BTreeMap<String, BTreeMap<u32, bool>>;
@@ -72,6 +77,64 @@ fn note(all: &mut Coverage, file: &str, line: Option<u32>, ran: bool) {
     }
 }
 
+/// Which of the changed lines the tests ran, in the files that the tools speak of.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Covered {
+    files: usize,
+    ran: usize,
+    /// A place each.
+    missed: BTreeSet<(String, usize)>,
+    /// So many of a hundred are wanted.
+    wanted: u32,
+}
+
+impl Covered {
+    /// None where the tools say nothing of any of the lines; `within` has a path as the project does.
+    pub fn of<'p>(
+        coverage: &Coverage,
+        changed: &'p [(String, usize)],
+        within: impl Fn(&'p str) -> Option<&'p str>,
+        wanted: u32,
+    ) -> Option<Self> {
+        let (mut covered, mut files) = (Self { wanted, ..Self::default() }, BTreeSet::new());
+        for (path, line) in changed {
+            let Some(lines) = within(path).and_then(|path| coverage.get(path)) else { continue };
+            files.insert(path);
+            match u32::try_from(*line).ok().and_then(|line| lines.get(&line)) {
+                Some(true) => covered.ran += 1,
+                Some(false) => drop(covered.missed.insert((path.clone(), *line))),
+                None => {}
+            }
+        }
+        covered.files = files.len();
+        (covered.ran + covered.missed.len() > 0).then_some(covered)
+    }
+
+    /// With so many of the lines that no test runs.
+    pub fn fact(&self, most: usize) -> String {
+        let all = self.ran + self.missed.len();
+        let percent = self.ran * 100 / all.max(1);
+        let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
+        let named = self
+            .missed
+            .iter()
+            .take(most)
+            .map(|(path, line)| format!("`{path}:{line}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let more = self.missed.len().saturating_sub(most);
+        let missed = match more {
+            _ if named.is_empty() => String::new(),
+            0 => format!(" Not run: {named}."),
+            more => format!(" Not run: {named} and {more} more."),
+        };
+        format!(
+            "The tests run {} of {all} changed lines that can run ({percent} %, and {} % are wanted{few}); files measured: {}.{missed}",
+            self.ran, self.wanted, self.files
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +158,16 @@ mod tests {
         assert_eq!(told(&coverage)[0], "a.go: 3 4 5 6!");
         assert_eq!(coverage["b.go"].len(), MOST_LINES - 5);
         assert!(lcov("", Path::new("/")).is_empty() && go("", "").is_empty());
+    }
+
+    #[test]
+    fn what_no_test_runs_of_the_changed_lines_is_named() {
+        let ran = lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
+        let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
+        let covered = Covered::of(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
+        let said = covered.fact(40);
+        assert!(said.contains("(75 %, and 95 % are wanted, which is too little)"), "{said}");
+        assert!(said.ends_with("files measured: 1. Not run: `src/a.py:7`."), "{said}");
+        assert!(Covered::of(&ran, &changed[..0], Some, 95).is_none());
     }
 }

@@ -24,13 +24,14 @@ mod tap;
 #[cfg(test)]
 mod tests;
 mod tools;
+pub mod trial;
 
 use std::{path::PathBuf, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    coverage::{Coverage, is_measured},
+    coverage::{Coverage, Covered, is_measured},
     found::{Failure, Fault, Found, Outcome, Test, one_line},
     run::{Asked, Bench, TestError, Tested, run, unfetched},
     setup::Dependencies,

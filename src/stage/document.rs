@@ -208,6 +208,11 @@ pub trait Document: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Those of them that are committed before the others.
+    fn first(&self, _text: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// What is published at the document's path instead of the text, in the same way.
     fn report(&self, _text: &str) -> Option<String> {
         None

@@ -318,6 +318,7 @@ struct Texts {
     stands: Hash,
     paths: Vec<String>,
     files: Vec<(String, Option<Hash>)>,
+    first: Vec<String>,
 }
 
 impl Texts {
@@ -335,7 +336,8 @@ impl Texts {
             Some(report) => v.cx.put(report.as_bytes()).await?,
             None => *need(&s.round.document)?,
         };
-        Ok(Self { path: show::path(s)?, stands, paths: v.doc.paths(&text), files })
+        let (paths, first) = (v.doc.paths(&text), v.doc.first(&text));
+        Ok(Self { path: show::path(s)?, stands, paths, files, first })
     }
 
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
@@ -349,6 +351,7 @@ impl Texts {
             document: *need(&s.round.document)?,
             stands: self.stands,
             files: &self.files,
+            first: &self.first,
             paths: &self.paths,
             policy: need(&s.policy)?,
             on_issue: v.doc.about().target == Target::Issue,
@@ -473,7 +476,8 @@ pub(super) async fn propose(
         over_nobody(s, v).await?;
         super::narrate(s, v).await?;
     }
-    let message = show::commit(s, v, CommitKind::Proposal, None)?;
+    let message = |kind| show::commit(s, v, kind, None);
+    let (first, message) = (message(CommitKind::Tests)?, message(CommitKind::Proposal)?);
     let texts = Texts::of(s, v).await?;
     let publication = texts.publication(s, v)?;
     let on = match (code, &s.proposal) {
@@ -481,7 +485,7 @@ pub(super) async fn propose(
         (false, Some(_)) => Only::Shown,
         (false, None) => Only::Ours,
     };
-    let landing = match publication::propose(cx, &publication, s.known, on, &message).await? {
+    let landing = match publication::propose(cx, &publication, s.known, on, (&first, &message)).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
         Landed::AskAnew { rewritten, foreign } => {

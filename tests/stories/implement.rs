@@ -115,7 +115,8 @@ impl World {
     /// Nothing that can be run has left the server.
     #[track_caller]
     pub(crate) fn nothing_is_pushed(&self) {
-        assert!(!self.commits().iter().any(|c| c.starts_with("feat: ")), "{:?}", self.commits());
+        let runs = |commit: &String| commit.starts_with("feat: ") || commit.starts_with("test: ");
+        assert!(!self.commits().iter().any(runs), "{:?}", self.commits());
         let made = ["tests/weeks.rs", "tests/new.rs", REPORT];
         assert!(made.iter().all(|path| self.on_branch(path).is_none()));
         // Where it looks for the code, whoever opens the pull request is told that it ended without.
@@ -203,10 +204,11 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     w.nothing_is_pushed();
     w.approved_by("sam").await;
     assert_eq!(
-        w.commits()[..3],
+        w.commits()[..4],
         [
             "docs: accept change for #1",
             "feat: make change for #1 [skip ci]",
+            "test: write tests of change for #1 [skip ci]",
             "docs: accept spec for #1 [skip ci]"
         ]
     );
@@ -227,6 +229,13 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     assert!(w.on_branch("docs/reports/IMPLEMENT-1.review.md").unwrap().contains("APPROVED"));
     let [passed, failed] = w.cargo_says(&["src/lib.rs", "src/main.rs", "src/parse.rs", "src/report.rs"]);
     assert_eq!((passed.len(), failed.len()), (16, 4), "{passed:?} {failed:?}");
+    // Whoever checks out the first of the commits has the tests alone, then the code, then what tells of both.
+    let place = w.checked_out();
+    let files = |of: &str| git(place.path(), &["diff", "--name-only", &format!("{of}~1"), of]);
+    let [tests, code, told] = ["HEAD~2", "HEAD~1", "HEAD"].map(files);
+    assert_eq!(tests, "tests/weeks.rs\n");
+    assert!(code.contains("src/report.rs\n") && !code.contains("tests/") && !code.contains(REPORT), "{code}");
+    assert_eq!(told, format!("{REPORT}\ndocs/reports/IMPLEMENT-1.review.md\n"));
 }
 
 #[tokio::test]

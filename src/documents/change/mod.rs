@@ -92,10 +92,17 @@ impl Allowed {
     }
 }
 
-/// Does it lie where tests and what they need lie?
+/// Does it lie where tests and what they need lie, or does a runner take it for a test, or for its own settings? Written with the
+/// code it could have the locked tests pass, and be in no build of that.
 fn is_of_tests(path: &str) -> bool {
-    let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py";
+    let names = "test tests __tests__ spec fixtures testdata snapshots __snapshots__ conftest.py pytest.ini";
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let settings = ["jest.config.", "vitest.config.", "vitest.workspace.", ".mocharc."];
     path.split('/').any(|part| names.split(' ').any(|name| name == part))
+        || name.ends_with("_test.go")
+        || name.ends_with(".py") && (name.starts_with("test_") || name.ends_with("_test.py"))
+        || [".test.", ".spec."].iter().any(|mark| name.contains(mark))
+        || settings.iter().any(|begins| name.starts_with(begins))
 }
 
 /// Does it lie there, or is it a test by its name, wherever it lies?

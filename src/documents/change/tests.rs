@@ -50,6 +50,22 @@ fn allowed(part: Part) -> Allowed {
     )
 }
 
+#[test]
+fn what_a_runner_takes_for_tests_or_settings_is_no_code() {
+    let of = |path: &str| {
+        let files = format!(
+            "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Add | x |\n"
+        );
+        Allowed::of(&spec::parse(&files), Part::Code).tests.contains(path)
+    };
+    let of_tests = "a/main_test.go a/test_a.py a/a_test.py web/a.test.ts web/a.spec.jsx pytest.ini web/jest.config.js \
+                    vitest.config.mts conftest.py a/testdata/in.txt";
+    assert!(of_tests.split_whitespace().all(of));
+    let code =
+        "src/spec.rs src/latest.go src/contest.py a/testing.py web/test-run.ts web/config.ts pyproject.toml";
+    assert!(!code.split_whitespace().any(of));
+}
+
 const TESTS: &str = "## Tests\n\n### `tests/read.rs` (Add)\n\nProves: REQ-1\nGuards: `old_one`\n\n```rust\n#[test]\nfn reads_three() {\n    \
      assert_eq!(sample::read(), 3);\n}\n```";
 

@@ -96,6 +96,14 @@ impl Red {
     pub fn by_compile(&self) -> bool {
         self.tests.values().any(|kind| *kind == Kind::Compile)
     }
+
+    /// With tests that joined later, and were not seen to fail.
+    #[must_use]
+    pub fn with(mut self, rows: Vec<Row>) -> Self {
+        self.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
+        self.rows.extend(rows);
+        self
+    }
 }
 
 /// The proof of green.

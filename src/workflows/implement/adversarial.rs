@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GREEN_RUNS, State, keep,
+    State, keep,
     text::{LOCKED, LOCKED_HEADING, Text},
-    trial::{self, Overlay, Ran, Trial, goes_on},
+    trial::{goes_on, job},
 };
 use crate::{
     codebase::TreeIndex,
@@ -23,8 +23,9 @@ use crate::{
     engine::{Record, StepError, TextKind, TextRow},
     rounds::{Attack, need, text_of},
     runners::{
-        judge::{self, Attacked, Green, Red},
+        judge::{self, Attacked},
         one_line,
+        trial::Trial,
     },
     stage::{self, Document as _, Exit, Known, Visit},
     types::Hash,
@@ -107,7 +108,7 @@ pub(super) async fn write(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<E
         return Ok(Exit::Pass);
     }
     let cx = v.cx;
-    let tests = text.rows().into_iter().map(|row| row.file).collect();
+    let tests = text.spec().tests.into_iter().map(|row| row.file).collect();
     let written = match stage::attack(&mut s.stage, v, &prompt_rules(&tests)).await? {
         Ok(written) => written,
         Err(exit) => return Ok(exit),
@@ -190,12 +191,8 @@ pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exi
     let known = text.known_tests();
     let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
     let (ran, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
-    let look = |trial: Trial| async move {
-        let mut came = apart(&trial, &tried, &overlay, &known).await?;
-        let green = beside(&trial, &tried, &overlay, &mut came, (&ran, &red)).await?;
-        Ok((came, green))
-    };
-    let Some((came, green)) = trial::job(cx, &base, text.files_to_change(), look).await? else {
+    let look = |trial: Trial| async move { trial.attacked(&tried, &overlay, &known, (&ran, &red)).await };
+    let Some((came, green)) = job(cx, &base, text.files_to_change(), look).await? else {
         return Ok(goes_on(cx));
     };
     let before = std::mem::take(&mut adversary.failing);
@@ -242,81 +239,6 @@ pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exi
     Ok(exit)
 }
 
-/// A test's file with what the runs know it by.
-type Tried = (String, judge::Row);
-
-/// With these tests alone of those that are tried.
-fn only(overlay: &Overlay, tried: &[Tried], kept: &[&Tried]) -> Overlay {
-    let left = |path: &str| tried.iter().any(|(of, _)| of == path) && !kept.iter().any(|(of, _)| of == path);
-    overlay.iter().filter(|(path, _)| !left(path)).cloned().collect()
-}
-
-/// What two runs say of each. They run together; where one shows nothing it may have taken others along, and each runs alone.
-async fn apart(
-    trial: &Trial,
-    tried: &[Tried],
-    overlay: &Overlay,
-    known: &[String],
-) -> Result<Vec<Attacked>, StepError> {
-    let mut bench = trial::bench()?;
-    let all: Vec<judge::Row> = tried.iter().map(|(_, row)| row.clone()).collect();
-    let (mut came, mut trouble) = (Vec::new(), false);
-    for together in [true, false] {
-        if !together && (tried.len() == 1 || !trouble) {
-            break;
-        }
-        came.clear();
-        for some in tried.chunks(if together { tried.len() } else { 1 }) {
-            let overlay = only(overlay, tried, &some.iter().collect::<Vec<_>>());
-            let targets: Vec<String> = some.iter().map(|(path, _)| path.clone()).collect();
-            let first = trial.run_on(&mut bench, &targets, overlay.clone()).await?.found;
-            let second = trial.run_on(&mut bench, &targets, overlay).await?.found;
-            let runs = [&first, &second];
-            came.extend(some.iter().map(|(_, row)| judge::attacked(runs, row, &all, known)));
-            trouble |= runs.iter().any(|run| !run.trouble.is_empty() || run.timed_out());
-        }
-        trouble |= came.iter().any(|came| matches!(came, Attacked::Nothing(_)));
-    }
-    Ok(came)
-}
-
-/// Those that pass have to pass like every test of a change, beside all others; what does not joins them not. The proof of
-/// those that do.
-async fn beside(
-    trial: &Trial,
-    tried: &[Tried],
-    overlay: &Overlay,
-    came: &mut [Attacked],
-    (before, red): (&Ran, &Red),
-) -> Result<Option<Green>, StepError> {
-    loop {
-        let passing: Vec<usize> = (0..tried.len()).filter(|at| came[*at] == Attacked::Passes).collect();
-        if passing.is_empty() {
-            return Ok(None);
-        }
-        let kept: Vec<&Tried> = passing.iter().map(|at| &tried[*at]).collect();
-        let red = red_with(red.clone(), kept.iter().map(|(_, row)| row.clone()).collect());
-        let failing = match trial.repeated(GREEN_RUNS, &only(overlay, tried, &kept), before, &red).await? {
-            Ok(green) => return Ok(Some(green)),
-            Err(failing) => failing,
-        };
-        let fails = |row: &judge::Row| {
-            failing.iter().flat_map(|group| &group.tests).any(|id| row.is(id) || *id == row.name)
-        };
-        // Whose fault it is may not be told.
-        let any = kept.iter().any(|(_, row)| fails(row));
-        for at in passing.into_iter().filter(|at| !any || fails(&tried[*at].1)) {
-            came[at] = Attacked::Nothing("does not pass each time beside all other tests".to_owned());
-        }
-    }
-}
-
-fn red_with(mut red: Red, rows: Vec<judge::Row>) -> Red {
-    red.files.extend(rows.iter().map(|row| row.file.clone()).filter(|file| !file.is_empty()));
-    red.rows.extend(rows);
-    red
-}
-
 fn objection(test: &Adversarial, said: &str) -> RawFinding {
     let Adversarial { path, name, requirement, why, .. } = test;
     let detail = format!("{why} The test `{name}` of `{path}` fails, twice alike: {said}");
@@ -344,7 +266,7 @@ async fn join(
     let document = cx.put(with_adversarial(document, tests).as_bytes()).await?;
     cx.book("tests", Record::Text(TextRow::of(TextKind::Tests, document))).await?;
     let rows = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
-    let red = red_with(need(&text.red)?.clone(), rows);
+    let red = need(&text.red)?.clone().with(rows);
     s.reds.push((locked, keep(cx, &red).await?));
     s.locked = Some(locked);
     s.stage.amend(document);
@@ -355,10 +277,8 @@ async fn join(
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        super::{text::Text, trial::Ran},
-        *,
-    };
+    use super::{super::text::Text, *};
+    use crate::runners::trial::Ran;
 
     fn test(name: &str) -> Adversarial {
         let [path, requirement, why, text] = ["tests/a.rs", "REQ-1", "It may.", "x\n"].map(str::to_owned);
@@ -384,18 +304,8 @@ mod tests {
             ("command", "all_full", false),
             ("cargo", "full", false),
         ] {
-            let (runner, folder, level) = (runner.to_owned(), String::new(), String::new());
-            let (found, notes, seconds) = (Default::default(), Vec::new(), 0.0);
             let mut text = Text::default();
-            text.before.get_or_insert(Ran {
-                runner,
-                folder,
-                found,
-                notes,
-                left_out: Vec::new(),
-                seconds,
-                level,
-            });
+            text.before.get_or_insert(Ran { runner: runner.to_owned(), ..Ran::default() });
             assert_eq!(text.is_taken(name, &[test("Sums::full")]), taken, "{name}");
         }
     }

@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
     beyond::Unlocked,
-    lines::{Line, Which},
     text::{LOCKED, LOCKED_HEADING, SPEC, Text},
-    trial::{Trial, goes_on},
+    trial::{goes_on, job},
 };
 use crate::{
+    codebase::units,
     commands::{CommandKind, CommandSpec},
     config::{MOST_ROUNDS, WorkflowTable},
     documents::{
@@ -32,7 +32,10 @@ use crate::{
     },
     engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
     rounds::{Cx, Desk, need, text_of},
-    runners::{is_measured, judge},
+    runners::{
+        is_measured, judge,
+        trial::{GREEN_RUNS, Line, Trial, Which},
+    },
     stage::{self, Before, Document as _, Exit, Known, Stage, Visit},
     types::{Hash, Role},
 };
@@ -365,9 +368,9 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     }
     let once = |trial: Trial| async move {
         let ran = trial.run(&[], Vec::new()).await?;
-        Ok((lines::before(&trial).await?, ran))
+        Ok((trial.lines(trial::lines(&trial)).await?, ran))
     };
-    let Some((lines, ran)) = trial::job(cx, &base, text.files_to_change(), once).await? else {
+    let Some((lines, ran)) = job(cx, &base, text.files_to_change(), once).await? else {
         return Ok(goes_on(cx));
     };
     if let Some(why) = judge::unfit(&ran.found) {
@@ -390,34 +393,25 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
     stage::at_work(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
     let tests = text_of(cx, &document).await?;
-    let before = need(&text.before)?.found.clone();
+    let before = need(&text.before)?.clone();
     let overlay = match text.overlay(&tests) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let (told, stubs) = (text.told(&tests), text.stubs());
-    let targets: Vec<String> = change::parse(&tests).of(Part::Tests).map(|file| file.path.clone()).collect();
+    let (change, stubs) = (change::parse(&tests), text.stubs());
+    let told = before.told(&text.spec(), &change);
+    let targets: Vec<String> = change.of(Part::Tests).map(|file| file.path.clone()).collect();
     // A linter wants code that can be built; what is of no form now nobody may bring into it later.
     let form: Vec<Line> = text.lines.iter().filter(|line| line.which == Which::Format).cloned().collect();
     let form = if lines::may_be_told(s) { form } else { Vec::new() };
     let twice = |trial: Trial| async move {
-        let said = lines::complaints(&trial, &form, &overlay).await?;
+        let said = trial.complaints(&form, &overlay).await?;
         if !said.is_empty() {
             return Ok((true, Err(said.into_iter().map(|(_, said)| said).collect())));
         }
-        let first = trial.run(&targets, overlay.clone()).await?;
-        let second = trial.run(&targets, overlay.clone()).await?;
-        let red = match judge::red(&before, [&first.found, &second.found], &told) {
-            Ok(red) if red.by_compile() && !stubs.is_empty() => {
-                let run = trial.run(&targets, [overlay, stubs].concat()).await?;
-                Ok(judge::with_stubs(red, &before, &run.found, &told))
-            }
-            red => red.map_err(|wrong| wrong.into_iter().chain(first.notes).collect()),
-        };
-        Ok((false, red))
+        Ok((false, trial.red(&targets, [overlay, stubs], &before.found, &told).await?))
     };
-    let judged = trial::job(cx, &base, text.files_to_change(), twice).await?;
-    match judged {
+    match job(cx, &base, text.files_to_change(), twice).await? {
         None => Ok(goes_on(cx)),
         Some((_, Ok(red))) => {
             s.reds.push((document, keep(cx, &red).await?));
@@ -465,9 +459,6 @@ fn lock(s: &mut State) -> Result<(), StepError> {
     s.stage.begin_anew()
 }
 
-/// All tests pass so often before it is believed: one that passes by luck seldom does three times.
-const GREEN_RUNS: usize = 3;
-
 /// Runs all tests with the code.
 async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
     let cx = v.cx;
@@ -483,11 +474,12 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
         return Ok(Exit::Pass);
     }
     let (before, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
-    let overlay = match text.overlay(&text_of(cx, &document).await?) {
+    let tried = text_of(cx, &document).await?;
+    let overlay = match text.overlay(&tried) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let (change, files) = (change::parse(&text_of(cx, &document).await?), text.files.clone());
+    let changed = units::changed_lines(&change::parse(&tried), &text.files).unwrap_or_default();
     let wanted = s.stage.policy()?.coverage.unwrap_or_default();
     let first = s.adversary.is_none();
     let look = move |trial: Trial| async move {
@@ -498,11 +490,11 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
         let mut covered = None;
         // Lines that no test runs are told to who is yet to write tests against the code.
         if first && is_measured(&before.runner) {
-            covered = bite::measured(&trial, &green, (&change, &files), wanted).await?;
+            covered = trial.covered(&green, &overlay, &changed, wanted).await?;
         }
         Ok(Ok((green, covered)))
     };
-    let failing = match trial::job(cx, &base, text.files_to_change(), look).await? {
+    let failing = match job(cx, &base, text.files_to_change(), look).await? {
         None => return Ok(goes_on(cx)),
         Some(Ok((green, covered))) => {
             s.others = None;

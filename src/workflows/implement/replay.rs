@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     State,
     text::Text,
-    trial::{self, Trial, goes_on},
+    trial::{goes_on, job},
 };
 use crate::{
     engine::StepError,
     rounds::{need, text_of},
-    runners::{judge, one_line},
+    runners::{judge, one_line, trial::Trial},
     stage::{self, Document as _, Exit, Visit},
     types::{Oid, count},
 };
@@ -83,9 +83,7 @@ pub(super) async fn replay(
     if paths.any(|path| then.entry(&path).map(|e| &e.oid) != there.entry(&path).map(|e| &e.oid)) {
         return Ok(Ok(None));
     }
-    let overlay = text.overlay(&document);
-    let overlay =
-        overlay.map_err(|wrong| StepError::Bug(anyhow::anyhow!("a change that was tried: {wrong:?}")))?;
+    let overlay = text.tried(&document)?;
     let red = need(&text.red)?.clone();
     stage::still_wanted(&s.stage, cx).await?;
     // Where this server has none by now, that says nothing of the commit.
@@ -106,7 +104,7 @@ pub(super) async fn replay(
             Err(failing) => Came::Failed(judge::told(&failing)),
         })
     };
-    let came = match trial::job(cx, &now, text.files_to_change(), look).await {
+    let came = match job(cx, &now, text.files_to_change(), look).await {
         Ok(Some(came)) => came,
         Ok(None) => return Ok(Err(goes_on(cx))),
         // It is of that commit, and not of the change.

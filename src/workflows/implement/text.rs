@@ -9,26 +9,23 @@ use crate::{
         Mistake,
         change::{self, Allowed, Change, Part, Workspace, adversarial::Adversarial},
         lld,
-        spec::{self, TestRow},
+        spec::{self, Spec},
     },
     engine::{StepError, Workflow as _},
     messages::{self, ChangeReport, FileLine, ProofLine},
     rounds::{self, Cx, Policy, text_of},
     runners::{
-        judge::{self, Green, Red, Told},
-        one_line, unfetched,
+        Covered,
+        judge::{self, Green, Red},
+        one_line,
+        trial::{Bite, Line, Overlay, Ran, Which},
+        unfetched,
     },
     stage::{self, About, Asks, Document, Gate, Input, Leave, Target, Wish},
     types::{Hash, IssueNo},
 };
 
-use super::{
-    adversarial::Adversary,
-    bite::{Bite, Covered},
-    lines::{Line, Which},
-    replay::Replay,
-    trial::{Overlay, Ran},
-};
+use super::{adversarial::Adversary, replay::Replay};
 use crate::workflows::issue;
 
 /// What it builds on.
@@ -141,46 +138,42 @@ impl Text {
         change::apply(&change::parse(text), &self.files).map(change::laid_over)
     }
 
+    /// The same of one that was tried before.
+    pub(super) fn tried(&self, text: &str) -> Result<Overlay, StepError> {
+        self.overlay(text).map_err(was_tried)
+    }
+
     /// Are its tests the locked ones, word for word?
     pub(super) fn has_locked_tests(&self, text: &str) -> bool {
         change::tests_of(text) == self.locked.as_deref().and_then(change::tests_of)
     }
 
-    /// The tests that the spec asks for.
-    pub(super) fn rows(&self) -> Vec<TestRow> {
-        spec::parse(&self.spec).tests
+    /// The spec's own parts.
+    pub(super) fn spec(&self) -> Spec {
+        spec::parse(&self.spec)
     }
 
     /// What may be in the change now, as far as the spec goes, what people allowed, and what joined its tests.
     pub(super) fn allowed(&self) -> Allowed {
-        let allowed = Allowed::of(&spec::parse(&self.spec), self.part()).and(&self.besides, &self.files);
+        let allowed = Allowed::of(&self.spec(), self.part()).and(&self.besides, &self.files);
         match &self.locked {
             Some(locked) => allowed.with(&change::parse(locked)),
             None => allowed,
         }
     }
 
-    /// A test as the project's own tests have it. A command of the repository says of no test where it is.
+    /// A test as the project's own tests have it.
     pub(super) fn row_of(&self, file: &str, name: &str) -> judge::Row {
-        let file = match &self.before {
-            Some(ran) if ran.runner == "command" => "",
-            Some(ran) => ran.within(file).unwrap_or(file),
-            None => file,
-        };
-        judge::Row { file: file.to_owned(), name: name.to_owned(), kind: None }
-    }
-
-    fn row(&self, row: &TestRow) -> judge::Row {
-        self.row_of(&row.file, &row.name)
+        self.before.clone().unwrap_or_default().row(file, name)
     }
 
     /// Does another test end with this name, where the runs know tests by nothing else? `new` are some beside those of the spec.
     pub(super) fn is_taken(&self, name: &str, new: &[Adversarial]) -> bool {
         let row = |name: &str| self.row_of("", name);
         let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).is(id));
-        let spec = self.rows();
-        let mut others = spec.iter().map(|row| &row.name).chain(new.iter().map(|test| &test.name));
-        let alone = self.before.as_ref().is_some_and(|ran| ran.runner == "command");
+        let spec = self.spec();
+        let mut others = spec.tests.iter().map(|row| &row.name).chain(new.iter().map(|test| &test.name));
+        let alone = self.before.as_ref().is_some_and(Ran::is_command);
         alone && (of_runs(name) || others.any(|other| row(name).is(other) || row(other).is(name)))
     }
 
@@ -198,30 +191,9 @@ impl Text {
         hollow.or_else(|| (!tests.has(name)).then(|| "it has no test of its name".to_owned()))
     }
 
-    /// What spec and tests say that the runs have to show.
-    pub(super) fn told(&self, text: &str) -> Told {
-        let (spec, change) = (spec::parse(&self.spec), change::parse(text));
-        let tests = || change.of(Part::Tests);
-        let within = |path: &str| match &self.before {
-            Some(ran) => ran.within(path).map(str::to_owned),
-            None => Some(path.to_owned()),
-        };
-        let there = |removed: bool| {
-            let files = tests().filter(|file| (file.kind == change::Kind::Delete) == removed);
-            files.filter_map(|file| within(&file.path)).collect()
-        };
-        Told {
-            files: there(false),
-            removed: there(true),
-            rows: spec.tests.iter().map(|row| self.row(row)).collect(),
-            guards: tests().flat_map(|file| file.guards.clone()).collect(),
-            declared: judge::declared(&spec),
-        }
-    }
-
     /// What design and spec declare, as far as it can be built before it is written.
     pub(super) fn stubs(&self) -> Overlay {
-        let spec = spec::parse(&self.spec);
+        let spec = self.spec();
         let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
         let blocks: Vec<String> = lld::signatures(&self.design).into_iter().chain(parts).collect();
         change::laid_over(change::stubs(&blocks, &Allowed::of(&spec, Part::Code), &self.files))
@@ -237,7 +209,7 @@ impl Text {
                 mistake.message
             )));
         }
-        match change::unbuildable(&Allowed::of(&spec::parse(&self.spec), Part::Code), tree) {
+        match change::unbuildable(&Allowed::of(&self.spec(), Part::Code), tree) {
             Some(why) => Err(no_way(&why)),
             None => Ok(()),
         }
@@ -245,28 +217,7 @@ impl Text {
 
     /// Can the project's own tests be asked about those of the spec? If not, none of them would ever be seen to fail.
     pub(super) fn addressed(&self, ran: &Ran) -> Result<(), StepError> {
-        let spec = spec::parse(&self.spec);
-        let mut seen = BTreeSet::new();
-        for row in &spec.tests {
-            let added = spec
-                .view
-                .files
-                .iter()
-                .any(|file| file.path == row.file && file.change == Some(change::Kind::Add));
-            let why = match ran.within(&row.file) {
-                _ if ran.runner == "command" && !seen.insert(&row.name) => Some(
-                    "has the name of another one, and the command of the repository does not say which is which",
-                ),
-                _ if ran.runner == "command" => None,
-                Some(file) => judge::unaddressed(&ran.runner, file, added, &ran.found),
-                None => Some("stands in another project than the one whose tests run here"),
-            };
-            if let Some(why) = why {
-                let (name, file) = (one_line(&row.name), one_line(&row.file));
-                return Err(no_way(&format!("the test `{name}` of `{file}` {why}")));
-            }
-        }
-        Ok(())
+        ran.unaddressed(&self.spec()).map_or(Ok(()), |why| Err(no_way(&why)))
     }
 
     /// The new tests that show nothing, and those of the spec that stand in comments alone.
@@ -334,19 +285,23 @@ impl Text {
     }
 
     fn proofs(&self, change: &Change) -> Vec<ProofLine> {
-        let spec = spec::parse(&self.spec);
+        let spec = self.spec();
         let rows = spec.tests.iter().map(|row| ProofLine {
             requirement: row.requirements.join(", "),
             test: row.name.clone(),
             file: row.file.clone(),
             red: self.red.as_ref().map_or("", |red| {
-                let asked = self.row(row);
+                let asked = self.row_of(&row.file, &row.name);
                 let seen = red.rows.iter().find(|row| (&row.file, &row.name) == (&asked.file, &asked.name));
                 seen.map_or("was not seen to fail", |row| red.seen(row))
             }),
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
     }
+}
+
+fn was_tried(mistakes: Vec<Mistake>) -> StepError {
+    StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
 }
 
 fn no_way(why: &str) -> StepError {
@@ -492,14 +447,16 @@ impl Document for Text {
     }
 
     fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
-        let mut files = change::apply(&change::parse(text), &self.files).map_err(|mistakes| {
-            StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
-        })?;
+        let mut files = change::apply(&change::parse(text), &self.files).map_err(was_tried)?;
         files.retain(|(path, _)| !change::is_workflow(path));
         let kept: BTreeSet<String> = files.iter().map(|(path, _)| path.clone()).collect();
         let left = self.pushed.difference(&kept);
         files.extend(left.map(|path| (path.clone(), self.files.get(path).cloned())));
         Ok(files)
+    }
+
+    fn first(&self, text: &str) -> Vec<String> {
+        change::parse(text).of(Part::Tests).map(|file| file.path.clone()).collect()
     }
 
     fn report(&self, text: &str) -> Option<String> {

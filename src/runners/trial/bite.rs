@@ -1,0 +1,140 @@
+//! Do the tests bite? The code is undone part by part, and each time somebody should notice.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        Asked, Bench, Covered, TestError,
+        judge::{self, Green, Noticed},
+    },
+    Overlay, Ran, Trial,
+};
+use crate::sandbox::SandboxError;
+
+/// All runs of one change together take at most this long, and ten times as long as the tests took before it.
+const SECONDS: f64 = 600.0;
+
+/// Parts that are tried.
+const MOST_PARTS: usize = 30;
+
+/// Parts and lines that are named.
+const NAMED: usize = 5;
+
+/// What came of it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Bite {
+    /// A place in the new text each, with who noticed that it was undone.
+    parts: Vec<(String, Noticed)>,
+    /// For these there was no time.
+    not_tried: usize,
+    #[serde(default)]
+    pub covered: Option<Covered>,
+    /// The tests of the change alone were asked: all tests together are slow.
+    #[serde(default)]
+    of_change: bool,
+    /// With nothing undone they did not pass as they had.
+    #[serde(default)]
+    unsure: bool,
+}
+
+impl Bite {
+    /// In sentences, for the gate and the report.
+    pub fn facts(&self) -> Vec<String> {
+        let (noticed, all) = judge::score(self.parts.iter().map(|(_, noticed)| *noticed));
+        let held = |by| self.parts.iter().filter(|(_, noticed)| *noticed == by).count();
+        let of = if self.of_change { " of the change, the only ones that were run for this" } else { "" };
+        let mut facts = vec![match self.unsure {
+            true => "Which parts of the code the tests notice was not measured: run for that with nothing undone, they did not pass \
+                     as they had before."
+                .to_owned(),
+            false => format!(
+                "Undone one at a time, {noticed} of {all} parts of the code were noticed by a test{of}; {} more are held by the \
+                 compiler alone, and {} were not tried, or their runs broke off.",
+                held(Noticed::Compiler),
+                self.not_tried + held(Noticed::Unclear)
+            ),
+        }];
+        let nobody = self.parts.iter().filter(|(_, noticed)| *noticed == Noticed::Nobody);
+        facts.extend(
+            nobody.take(NAMED).map(|(place, _)| format!("No test{of} notices when `{place}` is undone.")),
+        );
+        facts.push(match &self.covered {
+            Some(covered) => covered.fact(NAMED),
+            None => "Which of the changed lines the tests run was not measured: it is for Go, for Node, and for Python where \
+                     coverage.py is installed, if all tests pass then, too."
+                .to_owned(),
+        });
+        facts
+    }
+}
+
+impl Trial {
+    /// Which of the changed lines all tests run, where that can be told: in a run that ends as the others did, and which
+    /// the look at them may disturb.
+    pub async fn covered(
+        &self,
+        green: &Green,
+        overlay: &Overlay,
+        changed: &[(String, usize)],
+        wanted: u32,
+    ) -> Result<Option<Covered>, TestError> {
+        let asked = Asked { coverage: true, overlay: overlay.clone(), ..self.asked.clone() };
+        let ran = match self.asked(&mut Bench::new()?, asked).await {
+            Ok(ran) if judge::noticed(green, &ran.found) == Noticed::Nobody => ran,
+            Err(stopped @ TestError::Sandbox(SandboxError::Cancelled)) => return Err(stopped),
+            _ => return Ok(None),
+        };
+        let coverage = ran.found.coverage.as_ref();
+        Ok(coverage.and_then(|coverage| Covered::of(coverage, changed, |path| ran.within(path), wanted)))
+    }
+
+    /// Runs all tests without each part of the code, those of the change first, as long as there is time. It decides nothing, so
+    /// the runs may share what was built. `without` says where a part is, and what lies over the commit without it.
+    pub async fn bite<P>(
+        &self,
+        (green, before): (&Green, &Ran),
+        targets: Vec<String>,
+        whole: &Overlay,
+        parts: &[P],
+        without: impl Fn(&P) -> Option<(String, Overlay)>,
+    ) -> Result<Bite, TestError> {
+        let (mut bite, mut spent) = (Bite::default(), 0.0);
+        let most = (10.0 * before.seconds).min(SECONDS);
+        // Where those of the change notice, or all together are slow, that is all. Runs that do not pass with nothing undone
+        // would show nothing.
+        let (mut bench, mut asked) = (Bench::new()?, Vec::new());
+        for targets in [targets, Vec::new()] {
+            let ran = self.run_on(&mut bench, &targets, whole.clone()).await?;
+            spent += ran.seconds;
+            // Not every runner can be told of files.
+            let of_change = ran.found.tests.len() < green.locked.len() + green.kept;
+            if judge::noticed(green, &ran.found) == Noticed::Nobody {
+                bite.of_change = of_change;
+                asked.push(targets);
+            }
+            if !of_change || self.is_slow(before) {
+                break;
+            }
+        }
+        bite.unsure = asked.is_empty();
+        let parts = if bite.unsure { &[] } else { parts };
+        for (at, part) in parts.iter().enumerate() {
+            if spent >= most || at >= MOST_PARTS {
+                bite.not_tried = parts.len() - at;
+                break;
+            }
+            let Some((place, overlay)) = without(part) else { continue };
+            let mut noticed = Noticed::Nobody;
+            for targets in &asked {
+                let ran = self.run_on(&mut bench, targets, overlay.clone()).await?;
+                spent += ran.seconds;
+                noticed = judge::noticed(green, &ran.found);
+                if noticed != Noticed::Nobody {
+                    break;
+                }
+            }
+            bite.parts.push((place, noticed));
+        }
+        Ok(bite)
+    }
+}
