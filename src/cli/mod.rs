@@ -304,7 +304,10 @@ fn must_hold_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
     }
-    Err(anyhow::anyhow!("{} holds no data of countersign; check [data] dir in the settings", data.display()))
+    Err(anyhow::anyhow!(
+        "{} holds no databases of countersign; check [data] dir in the settings. What is in a Postgres, this command does not read",
+        data.display()
+    ))
 }
 
 /// From here on a column is not padded: one long cell would push all others out of sight.

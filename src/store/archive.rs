@@ -115,6 +115,11 @@ impl Store {
         to: &Path,
     ) -> Result<Option<Archived>, StoreError> {
         // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
+        if self.cluster.is_some() {
+            return Err(StoreError::Missing {
+                what: "a database in a file, which is what can be archived".to_owned(),
+            });
+        }
         let turn = Arc::clone(&self.archiving).lock_owned().await;
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
         let (database, now) = (self.repo_dir(repo).join(repository::FILE), self.clock.now());

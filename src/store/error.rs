@@ -54,6 +54,11 @@ pub enum StoreError {
     Sql { file: PathBuf, source: rusqlite::Error },
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
     Row { file: PathBuf, detail: String },
+    #[error(
+        "{} holds databases in files, which a Postgres does not take over; name another directory under [data] dir, or take \
+         postgres_file out of the settings", .directory.display()
+    )]
+    HasFiles { directory: PathBuf },
     #[error("Postgres ({}): {said}; see to the server and to the address in the file that [data] postgres_file names", .place.display())]
     Server { place: PathBuf, said: String },
     /// Someone else holds the run now; what this writer has is worth nothing.

@@ -174,6 +174,9 @@ impl Store {
 
     fn join_here(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
+        if root.join("main.db").exists() {
+            return Err(StoreError::HasFiles { directory: root.to_owned() });
+        }
         let lock = lock(root)?;
         let pool = Arc::new(Pool::new(server.address.expose_secret())?);
         pool.migrate()?;
@@ -198,6 +201,7 @@ impl Store {
             cluster: Some(cluster),
             watch,
             walking: Arc::default(),
+            archiving: Arc::default(),
             inbox: inbox::Memory::default(),
             lock: Arc::new(lock),
         }))

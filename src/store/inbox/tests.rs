@@ -388,8 +388,7 @@ async fn bodies_go_with_age_and_ids_long_after() {
         let sql = "SELECT id FROM inbox WHERE length(body) > 0 ORDER BY seq";
         let ids = |tx: &Transaction<'_>| {
             let mut statement = tx.prepare(sql)?;
-            let ids = statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>();
-            ids
+            statement.query_map([], |row| row.get(0))?.collect::<Result<Vec<String>, _>>()
         };
         b.store.main.read(ids).await.unwrap()
     };
