@@ -28,6 +28,7 @@ struct Collaborator {
 #[derive(Debug, Deserialize)]
 struct Person {
     id: u64,
+    #[serde(default)]
     login: String,
     #[serde(default, rename = "type")]
     kind: String,

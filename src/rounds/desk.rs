@@ -393,7 +393,15 @@ impl Desk {
     }
 
     async fn read(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {
-        self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await.map_err(git_error)
+        let look = async || self.mirrors.snapshot(cx.run().id.repo, base.commit.as_str()).await;
+        match look().await {
+            // Another server fetched it, or the mirror was lost: what is on GitHub can be fetched again.
+            Err(GitError::NotFetched { .. }) => {
+                self.fetch_now(cx, &self.repo(cx).await?, None).await?;
+                look().await.map_err(git_error)
+            }
+            read => read.map_err(git_error),
+        }
     }
 
     /// What is known of the files of the commit a run works from.

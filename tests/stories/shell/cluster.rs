@@ -82,13 +82,13 @@ fn a_pause_and_a_stop_reach_every_server() {
     let Some(mut site) = on_postgres() else { return };
     let config = another(&site);
     let (first, second) = (site.serve(), serve(&config));
+    let issue = site.label("countersign:lld");
+    let page = site.browser().wait_for(&issue, "/approve lld ");
     let paused = finished(&["pause", "--config", config.to_str().unwrap()]);
     assert_eq!(paused.status.code(), Some(0), "{}", text(&paused.stderr));
-    let issue = site.label("countersign:lld");
-    site.browser().wait_for(&issue, "paused");
+    site.browser().wait_for(&issue, "Paused");
     let resumed = finished(&["resume", "--config", site.config().to_str().unwrap()]);
     assert_eq!(resumed.status.code(), Some(0), "{}", text(&resumed.stderr));
-    let page = site.browser().wait_for(&issue, "/approve lld ");
     site.browser().submit(&page, "/comment", &[("body", "/stop")]);
     site.browser().wait_for(&issue, "lld: stopped");
     for serving in [first, second] {
