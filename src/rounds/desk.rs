@@ -397,7 +397,8 @@ impl Desk {
         match look().await {
             // Another server fetched it, or the mirror was lost: what is on GitHub can be fetched again.
             Err(GitError::NotFetched { .. }) => {
-                self.fetch_now(cx, &self.repo(cx).await?, None).await?;
+                // Seldom, and too large to lie in every future that reads a commit.
+                Box::pin(async { self.fetch_now(cx, &self.repo(cx).await?, None).await.map(drop) }).await?;
                 look().await.map_err(git_error)
             }
             read => read.map_err(git_error),

@@ -75,6 +75,8 @@ struct Inner {
     wanting: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
     paused: HashSet<PauseScope>,
     suspended: HashSet<InstallationId>,
+    /// Counts what was said here of these two.
+    said: u64,
     /// Steps in flight.
     busy: HashMap<InstallationId, usize>,
     claims: u64,
@@ -299,27 +301,42 @@ impl Agenda {
     }
 
     pub(super) fn pause(&self, scope: PauseScope) {
-        self.lock().paused.insert(scope);
+        let mut inner = self.lock();
+        inner.said += 1;
+        inner.paused.insert(scope);
     }
 
     pub(super) fn resume(&self, scope: PauseScope) {
-        self.lock().paused.remove(&scope);
+        let mut inner = self.lock();
+        inner.said += 1;
+        inner.paused.remove(&scope);
     }
 
-    /// These are paused or suspended, and no others.
+    /// How often it was said here that something is left alone, or is not any more.
+    pub(super) fn said(&self) -> u64 {
+        self.lock().said
+    }
+
+    /// These are paused or suspended, and no others. False: something was said here since they were read, so they may be
+    /// what was before.
     pub(super) fn leave_alone(
         &self,
+        said: u64,
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
-    ) {
+    ) -> bool {
         let mut inner = self.lock();
-        inner.paused = paused.into_iter().collect();
-        inner.suspended = suspended.into_iter().collect();
+        if inner.said == said {
+            inner.paused = paused.into_iter().collect();
+            inner.suspended = suspended.into_iter().collect();
+        }
+        inner.said == said
     }
 
     /// The runs of a suspended installation are left alone.
     pub(super) fn suspend(&self, installation: InstallationId, suspended: bool) {
         let mut inner = self.lock();
+        inner.said += 1;
         if suspended {
             inner.suspended.insert(installation);
         } else {
@@ -596,6 +613,19 @@ mod tests {
         }
         agenda.forget(RepoId(500));
         assert!(!agenda.lock().wanting.contains_key(&InstallationId(3)), "nothing is left behind");
+    }
+
+    #[test]
+    fn what_was_read_before_something_was_said_here_is_read_again() {
+        let agenda = Agenda::default();
+        agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+        agenda.pause(PauseScope::Server);
+        let read = agenda.said();
+        agenda.resume(PauseScope::Server);
+        assert!(!agenda.leave_alone(read, [PauseScope::Server], []));
+        assert_eq!(agenda.next_due(), Some(NOW));
+        assert!(agenda.leave_alone(agenda.said(), [], [InstallationId(1)]));
+        assert_eq!(agenda.next_due(), None);
     }
 
     #[test]

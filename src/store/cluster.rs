@@ -311,12 +311,16 @@ impl Threads {
 
     /// Who is left alone now.
     fn settings(&self) {
-        let read = self.main.snapshot_now(|tx| Ok((pauses::all(tx)?, directory::suspended(tx)?)));
-        match read {
-            Ok((pauses, suspended)) => {
-                self.agenda.leave_alone(pauses.into_iter().map(|pause| pause.scope), suspended);
+        loop {
+            let said = self.agenda.said();
+            let read = self.main.snapshot_now(|tx| Ok((pauses::all(tx)?, directory::suspended(tx)?)));
+            let (pauses, suspended) = match read {
+                Ok(read) => read,
+                Err(error) => return tracing::error!(%error, "cannot read what is paused"),
+            };
+            if self.agenda.leave_alone(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
+                return;
             }
-            Err(error) => tracing::error!(%error, "cannot read what is paused"),
         }
     }
 
