@@ -1,6 +1,7 @@
 //! The contract of the engine, the same in files, in Postgres and in memory.
 
 mod interleavings;
+mod several;
 mod world;
 
 use std::{collections::HashSet, sync::atomic::Ordering::SeqCst, time::Duration};
