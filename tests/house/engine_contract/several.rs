@@ -3,10 +3,7 @@
 
 use std::{
     collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -140,24 +137,27 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
 async fn a_cut_connection_leaves_nothing_half_done_and_nothing_twice() {
     const RUNS: u64 = 60;
     let Some(nodes) = Nodes::new(1) else { return };
-    let (store, over) = (&nodes.stores[0], Arc::new(AtomicBool::new(false)));
-    let (address, ended) = (nodes.address.clone(), Arc::clone(&over));
+    let store = &nodes.stores[0];
+    let (address, (bell, rung)) = (nodes.address.clone(), mpsc::channel::<u64>());
+    // Once for each run, each time a little later after it was asked for.
     let cutter = thread::spawn(move || {
         let mut client = Client::connect(&address, NoTls).unwrap();
         let mut cut = 0;
-        while !ended.load(SeqCst) {
+        while let Ok(asked) = rung.recv() {
+            for _ in 0..asked % 12 {
+                client.simple_query("SELECT 1").unwrap();
+            }
             let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                        WHERE application_name = 'countersign' AND datname = current_database()";
             cut += client.query(sql, &[]).unwrap().len();
-            // So that something gets through now and then.
-            thread::sleep(Duration::from_millis(3));
         }
         cut
     });
     for issue in 1..=RUNS {
+        bell.send(issue).unwrap();
         while store.start_run(new_run(issue)).await.is_err() {}
     }
-    over.store(true, SeqCst);
+    drop(bell);
     assert!(cutter.join().unwrap() > 0, "nothing was cut");
     let runs = i64::try_from(RUNS).unwrap();
     for (sql, told) in [
