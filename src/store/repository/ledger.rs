@@ -99,7 +99,7 @@ pub(super) fn book(tx: &Transaction<'_>, run: RunId, booking: &Booking, now: i64
     tx.prepare_cached(&format!(
         "INSERT INTO {table} (run, visit, key, body, at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (run, visit, key) DO UPDATE SET body = excluded.body,
-             at = CASE WHEN excluded.body ->> 'status' = 'reserved' THEN excluded.at ELSE {table}.at END"
+             at = CASE WHEN excluded.body ->> 'status' = 'reserved' THEN excluded.at ELSE \"{table}\".at END"
     ))?
     .execute(params![signed(run.seq), signed(*visit), key, body, now])?;
     Link::of((run, *visit), table, key, &body)?.add(tx, now)
