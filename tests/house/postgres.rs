@@ -20,6 +20,13 @@ use postgres::{Client, NoTls};
 /// Set by who has installed one: then nothing may be skipped.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
 
+/// Runs a program until it ends or is to end; a server's data go with it.
+const UNTIL_ENDED: &str = r#""$@" & child=$!
+trap 'kill -INT $child' TERM
+wait $child; code=$?
+if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$PWD"; fi
+exit $code"#;
+
 /// The address of a database that nobody used before; none where no Postgres is installed.
 pub(super) fn database() -> Option<String> {
     static SERVER: OnceLock<Option<u16>> = OnceLock::new();
@@ -45,19 +52,19 @@ fn start() -> Option<u16> {
         eprintln!("skipped: what needs Postgres, because initdb and postgres are not installed");
         return None;
     };
-    // It goes with the machine's temporary files: whoever is killed removes nothing.
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
     let owner = unprivileged(&home);
     let data = home.join("data");
     let as_owner = |program: &str| {
         let mut command = Command::new("setpriv");
         // It ends when the thread that started it does, which is with this process.
-        command.args(["--pdeathsig", "INT"]);
+        command.args(["--pdeathsig", "TERM"]);
         if let Some((user, group)) = owner {
             let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
             command.args([user.as_str(), group.as_str(), "--clear-groups"]);
         }
-        command.arg("--").arg(programs.join(program)).stdin(Stdio::null()).current_dir(&home);
+        command.args(["--", "sh", "-c", UNTIL_ENDED, "sh"]).arg(programs.join(program));
+        command.stdin(Stdio::null()).current_dir(&home);
         command
     };
     let made = as_owner("initdb")

@@ -1,5 +1,5 @@
 //! Runs that show something of a change: with other files laid over those of a commit its tests fail, pass, or notice what is
-//! undone. What each comes to is judged by the rules of [`judge`](super::judge); who has them run, and what follows, is known
+//! undone. What each comes to is judged by the rules of [`judge`]; who has them run, and what follows, is known
 //! elsewhere.
 
 mod attack;
