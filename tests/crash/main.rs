@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+mod cluster;
 mod demo;
 mod disk;
 mod kills;
 mod matrix;
 mod models;
 mod points;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, reason = "shared with those that need one server alone")]
+mod postgres;
 #[path = "../stories/shell/process.rs"]
 #[allow(dead_code, reason = "shared with the stories told at a shell")]
 mod process;

@@ -486,7 +486,7 @@ pub(crate) fn directory() -> TempDir {
     in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
-fn write_secret(file: &Path, text: &str) {
+pub(crate) fn write_secret(file: &Path, text: &str) {
     std::fs::write(file, text).unwrap();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }

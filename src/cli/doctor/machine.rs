@@ -2,7 +2,7 @@
 
 use super::Report;
 use crate::{
-    agents,
+    agents, app,
     clock::{Clock, SystemClock},
     config::{GeminiTier, Meaning, RouteMode, Routing, Settings},
     git, proc,
@@ -120,11 +120,12 @@ async fn models(report: &mut Report, settings: &Settings) {
         }
     }
     // Before the first start there is nothing to read.
-    if store::is_there(&settings.data_dir) {
-        match super::super::routes::cost_alerts(&settings.data_dir) {
-            Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
-            Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
-        }
+    let alerts = app::place(settings)
+        .map_err(anyhow::Error::from)
+        .and_then(|place| place.map_or(Ok(Vec::new()), |place| super::super::routes::cost_alerts(&place)));
+    match alerts {
+        Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
+        Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
     }
     for role in web::roles(settings, &providers) {
         let line = role.text();
