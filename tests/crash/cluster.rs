@@ -4,6 +4,7 @@
 use std::{
     fs,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -16,6 +17,7 @@ use postgres::Client;
 use rustix::process::Signal;
 use secrecy::SecretString;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
 
 use crate::{
     matrix::{self, redeliver},
@@ -91,19 +93,22 @@ struct Server {
 
 impl Site {
     /// None: there is no Postgres here, and that was said.
-    async fn open(models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
+    fn open(runtime: &Runtime, models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
         let pair = Pair::start()?;
-        let world = matrix::world(models, key).await;
-        let (known, address) = (world.known(), world.hub.web_url().to_string());
-        let (threads, installations) = Self::people(&world.hub, &known, size);
-        let directory = world.leave().await;
-        let options = HubOptions {
-            listen: ([127, 0, 0, 1], 0).into(),
-            data: directory.path().join("hub"),
-            now: Arc::new(|| SystemClock.now()),
-            keeps: false,
+        let of_world = async {
+            let world = matrix::world(models, key).await;
+            let (known, address) = (world.known(), world.hub.web_url().to_string());
+            let (threads, installations) = Self::people(&world.hub, &known, size);
+            let directory = world.leave().await;
+            let options = HubOptions {
+                listen: ([127, 0, 0, 1], 0).into(),
+                data: directory.path().join("hub"),
+                now: Arc::new(|| SystemClock.now()),
+                keeps: false,
+            };
+            (known, address, threads, installations, Hub::start(options).await.unwrap(), directory)
         };
-        let hub = Hub::start(options).await.unwrap();
+        let (known, address, threads, installations, hub, directory) = runtime.block_on(of_world);
         let home = directory.path().join("bot");
         let settings = fs::read_to_string(home.join("countersign.toml")).unwrap();
         let (before, rest) = settings.split_once("allow = [").unwrap();
@@ -188,7 +193,7 @@ impl Site {
     }
 
     /// People, GitHub and what goes wrong, until every thread is at its end. How many calls that may have cost.
-    async fn live(&mut self, random: &mut Random, faults: usize) -> usize {
+    fn live(&mut self, random: &mut Random, faults: usize) -> usize {
         let begun = Instant::now();
         let (mut lost, mut done) = (0, 0);
         let mut next = begun + Duration::from_secs(4);
@@ -242,17 +247,17 @@ impl Site {
             redeliver(&self.hub);
             let mut over = true;
             for (number, (repo, issue)) in self.threads.iter().enumerate() {
-                let (scenario, thread) =
+                let (scenario, issue) =
                     (&scenarios::ALL[number % 2], Thread { hub: &self.hub, repo: *repo, issue: *issue });
-                match scenario.turn(&thread) {
+                match scenario.turn(&issue) {
                     Turn::Person(act) => {
-                        (act.act)(&thread);
+                        (act.act)(&issue);
                         over = false;
                     }
                     Turn::Bot => over = false,
                     Turn::Over => {
                         let ended = |c: &countersign::localhub::CommentView| c.body.contains(scenario.end);
-                        over &= thread.view().comments.iter().any(ended);
+                        over &= issue.view().comments.iter().any(ended);
                     }
                 }
             }
@@ -260,7 +265,7 @@ impl Site {
                 break;
             }
             assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
-            tokio::time::sleep(Duration::from_millis(30)).await;
+            thread::sleep(Duration::from_millis(30));
         }
         assert_eq!(done, faults, "it was over before everything had gone wrong");
         lost
@@ -314,34 +319,33 @@ fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
     };
     let mut random = Random::seeded("cluster");
     let models = Models::start(THINKING);
-    matrix::runtime().block_on(async {
-        let Some(mut calm) = Site::open(&models, "calm", 1, size).await else { return };
-        calm.live(&mut random, 0).await;
-        calm.end();
-        let (expected, needed) = (calm.seen(), calm.calls(&models, "calm"));
-        drop(calm);
+    let runtime = matrix::runtime();
+    let _inside = runtime.enter();
+    let Some(mut calm) = Site::open(&runtime, &models, "calm", 1, size) else { return };
+    calm.live(&mut random, 0);
+    calm.end();
+    let (expected, needed) = (calm.seen(), calm.calls(&models, "calm"));
+    drop(calm);
 
-        let mut site = Site::open(&models, "ailing", 3, size).await.unwrap();
-        let begun = Instant::now();
-        let may_be_lost = site.live(&mut random, size.faults).await;
-        site.end();
-        let mut database = site.database();
-        let fenced: Vec<String> =
-            database.query(FENCED, &[]).unwrap().iter().map(|row| row.get(0)).collect();
-        let writes: i64 = database.query_one("SELECT COUNT(*) FROM public.history", &[]).unwrap().get(0);
-        assert_eq!(fenced, Vec::<String>::new(), "written by whoever had lost the run");
-        assert!(writes > 0);
-        let (asked, runs) = (site.calls(&models, "ailing"), site.threads.len());
-        crate::say(&format!(
-            "{runs} runs, {} faults: {needed} calls in peace, {asked} then ({may_be_lost} were in the middle), {writes} writes \
+    let mut site = Site::open(&runtime, &models, "ailing", 3, size).unwrap();
+    let begun = Instant::now();
+    let may_be_lost = site.live(&mut random, size.faults);
+    site.end();
+    let mut database = site.database();
+    let fenced: Vec<String> = database.query(FENCED, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let writes: i64 = database.query_one("SELECT COUNT(*) FROM public.history", &[]).unwrap().get(0);
+    assert_eq!(fenced, Vec::<String>::new(), "written by whoever had lost the run");
+    assert!(writes > 0);
+    let (asked, runs) = (site.calls(&models, "ailing"), site.threads.len());
+    crate::say(&format!(
+        "{runs} runs, {} faults: {needed} calls in peace, {asked} then ({may_be_lost} were in the middle), {writes} writes \
              looked at, {} s",
-            size.faults,
-            begun.elapsed().as_secs()
-        ));
-        for (number, (found, expected)) in site.seen().iter().zip(&expected).enumerate() {
-            let difference = similar::TextDiff::from_lines(expected, found).unified_diff().to_string();
-            assert!(difference.is_empty(), "repository {number}:\n{difference}");
-        }
-        assert!(asked >= needed && asked <= needed + may_be_lost, "{needed} calls are needed, {asked} were made");
-    });
+        size.faults,
+        begun.elapsed().as_secs()
+    ));
+    for (number, (found, expected)) in site.seen().iter().zip(&expected).enumerate() {
+        let difference = similar::TextDiff::from_lines(expected, found).unified_diff().to_string();
+        assert!(difference.is_empty(), "repository {number}:\n{difference}");
+    }
+    assert!(asked >= needed && asked <= needed + may_be_lost, "{needed} calls are needed, {asked} were made");
 }

@@ -30,7 +30,7 @@ async fn told() -> World {
 
 fn chain(w: &World) -> Vec<AuditRow> {
     let mut links = Vec::new();
-    let walked = audit(w.data(), w.repo, |_, link| links.push(link)).unwrap();
+    let walked = audit(&w.data().into(), w.repo, |_, link| links.push(link)).unwrap();
     assert!(walked.sound() && walked.links == links.len() && walked.uncovered == 0, "{walked:?}");
     links
 }
