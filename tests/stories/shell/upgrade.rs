@@ -9,8 +9,9 @@ use std::{
 
 use countersign::{clock::Clock, engine::Status};
 use rusqlite::Connection;
+use rustix::process::Signal;
 
-use super::process::text;
+use super::process::{Running, countersign, text};
 use crate::world::{World, world};
 
 /// What the last migrations did is undone: files as the version before wrote them.
@@ -112,6 +113,36 @@ async fn a_backup_that_its_disk_does_not_hold_is_none() {
     assert!(output.status.code() == Some(1) && said.contains(".half-done/repos/"), "{said}");
     let left = fs::read_dir(w.directory()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left.into_iter().all(|name| !name.to_str().unwrap().starts_with("copy")));
+}
+
+#[tokio::test]
+async fn a_backup_that_is_stopped_leaves_nothing() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    w.wait(60).await;
+    let repo = w.repo;
+    let directory = w.leave().await;
+    let (to, bot) = (directory.path().join("copy"), directory.path().join("bot"));
+    // As long as somebody has the file for themselves, it is not copied.
+    let held = Connection::open(bot.join(format!("data/repos/{repo}/checkpoints.db"))).unwrap();
+    held.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE").unwrap();
+    let config = bot.join("countersign.toml");
+    let (to, config) = (to.to_str().unwrap(), config.to_str().unwrap());
+    let mut backup = Running::start(&mut countersign(&["--log", "info", "backup", to, "--config", config]));
+    let left = || {
+        let entries = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.to_str().unwrap().starts_with(to)).collect::<Vec<_>>()
+    };
+    while !left().iter().any(|half| half.join(format!("repos/{repo}")).exists()) {
+        assert!(backup.child.try_wait().unwrap().is_none(), "{}", backup.end().1);
+        std::thread::yield_now();
+    }
+    backup.signal(Signal::INT);
+    backup.hear("stopping");
+    drop(held);
+    let (code, said) = backup.end();
+    assert_eq!((code, left()), (Some(130), Vec::<PathBuf>::new()), "{said}");
+    assert!(said.contains("nothing is left of the copy"), "{said}");
 }
 
 #[tokio::test]
