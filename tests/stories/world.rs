@@ -25,6 +25,7 @@ use countersign::{
     workflows,
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -138,7 +139,7 @@ impl Listening {
 }
 
 /// What a copy of a world is found again by.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) app: u64,
     pub(crate) repo: RepoId,
