@@ -8,6 +8,9 @@ mod kills;
 mod matrix;
 mod models;
 mod points;
+#[path = "../house/postgres.rs"]
+#[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
+mod postgres;
 #[path = "../stories/shell/process.rs"]
 #[allow(dead_code, reason = "shared with the stories told at a shell")]
 mod process;

@@ -20,6 +20,9 @@ use postgres::{Client, NoTls};
 /// Set by who has installed one: then nothing may be skipped.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
 
+/// Where the server, and nobody else, sees a disk of its own.
+const SMALL_DISK: &str = "/mnt";
+
 /// Runs a program until it ends or is to end; a server's data go with it.
 const UNTIL_ENDED: &str = r#""$@" & child=$!
 trap 'kill -INT $child' TERM
@@ -27,19 +30,75 @@ wait $child; code=$?
 if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$PWD"; fi
 exit $code"#;
 
+/// A role that has to say its password. Whoever needs it makes it.
+pub(super) const GUARDED: &str = "guarded";
+
 /// The address of a database that nobody used before; none where no Postgres is installed.
 pub(super) fn database() -> Option<String> {
+    made("")
+}
+
+/// The same on a disk of 24 MB that nobody else has; none as well where none can be made, which only root can.
+pub(super) fn database_on_a_small_disk() -> Option<String> {
+    static SMALL: OnceLock<bool> = OnceLock::new();
+    let server = database()?;
+    let make = move || {
+        let mut client = Client::connect(&server, NoTls).unwrap();
+        client.batch_execute(&format!("CREATE TABLESPACE small LOCATION '{SMALL_DISK}'")).is_ok()
+    };
+    if !thread::spawn(|| *SMALL.get_or_init(make)).join().unwrap() {
+        eprintln!("skipped: a full disk under Postgres, because only root can make a small one");
+        return None;
+    }
+    made("TABLESPACE small")
+}
+
+fn made(how: &str) -> Option<String> {
     static SERVER: OnceLock<Option<u16>> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let port = thread::spawn(|| *SERVER.get_or_init(start)).join().unwrap()?;
     let name = format!("t{}", MADE.fetch_add(1, SeqCst));
-    let made = name.clone();
-    let make = move || {
-        let mut client = Client::connect(&address(port, "postgres"), NoTls).unwrap();
-        client.batch_execute(&format!("CREATE DATABASE {made}")).unwrap();
-    };
-    thread::spawn(make).join().unwrap();
+    sql(&address(port, "postgres"), &format!("CREATE DATABASE {name} {how}"));
     Some(address(port, &name))
+}
+
+/// Somebody else says this to a database.
+pub(super) fn sql(address: &str, sql: &str) {
+    let (address, sql) = (address.to_owned(), sql.to_owned());
+    let work = move || Client::connect(&address, NoTls).unwrap().batch_execute(&sql).unwrap();
+    thread::spawn(work).join().unwrap();
+}
+
+/// One number from our schema, as somebody else asks it who first says this.
+pub(super) fn number(address: &str, first: &str, sql: &str) -> i64 {
+    let (address, first, sql) = (address.to_owned(), first.to_owned(), sql.to_owned());
+    let asked = thread::spawn(move || {
+        let mut client = Client::connect(&address, NoTls).unwrap();
+        client.batch_execute(&format!("SET search_path = countersign; {first}")).unwrap();
+        client.query_one(&sql, &[]).unwrap().get(0)
+    });
+    asked.join().unwrap()
+}
+
+/// Whoever uses this database is cut off, and writes nothing to it any more: it has another address from now on.
+pub(super) fn cut_off(address: &str) -> String {
+    let (others, name) = address.rsplit_once('/').unwrap();
+    let (others, name, renamed) = (format!("{others}/postgres"), name.to_owned(), format!("{name}_cut_off"));
+    let cut = format!("{address}_cut_off");
+    let work = move || {
+        let mut client = Client::connect(&others, NoTls).unwrap();
+        client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).unwrap();
+        let ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
+        assert!(
+            client.query(ended, &[&name]).unwrap().iter().all(|row| row.get(0)),
+            "somebody is still there"
+        );
+        let open = format!("ALTER DATABASE {renamed} ALLOW_CONNECTIONS true");
+        client.batch_execute(&format!("ALTER DATABASE {name} RENAME TO {renamed}")).unwrap();
+        client.batch_execute(&open).unwrap();
+    };
+    thread::spawn(work).join().unwrap();
+    cut
 }
 
 fn address(port: u16, database: &str) -> String {
@@ -55,8 +114,18 @@ fn start() -> Option<u16> {
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
     let owner = unprivileged(&home);
     let data = home.join("data");
+    let namespace = ["unshare", "--mount"];
+    let own_mounts =
+        Command::new(namespace[0]).args([namespace[1], "true"]).status().is_ok_and(|end| end.success());
+    let small_disk = owner.filter(|_| own_mounts).map(|(user, group)| {
+        format!("mount -t tmpfs -o size=24m,uid={user},gid={group} none {SMALL_DISK}; exec \"$@\"")
+    });
     let as_owner = |program: &str| {
         let mut command = Command::new("setpriv");
+        if let Some(mount) = &small_disk {
+            command = Command::new(namespace[0]);
+            command.args([namespace[1], "sh", "-c", mount, "sh", "setpriv"]);
+        }
         // It ends when the thread that started it does, which is with this process.
         command.args(["--pdeathsig", "TERM"]);
         if let Some((user, group)) = owner {
@@ -73,6 +142,9 @@ fn start() -> Option<u16> {
         .output()
         .unwrap();
     assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    let rules = data.join("pg_hba.conf");
+    let others = fs::read_to_string(&rules).unwrap();
+    fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut server = as_owner("postgres");
     server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
