@@ -7,6 +7,7 @@ mod disk;
 mod kills;
 mod matrix;
 mod models;
+mod on_postgres;
 mod points;
 #[path = "../house/postgres.rs"]
 #[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
