@@ -54,7 +54,7 @@ const BEATS: u32 = 4;
 const MIRROR_FIRST: Duration = Duration::from_millis(150);
 
 /// A clock further off than this would begin what is not due, or leave it.
-const CLOCK_OFF: Duration = Duration::from_secs(30);
+pub(super) const CLOCK_OFF: Duration = Duration::from_secs(30);
 
 /// Something another process did, or the database's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,8 +65,8 @@ pub enum StoreError {
          were then, see that none is, and remove {}", .mark.parent().unwrap_or(.mark).display(), .mark.display()
     )]
     Moved { mark: PathBuf },
-    #[error("Postgres ({}): {said}; see to the server and to the address in the file that [data] postgres_file names", .place.display())]
-    Server { place: PathBuf, said: String },
+    #[error("Postgres ({}): {said}; {mend}", .place.display())]
+    Server { place: PathBuf, said: String, mend: &'static str },
     /// Someone else holds the run now; what this writer has is worth nothing.
     #[error("the lease on this run was lost to a later claim; its late result was dropped")]
     Fenced,
@@ -98,6 +98,23 @@ fn mend(file: &std::path::Path) -> &'static str {
         "stop the server and restore it from a backup, or move it away: runs go on without it, deliveries not yet dealt with are lost"
     } else {
         "restore it from a backup, or remove the whole folder it lies in to forget this repository's runs"
+    }
+}
+
+/// The way out of what Postgres said, by its code.
+pub(super) fn mend_server(code: Option<&str>) -> &'static str {
+    match code {
+        Some("28P01" | "28000") => {
+            "put a role and a password that the server takes into the file that [data] postgres_file names, or a rule for \
+             them into its pg_hba.conf"
+        }
+        Some("3D000") => "create that database, or name another in the file that [data] postgres_file names",
+        Some("42501") => {
+            "give the role that right: let it own the database and the schema countersign in it, or GRANT CREATE ON DATABASE"
+        }
+        Some("53100") => "make room on the server's disk; nothing that was stored is harmed",
+        Some("53300") => "raise max_connections, or the role's CONNECTION LIMIT, or run fewer nodes",
+        _ => "see to the server and to the address in the file that [data] postgres_file names",
     }
 }
 
@@ -161,7 +178,9 @@ impl Fault {
                 Some(rusqlite::ErrorCode::ReadOnly) => StoreError::ReadOnly { file },
                 _ => StoreError::Sql { file, source },
             },
-            Self::Server { said, .. } => StoreError::Server { place: file, said },
+            Self::Server { code, said } => {
+                StoreError::Server { place: file, said, mend: mend_server(code.as_deref()) }
+            }
             Self::Row(detail) => StoreError::Row { file, detail },
             Self::Fenced => StoreError::Fenced,
             Self::Missing(what) => StoreError::Missing { what },

@@ -191,6 +191,9 @@ impl Store {
         let (cluster, main) = Cluster::join(pool, server.lease, now, Arc::clone(&watch))?;
         let agenda = main.write_now(|tx| {
             patrol::begin_sweeping(tx, now)?;
+            // Nothing is begun before what dead nodes left is there to be found.
+            inbox::free(tx, now)?;
+            spend::behind(tx)?;
             let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
             Ok(Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?))
         })?;

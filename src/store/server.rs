@@ -24,7 +24,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     StoreError,
-    error::Fault,
+    error::{Fault, mend_server},
     sql::{Column, Transaction},
 };
 use crate::types::{RepoId, with_causes};
@@ -322,6 +322,9 @@ const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session
 
 const MIGRATIONS: &[&str] = &[include_str!("migrations/postgres-1.sql")];
 
+/// What this version makes of the tables.
+pub(super) const NEWEST: u32 = MIGRATIONS.len() as u32;
+
 /// How long a server may take to answer a knock, and to say nothing on a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(10);
@@ -331,11 +334,13 @@ const LISTEN: Duration = Duration::from_secs(2);
 
 /// So many connections a process has at most, beside the one that listens.
 const CONNECTIONS: usize = 12;
+pub(super) const MOST_CONNECTIONS: i64 = CONNECTIONS as i64 + 1;
 
 impl Pool {
     /// For the server at this address, which nobody asks yet.
     pub(super) fn new(address: &str) -> Result<Self, StoreError> {
-        let refused = |said: String| StoreError::Server { place: "its address".into(), said };
+        let mend = mend_server(None);
+        let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
         let mut config: postgres::Config =
             address.trim().parse().map_err(|error| refused(with_causes(&error)))?;
         // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
@@ -368,7 +373,7 @@ impl Pool {
         Ok(Self { config, tls, node: OnceLock::new(), idle: Mutex::default(), returned: Condvar::new() })
     }
 
-    fn connect(&self) -> Result<postgres::Client, Fault> {
+    pub(super) fn connect(&self) -> Result<postgres::Client, Fault> {
         Ok(self.config.connect(MakeRustlsConnect::new(self.tls.clone()))?)
     }
 
@@ -388,8 +393,7 @@ impl Pool {
             } else {
                 0
             };
-            let newest = u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX);
-            if version > newest {
+            if version > NEWEST {
                 return Ok(Err(version));
             }
             for migration in MIGRATIONS.iter().skip(version as usize) {
@@ -397,17 +401,14 @@ impl Pool {
             }
             tx.execute(
                 "INSERT INTO meta (key, value) VALUES ('schema', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                &[&newest.to_string()],
+                &[&NEWEST.to_string()],
             )?;
             tx.commit()?;
             Ok(Ok(()))
         };
         migrate().map_err(at)?.map_err(|found| {
-            let known = MIGRATIONS.len();
-            let said = format!(
-                "written by a newer countersign (schema {found}, this one knows {known}); run that version"
-            );
-            StoreError::Server { place: "its tables".into(), said }
+            let said = format!("written by a newer countersign (schema {found}, this one knows {NEWEST})");
+            StoreError::Server { place: "its tables".into(), said, mend: "run that version" }
         })
     }
 

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     matrix::{self, Books, redeliver, runtime},
     models::{Models, READ},
-    say,
+    postgres, say,
     scenarios::{self, Thread, Turn},
     seen::seen,
     world::World,
@@ -82,6 +82,44 @@ fn a_disk_that_fails_costs_nothing_but_time() {
     });
 }
 
+/// A disk that is really full, under the server: a comment too long for what room is left in a page is not taken.
+#[test]
+fn a_full_disk_of_the_database_costs_nothing_but_time() {
+    let Some(address) = postgres::database_on_a_small_disk() else { return };
+    let (scenario, models) = (&scenarios::ALL[0], Models::start(Duration::ZERO));
+    runtime().block_on(async {
+        let mut w = matrix::capped_world(scenario, (&models, "small"), Some(address.clone())).await;
+        let thread = Thread { hub: &w.hub.clone(), repo: w.repo, issue: w.issue };
+        let Turn::Person(label) = scenario.turn(&thread) else { panic!() };
+        (label.act)(&thread);
+        w.settle().await;
+        assert_eq!(w.number(Some(w.repo), "SELECT COUNT(*) FROM gate"), 1, "{}", w.thread());
+        postgres::sql(
+            &address,
+            "CREATE UNLOGGED TABLE public.filler (x TEXT);
+             DO $$ BEGIN
+                 LOOP INSERT INTO public.filler SELECT md5(random()::text) FROM generate_series(1, 100); END LOOP;
+             EXCEPTION WHEN disk_full THEN NULL; END $$",
+        );
+        let long: String = (0..1500_u64)
+            .map(|n| format!("{:016x} ", n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)))
+            .collect();
+        w.hub.comment(w.repo, w.issue, w.user("sam"), &long).unwrap();
+        w.hub.settled().await;
+        let refused = |w: &World| w.hub.deliveries().iter().filter(|d| d.status == Some(503)).count();
+        assert_eq!(refused(&w), 1);
+        let said = w.app.store.inbox().accept(unkept(0)).await.unwrap_err().to_string();
+        assert!(said.contains("make room on the server's disk"), "{said}");
+
+        postgres::sql(&address, "DROP TABLE public.filler");
+        matrix::played_on(&mut w, scenario).await;
+        assert!(w.view().comments.iter().any(|c| c.body.contains(scenario.end)), "{}", w.thread());
+        assert_eq!(refused(&w), 1);
+        let asked = models.calls(w.directory(), "small");
+        assert_eq!(Books::of(&w).await.differ(asked, READ * asked as u64), None);
+    });
+}
+
 /// People act and time passes while the disk breaks now and then; says how often it did.
 async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &AtomicUsize) -> usize {
     let thread = Thread { hub: &w.hub, repo: w.repo, issue: w.issue };
@@ -123,8 +161,14 @@ async fn refuses(w: &World, number: usize, read_only: bool) {
     w.hub.label(w.repo, w.issue, maya, "question").unwrap();
     w.hub.unlabel(w.repo, w.issue, maya, "question").unwrap();
     w.hub.settled().await; // told of it while the disk is broken
-    // Larger than any page that happens to be free, also when it is packed.
-    let new = NewDelivery {
+    let said = w.app.store.inbox().accept(unkept(number)).await.unwrap_err().to_string();
+    let reason = if read_only { "may not be written" } else { "the disk is full" };
+    assert!(said.contains("main.db") && said.contains(reason), "{said}");
+}
+
+/// Larger than any page that happens to be free, also when it is packed.
+fn unkept(number: usize) -> NewDelivery {
+    NewDelivery {
         id: DeliveryId(format!("unkept-{number}")),
         event: "ping".to_owned(),
         subject: Subject::default(),
@@ -132,10 +176,7 @@ async fn refuses(w: &World, number: usize, read_only: bool) {
         body: (0..40_000_u64)
             .flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_be_bytes())
             .collect(),
-    };
-    let said = w.app.store.inbox().accept(new).await.unwrap_err().to_string();
-    let reason = if read_only { "may not be written" } else { "the disk is full" };
-    assert!(said.contains("main.db") && said.contains(reason), "{said}");
+    }
 }
 
 /// Every database holds together while the disk is broken.

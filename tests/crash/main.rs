@@ -8,9 +8,10 @@ mod disk;
 mod kills;
 mod matrix;
 mod models;
+mod on_postgres;
 mod points;
 #[path = "../house/postgres.rs"]
-#[allow(dead_code, reason = "shared with those that need one server alone")]
+#[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
 mod postgres;
 #[path = "../stories/shell/process.rs"]
 #[allow(dead_code, reason = "shared with the stories told at a shell")]

@@ -43,7 +43,7 @@ pub(crate) struct Baseline {
 }
 
 /// What a run came to that was killed at one point and resumed.
-struct Resumed {
+pub(crate) struct Resumed {
     number: usize,
     moment: Moment,
     /// The run's step when it was killed, as it is stored; none before there was a run.
@@ -51,7 +51,7 @@ struct Resumed {
     seen: String,
     /// Paid calls before and after the kill.
     calls: usize,
-    books: Books,
+    pub(crate) books: Books,
     /// What is wrong about money at the kill or at the end.
     overspent: Option<String>,
     /// What the books should say was read: what they said at the kill, and what was asked since.
@@ -109,11 +109,8 @@ async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<Str
     let cap = |ledger: &Ledger| scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
     let counted: u64 = ledgers.iter().map(of).sum();
     let raises: usize = ledgers.iter().map(|ledger| ledger.raises.len()).sum();
-    let file = w.directory().join("bot/data/main.db");
-    let database =
-        rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
-    let sum = "SELECT COALESCE(SUM(microusd), 0) FROM spend";
-    let shared = database.query_row(sum, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs();
+    let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend";
+    let shared = w.number(None, sum).unsigned_abs();
     let asked = reviews as u64 * REVIEW;
     // What runs share is written down before a run's own books are, and never less.
     let within = ledgers.iter().all(|ledger| of(ledger) <= cap(ledger));
@@ -129,7 +126,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Lets people act and the bot work until there is nothing left to do.
-async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
+pub(crate) async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'static str)) {
     for _ in 0..200 {
         w.settle().await;
         // Tests run beside the world's clock.
@@ -164,15 +161,19 @@ pub(crate) async fn world(models: &Models, key: &str) -> World {
     World::new(Setting { models, toml, env, toys: true, ..Setting::default() }).await
 }
 
-/// The same, with the scenario's cap.
-async fn capped_world(scenario: &Scenario, models: &Models, key: &str) -> World {
+/// The same, with the scenario's cap, and in this Postgres where one is named.
+pub(crate) async fn capped_world(
+    scenario: &Scenario,
+    (models, key): (&Models, &str),
+    postgres: Option<String>,
+) -> World {
     let cap = MicroUsd(scenario.cap).exact();
     let toml = format!("{}[budget]\nrun = \"${cap}\"\n{}", models.toml(), scenario.toml);
     let env = Models::env(key);
     let models = Some(("claude:opus", "gemini:pro"));
     let files = if scenario.workflow == CODE { script::small().1 } else { Vec::new() };
     let bare = !files.is_empty();
-    World::new(Setting { models, toml, env, files, bare, toys: true, ..Setting::default() }).await
+    World::new(Setting { models, toml, env, files, bare, toys: true, postgres, ..Setting::default() }).await
 }
 
 /// Plays a scenario that nobody kills.
@@ -218,7 +219,7 @@ pub(crate) fn redeliver(hub: &Hub) {
 }
 
 /// Starts bot and hub on what the kill left and plays on.
-async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
+pub(crate) async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
     let Point { number, moment, step, directory, now, calls, settled, known, address } = point;
     let key = format!("{}-{}-{number}", scenario.workflow, scenario.name.replace(' ', "-"));
     std::fs::write(
@@ -253,7 +254,7 @@ async fn resume(point: Point, scenario: &Scenario, models: &Models) -> Resumed {
 }
 
 /// What is wrong with a resumed run, if anything.
-fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
+pub(crate) fn wrong(resumed: &Resumed, baseline: &Baseline) -> Option<String> {
     let Resumed { calls, books, read, overspent, .. } = resumed;
     if overspent.is_some() {
         return overspent.clone();
@@ -325,7 +326,7 @@ fn killed_everywhere(scenario: &'static Scenario, step: usize) {
     };
     let (baseline, moments) = runtime().block_on(async {
         let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
-        let w = capped_world(scenario, &models, &key).await;
+        let w = capped_world(scenario, (&models, &key), None).await;
         let keep = move |point| {
             if kept.fetch_add(1, Ordering::SeqCst).is_multiple_of(one_in) {
                 give.send(point).unwrap();

@@ -41,9 +41,9 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         )
         .unwrap();
     }
-    writeln!(out, "gates {}", rows(w, "SELECT COUNT(*) FROM gate")).unwrap();
-    writeln!(out, "answers {}", rows(w, "SELECT COUNT(*) FROM answer")).unwrap();
-    writeln!(out, "approvals {}", rows(w, "SELECT COUNT(*) FROM approval")).unwrap();
+    writeln!(out, "gates {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM gate")).unwrap();
+    writeln!(out, "answers {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM answer")).unwrap();
+    writeln!(out, "approvals {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM approval")).unwrap();
     out
 }
 
@@ -136,13 +136,6 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
             }
         }
     }
-}
-
-/// One number from the repository's database.
-pub(crate) fn rows(w: &World, sql: &str) -> i64 {
-    let file = w.directory().join(format!("bot/data/repos/{}/checkpoints.db", w.repo));
-    let database = rusqlite::Connection::open(file).unwrap();
-    database.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
 /// Text with these names said otherwise, and without times and commits.

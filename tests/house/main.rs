@@ -8,4 +8,5 @@ mod floors;
 mod hours;
 mod listed;
 mod packaging;
+#[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
 mod postgres;

@@ -21,6 +21,9 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Set by who has installed one: then nothing may be skipped.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
 
+/// Where the server, and nobody else, sees a disk of its own.
+const SMALL_DISK: &str = "/mnt";
+
 /// Runs a program until it ends or is to end; a server's data go with it.
 const UNTIL_ENDED: &str = r#""$@" & child=$!
 trap 'kill -INT $child' TERM
@@ -28,19 +31,75 @@ wait $child; code=$?
 if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$3"; rmdir "$PWD" 2>/dev/null; fi
 exit $code"#;
 
+/// A role that has to say its password. Whoever needs it makes it.
+pub(super) const GUARDED: &str = "guarded";
+
 /// The address of a database that nobody used before; none where no Postgres is installed.
 pub(super) fn database() -> Option<String> {
+    made("")
+}
+
+/// The same on a disk of 24 MB that nobody else has; none as well where none can be made, which only root can.
+pub(super) fn database_on_a_small_disk() -> Option<String> {
+    static SMALL: OnceLock<bool> = OnceLock::new();
+    let server = database()?;
+    let make = move || {
+        let mut client = Client::connect(&server, NoTls).unwrap();
+        client.batch_execute(&format!("CREATE TABLESPACE small LOCATION '{SMALL_DISK}'")).is_ok()
+    };
+    if !thread::spawn(|| *SMALL.get_or_init(make)).join().unwrap() {
+        eprintln!("skipped: a full disk under Postgres, because only root can make a small one");
+        return None;
+    }
+    made("TABLESPACE small")
+}
+
+fn made(how: &str) -> Option<String> {
     static SERVER: OnceLock<Option<u16>> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let port = thread::spawn(|| *SERVER.get_or_init(start)).join().unwrap()?;
     let name = format!("t{}", MADE.fetch_add(1, SeqCst));
-    let made = name.clone();
-    let make = move || {
-        let mut client = Client::connect(&address(port, "postgres"), NoTls).unwrap();
-        client.batch_execute(&format!("CREATE DATABASE {made}")).unwrap();
-    };
-    thread::spawn(make).join().unwrap();
+    sql(&address(port, "postgres"), &format!("CREATE DATABASE {name} {how}"));
     Some(address(port, &name))
+}
+
+/// Somebody else says this to a database.
+pub(super) fn sql(address: &str, sql: &str) {
+    let (address, sql) = (address.to_owned(), sql.to_owned());
+    let work = move || Client::connect(&address, NoTls).unwrap().batch_execute(&sql).unwrap();
+    thread::spawn(work).join().unwrap();
+}
+
+/// One number from our schema, as somebody else asks it who first says this.
+pub(super) fn number(address: &str, first: &str, sql: &str) -> i64 {
+    let (address, first, sql) = (address.to_owned(), first.to_owned(), sql.to_owned());
+    let asked = thread::spawn(move || {
+        let mut client = Client::connect(&address, NoTls).unwrap();
+        client.batch_execute(&format!("SET search_path = countersign; {first}")).unwrap();
+        client.query_one(&sql, &[]).unwrap().get(0)
+    });
+    asked.join().unwrap()
+}
+
+/// Whoever uses this database is cut off, and writes nothing to it any more: it has another address from now on.
+pub(super) fn cut_off(address: &str) -> String {
+    let (others, name) = address.rsplit_once('/').unwrap();
+    let (others, name, renamed) = (format!("{others}/postgres"), name.to_owned(), format!("{name}_cut_off"));
+    let cut = format!("{address}_cut_off");
+    let work = move || {
+        let mut client = Client::connect(&others, NoTls).unwrap();
+        client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).unwrap();
+        let ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
+        assert!(
+            client.query(ended, &[&name]).unwrap().iter().all(|row| row.get(0)),
+            "somebody is still there"
+        );
+        let open = format!("ALTER DATABASE {renamed} ALLOW_CONNECTIONS true");
+        client.batch_execute(&format!("ALTER DATABASE {name} RENAME TO {renamed}")).unwrap();
+        client.batch_execute(&open).unwrap();
+    };
+    thread::spawn(work).join().unwrap();
+    cut
 }
 
 fn address(port: u16, database: &str) -> String {
@@ -64,10 +123,19 @@ fn start() -> Option<u16> {
     let programs = installed()?;
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
     let (owner, port) = (unprivileged(&home), free_port());
-    let ours = Cluster { programs: &programs, home: &home, owner };
+    let ours = Cluster { programs: &programs, home: &home, owner, small_disk: small_disk(owner) };
     ours.make();
     ours.serve("data", port);
     Some(port)
+}
+
+/// What has to be said so that the server, and nobody else, has a small disk; only root can.
+fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
+    let own_mounts =
+        Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
+    owner.filter(|_| own_mounts).map(|(user, group)| {
+        format!("mount -t tmpfs -o size=24m,uid={user},gid={group} none {SMALL_DISK}; exec \"$@\"")
+    })
 }
 
 /// A directory with what servers keep, and whom they run as.
@@ -75,11 +143,16 @@ struct Cluster<'a> {
     programs: &'a Path,
     home: &'a Path,
     owner: Option<(u32, u32)>,
+    small_disk: Option<String>,
 }
 
 impl Cluster<'_> {
     fn as_owner(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
+        if let Some(mount) = &self.small_disk {
+            command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", mount, "sh", "setpriv"]);
+        }
         // It ends when the thread that started it does, which is with this process.
         command.args(["--pdeathsig", "TERM"]);
         if let Some((user, group)) = self.owner {
@@ -106,6 +179,9 @@ impl Cluster<'_> {
             .output()
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let rules = self.home.join("data/pg_hba.conf");
+        let others = fs::read_to_string(&rules).unwrap();
+        fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
     }
 
     /// Until this process ends, or it is stopped.
@@ -164,7 +240,7 @@ impl Pair {
         let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
         let owner = unprivileged(&home);
         let (first, second) = (free_port(), free_port());
-        let ours = Cluster { programs: &programs, home: &home, owner };
+        let ours = Cluster { programs: &programs, home: &home, owner, small_disk: None };
         ours.make();
         ours.serve("data", first);
         let from = format!("--dbname=postgres://countersign@127.0.0.1:{first}/postgres");

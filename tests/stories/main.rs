@@ -47,6 +47,7 @@ mod people;
 mod pools;
 mod posted;
 #[path = "../house/postgres.rs"]
+#[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
 mod postgres;
 mod prompts;
 mod proofs;

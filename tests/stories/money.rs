@@ -211,14 +211,9 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
     let days: Vec<_> =
         w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
     assert_eq!(days, [("2026-03-02".to_owned(), 1), ("2026-03-03".to_owned(), 1)]);
-    let main = rusqlite::Connection::open(w.directory().join("bot/data/main.db")).unwrap();
     let midnight = Timestamp::parse("2026-03-03T00:00:00Z").unwrap().0;
-    let before = |sign: &str| -> i64 {
-        main.query_row(&format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"), [], |row| {
-            row.get(0)
-        })
-        .unwrap()
-    };
+    let before =
+        |sign: &str| w.number(None, &format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"));
     assert_eq!((before("<"), before(">=")), (1, 1));
     w.stands(Status::Asking).await;
 }

@@ -1,7 +1,8 @@
 //! A world to tell stories in: a localhub, the bot beside it, a clock that only the story moves.
 //!
 //! A story labels, comments, lets things settle and looks at what came of it. What the bot did and nobody looked at
-//! fails the story at its end (`unseen`).
+//! fails the story at its end (`unseen`). With `COUNTERSIGN_TEST_DATA=postgres` each world keeps its data in a Postgres
+//! database of its own.
 
 use std::{
     future::Future,
@@ -31,7 +32,7 @@ use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    toys,
+    postgres, toys,
     unseen::{Act, Unseen},
 };
 
@@ -83,6 +84,12 @@ impl Clock for ManualClock {
 }
 
 pub(crate) const SECRET: &str = "a-secret-for-stories";
+
+/// Where each world's data are, if not in files.
+const DATA: &str = "COUNTERSIGN_TEST_DATA";
+
+/// In the bot's directory: where its database is.
+pub(crate) const ADDRESS: &str = "postgres.url";
 
 /// The App's key in every world: looking for primes is slow.
 static KEY: OnceLock<SecretString> = OnceLock::new();
@@ -172,6 +179,8 @@ pub(crate) struct Setting {
     pub(crate) paced: bool,
     /// How long one run of tests may take.
     pub(crate) test_time: Option<Duration>,
+    /// Its data are in this Postgres database.
+    pub(crate) postgres: Option<String>,
 }
 
 /// Is everything to be tried, and not only a sample of it?
@@ -250,10 +259,20 @@ impl World {
             }
             None => "",
         };
+        let wanted = std::env::var(DATA).is_ok_and(|value| value == "postgres");
+        let address = setting.postgres.or_else(|| wanted.then(|| postgres::database().unwrap()));
+        let data = match &address {
+            Some(address) => {
+                write_secret(&home.join(ADDRESS), address);
+                // So long that no lease is renewed, or over, while a story is told.
+                format!("postgres_file = \"{ADDRESS}\"\nlease_seconds = 600\n")
+            }
+            None => String::new(),
+        };
         let (drafter, reviewer) = setting.models.unwrap_or(("stub:drafter", "stub:reviewer"));
         let toml = format!(
             "[app]\nid = {}\nprivate_key_file = \"key.pem\"\n[github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \
-             \"{}\"\n[data]\ndir = \"data\"\n[installations]\nallow = [{installation}]\n[models]\ndrafter = \
+             \"{}\"\n[data]\ndir = \"data\"\n{data}[installations]\nallow = [{installation}]\n[models]\ndrafter = \
              \"{drafter}\"\nreviewer = \"{reviewer}\"\n{script}{}",
             credentials.id,
             hub.api_url(),
@@ -444,6 +463,11 @@ impl World {
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
     }
 
+    /// How many there were so far in the repository.
+    pub(crate) fn runs_begun(&self) -> i64 {
+        self.number(Some(self.repo), "SELECT COUNT(*) FROM run")
+    }
+
     /// The whole thread, for a failing story's message.
     pub(crate) fn thread(&self) -> String {
         let view = self.view();
@@ -469,6 +493,19 @@ impl World {
             text = text[at + run..].to_owned();
         }
         out + &text
+    }
+
+    /// One number from what the bot keeps: in this repository's tables, or in the whole server's.
+    pub(crate) fn number(&self, of: Option<RepoId>, sql: &str) -> i64 {
+        if let Ok(address) = std::fs::read_to_string(self.directory().join("bot").join(ADDRESS)) {
+            let of = of.map_or(String::new(), |repo| format!("SET countersign.repo = '{repo}'"));
+            return postgres::number(&address, &of, sql);
+        }
+        let data = self.directory().join("bot/data");
+        let file = of.map_or(data.join("main.db"), |repo| data.join(format!("repos/{repo}/checkpoints.db")));
+        let database =
+            rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        database.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
     /// What `/healthz` and `/webhook` are served at.

@@ -2,6 +2,7 @@
 
 mod interleavings;
 mod several;
+mod trouble;
 mod world;
 
 use std::{collections::HashSet, sync::atomic::Ordering::SeqCst, time::Duration};

@@ -12,7 +12,7 @@ use countersign::{
     engine::Opened,
     limits,
     store::{Checkpoint, Lease, NewRun, Server, Store, StoreError},
-    types::{IssueNo, RunId},
+    types::{IssueNo, RunId, Timestamp},
 };
 use postgres::{Client, NoTls};
 
@@ -20,26 +20,33 @@ use super::world::{BEGINNING, Hands, REPO, World};
 use crate::postgres::database;
 
 /// Nodes with directories of their own.
-struct Nodes {
-    address: String,
-    _homes: Vec<tempfile::TempDir>,
-    stores: Vec<Arc<Store>>,
+pub(super) struct Nodes {
+    pub(super) address: String,
+    homes: Vec<tempfile::TempDir>,
+    pub(super) stores: Vec<Arc<Store>>,
 }
 
 impl Nodes {
     /// None: there is no Postgres here, and that was said.
-    fn new(many: usize) -> Option<Self> {
-        let address = database()?;
-        let homes: Vec<_> = (0..many).map(|_| tempfile::tempdir().unwrap()).collect();
+    pub(super) fn new(many: usize) -> Option<Self> {
+        let mut nodes = Self { address: database()?, homes: Vec::new(), stores: Vec::new() };
+        for _ in 0..many {
+            nodes.join(&nodes.address.clone(), Hands::new());
+        }
+        Some(nodes)
+    }
+
+    /// One more, which has this address and this clock.
+    pub(super) fn join(&mut self, address: &str, clock: Arc<Hands>) {
+        let home = tempfile::tempdir().unwrap();
         // So long that no lease is renewed before the test is over.
-        let server = Server { address: address.clone().into(), lease: Duration::from_secs(3600) };
-        let join = |home: &tempfile::TempDir| Store::join(&server, home.path(), Hands::new()).unwrap();
-        let stores = homes.iter().map(join).collect();
-        Some(Self { address, _homes: homes, stores })
+        let server = Server { address: address.into(), lease: Duration::from_secs(3600) };
+        self.stores.push(Store::join(&server, home.path(), clock).unwrap());
+        self.homes.push(home);
     }
 
     /// Somebody else at the database.
-    fn sql(&self, sql: &str) -> Vec<i64> {
+    pub(super) fn sql(&self, sql: &str) -> Vec<i64> {
         let (address, sql) = (self.address.clone(), sql.to_owned());
         let asked = thread::spawn(move || {
             let mut client = Client::connect(&address, NoTls).unwrap();
@@ -49,8 +56,22 @@ impl Nodes {
         asked.join().unwrap()
     }
 
+    /// Somebody who says this and stays for as long as the first of these is kept.
+    pub(super) fn held(&self, sql: String) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+        let (address, (stay, go), (said, heard)) = (self.address.clone(), mpsc::channel(), mpsc::channel());
+        let staying = thread::spawn(move || {
+            let mut client = Client::connect(&address, NoTls).unwrap();
+            client.batch_execute(&sql).unwrap();
+            said.send(()).unwrap();
+            // Until the other end is gone.
+            let _ = go.recv();
+        });
+        heard.recv().unwrap();
+        (stay, staying)
+    }
+
     /// As if this node had not been heard of for long.
-    fn is_dead(&self, node: usize) {
+    pub(super) fn is_dead(&self, node: usize) {
         let id = self.stores[node].boot();
         self.sql(&format!(
             "UPDATE node SET until = now() - interval '1 second' WHERE id = {id} RETURNING id"
@@ -58,21 +79,24 @@ impl Nodes {
     }
 }
 
-fn new_run(issue: u64) -> NewRun {
+pub(super) fn new_run(issue: u64) -> NewRun {
     let trigger = World::trigger(REPO, IssueNo(issue), "walk", &format!("delivery-{issue}"));
     let (step, state) = ("\"Draft\"".to_owned(), b"{}".to_vec());
     NewRun { workflow: "toy".into(), version: 3, trigger, step, state }
 }
 
 /// What this node gets, after it has looked.
-async fn claim(store: &Store) -> Option<Lease> {
+pub(super) async fn claim(store: &Store) -> Option<Lease> {
     // A moment later, since whoever has the mirror goes first.
-    let now = BEGINNING.plus(Duration::from_secs(1));
+    claim_at(store, BEGINNING.plus(Duration::from_secs(1))).await
+}
+
+pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<Lease> {
     futures_util::future::join_all(store.looks(now)).await;
     store.claim_run(now, &HashSet::new()).await.unwrap()
 }
 
-fn wait() -> Checkpoint {
+pub(super) fn wait() -> Checkpoint {
     let until = BEGINNING.plus(Duration::from_secs(3600));
     Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() }
 }
@@ -168,24 +192,4 @@ async fn a_cut_connection_leaves_nothing_half_done_and_nothing_twice() {
     ] {
         assert_eq!(nodes.sql(sql), [told], "{sql}");
     }
-}
-
-#[test]
-fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
-    let Some(nodes) = Nodes::new(1) else { return };
-    let home = tempfile::tempdir().unwrap();
-    let refused = |address: &str| {
-        let server = Server { address: address.into(), lease: Duration::from_secs(60) };
-        Store::join(&server, home.path(), Hands::new()).err().unwrap().to_string()
-    };
-    nodes.sql("UPDATE meta SET value = '99' WHERE key = 'schema' RETURNING 1::bigint");
-    assert!(refused(&nodes.address).contains("written by a newer countersign (schema 99"));
-    nodes.sql("UPDATE meta SET value = '1' WHERE key = 'schema' RETURNING 1::bigint");
-    let name = nodes.address.rsplit('/').next().unwrap();
-    assert!(refused(&nodes.address.replace("countersign@", "nobody_here@")).contains("nobody_here"));
-    assert!(refused(&nodes.address.replace(name, "no_such_database")).contains("no_such_database"));
-    assert!(refused("postgres://127.0.0.1:1/x").contains("see to the server"));
-    assert!(refused("mysql://x").contains("its address"));
-    std::fs::write(home.path().join("main.db"), "").unwrap();
-    assert!(refused(&nodes.address).contains("holds databases in files"));
 }

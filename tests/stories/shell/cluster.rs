@@ -5,9 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use countersign::providers::REHEARSAL;
 use rustix::process::Signal;
+use url::Url;
 
 use super::{
+    browser::Page,
     process::{Running, countersign, finished, free_address, text},
     server::Site,
 };
@@ -51,6 +54,25 @@ fn on_postgres() -> Option<Site> {
     Some(site)
 }
 
+/// Somebody pastes the line of the gate, and it goes to its end.
+fn approve(site: &mut Site, issue: &Url, page: &Page) {
+    // Whoever reads it sees one gate, whichever server asked.
+    assert_eq!(page.body.matches("the LLD waits for a person").count(), 1, "{}", page.body);
+    let line = page.body.split("/approve lld ").nth(1).unwrap();
+    let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
+    site.comment(issue, &format!("/approve lld {hash}"));
+    site.wait_for(issue, "lld: done");
+}
+
+/// Each is told to stop, and does so well.
+fn stop(servers: impl IntoIterator<Item = Running>) {
+    for serving in servers {
+        serving.signal(Signal::TERM);
+        let (code, said) = serving.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
 #[test]
 fn what_a_killed_server_had_in_hand_another_ends() {
     let Some(mut site) = on_postgres() else { return };
@@ -61,20 +83,32 @@ fn what_a_killed_server_had_in_hand_another_ends() {
     let second = serve(&config);
     first.signal(Signal::KILL);
     first.end();
-    // Whoever reads it sees one gate, whichever server asked.
     let page = site.browser().wait_for(&issue, "/approve lld ");
-    assert_eq!(page.body.matches("the LLD waits for a person").count(), 1, "{}", page.body);
-    let line = page.body.split("/approve lld ").nth(1).unwrap();
-    let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
     // Webhooks go to the first one's address, where another process takes it up.
     let again = site.serve();
-    site.browser().submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);
-    site.browser().wait_for(&issue, "lld: done");
-    for serving in [second, again] {
-        serving.signal(Signal::TERM);
-        let (code, said) = serving.end();
-        assert_eq!(code, Some(0), "{said}");
-    }
+    approve(&mut site, &issue, &page);
+    stop([second, again]);
+}
+
+#[test]
+fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
+    let Some(mut site) = on_postgres() else { return };
+    // The first draft takes long enough to be in hand when its server freezes.
+    let slow = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 6000\n", 1);
+    fs::write(site.directory().join("slow.toml"), slow).unwrap();
+    let settings = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), settings + "\n[providers.stub]\nscript = \"slow.toml\"\n").unwrap();
+    let (config, mut first) = (another(&site), site.serve());
+    let issue = site.label("countersign:lld");
+    let address = fs::read_to_string(site.directory().join("postgres.url")).unwrap();
+    while postgres::number(&address, "", "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'") == 0 {}
+    first.signal(Signal::STOP);
+    let second = serve(&config);
+    let page = site.browser().wait_for(&issue, "/approve lld ");
+    first.signal(Signal::CONT);
+    first.hear("its late result was dropped");
+    approve(&mut site, &issue, &page);
+    stop([first, second]);
 }
 
 #[test]
@@ -91,8 +125,5 @@ fn a_pause_and_a_stop_reach_every_server() {
     assert_eq!(resumed.status.code(), Some(0), "{}", text(&resumed.stderr));
     site.browser().submit(&page, "/comment", &[("body", "/stop")]);
     site.browser().wait_for(&issue, "lld: stopped");
-    for serving in [first, second] {
-        serving.signal(Signal::TERM);
-        assert_eq!(serving.end().0, Some(0));
-    }
+    stop([first, second]);
 }

@@ -44,7 +44,8 @@ fn a_run_at_its_gate_is_moved_and_goes_on_there() {
             .batch_execute(&format!("SET search_path = countersign; {sql}"))
     };
     sql("CREATE SCHEMA countersign").unwrap();
-    assert_eq!(moved().0, Some(0));
+    let (code, said) = moved();
+    assert_eq!(code, Some(0), "{said}");
     fs::remove_file(format!("{old}/moved-to-postgres")).unwrap();
     sql("UPDATE inbox SET note = 'somebody else''s'").unwrap();
     let (code, said) = moved();

@@ -1,0 +1,152 @@
+//! The crash matrix where the bot's data are in a Postgres. A database in use cannot be copied, so each kill has a run of its own:
+//! right after one of its commits the process is cut off from the database for good, and another one joins what is left.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use countersign::clock::Clock;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    matrix::{Resumed, baseline, capped_world, play, resume, runtime, wrong},
+    models::Models,
+    points::{Moment, Point, copy},
+    postgres,
+    random::Random,
+    scenarios::{self, Scenario},
+    world::{World, directory},
+};
+
+/// Plays a scenario in a new database and kills it right after this commit; none: it had ended before.
+fn killed_after(commit: usize, scenario: &'static Scenario, models: &Arc<Models>) -> Option<Point> {
+    let address = postgres::database().unwrap();
+    let key = format!("{}-{}-to-{commit}", scenario.workflow, scenario.name.replace(' ', "-"));
+    let runtime = runtime();
+    let point = runtime.block_on(async {
+        let mut w = capped_world(scenario, (models, &key), Some(address.clone())).await;
+        let (killed, left) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
+        let seen = Arc::new(AtomicUsize::new(0));
+        let (told, kept, counted) = (killed.clone(), left.clone(), seen.clone());
+        let kill = kill(&w, models.clone(), key.clone(), address);
+        w.app.store.watch(move |file| {
+            if counted.fetch_add(1, Ordering::SeqCst) == commit {
+                *kept.lock().unwrap() = Some(kill(commit, Moment::Commit(file.display().to_string())));
+                told.cancel();
+            }
+        });
+        let playing = tokio::spawn(async move { play(&mut w, scenario, |_| ()).await });
+        tokio::select! {
+            biased;
+            () = killed.cancelled() => {}
+            // What is told to a database that is away it takes badly.
+            ended = playing => match ended {
+                Err(_) if seen.load(Ordering::SeqCst) > commit => killed.cancelled().await,
+                ended => ended.unwrap(),
+            }
+        }
+        left.lock().unwrap().take()
+    });
+    // Of what it still does nobody hears.
+    runtime.shutdown_background();
+    point
+}
+
+/// What kills this world and says what it left.
+fn kill(
+    w: &World,
+    models: Arc<Models>,
+    key: String,
+    address: String,
+) -> impl Fn(usize, Moment) -> Point + Send + Sync + 'static {
+    let (hub, clock, known, home) = (w.hub.clone(), w.clock.clone(), w.known(), w.directory().to_owned());
+    move |number, moment| {
+        let left = postgres::cut_off(&address);
+        let directory = directory();
+        hub.copy_to(&directory.path().join("hub")).unwrap();
+        copy(&home.join("bot"), &directory.path().join("bot"));
+        fs::write(directory.path().join("bot").join(crate::world::ADDRESS), &left).unwrap();
+        let asked = |sql| {
+            let of = format!("SET countersign.repo = '{}'", known.repo);
+            postgres::number(&left, &of, sql)
+        };
+        let (now, address) = (clock.now(), hub.base_url().to_string());
+        let read =
+            "SELECT CAST(COALESCE(SUM(CAST(body ->> 'input_tokens' AS BIGINT)), 0) AS BIGINT) FROM call";
+        let (calls, settled) = (models.calls(directory.path(), &key), asked(read).unsigned_abs());
+        // Its lease goes by the clock of the database, which no test moves.
+        asked("UPDATE node SET until = now() RETURNING id");
+        Point { number, moment, step: None, directory, now, calls, settled, known, address }
+    }
+}
+
+/// Killed after so many commits, evenly spread from a random one on, or after each of them.
+fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
+    let Some(address) = postgres::database() else { return };
+    let begun = Instant::now();
+    let models = Arc::new(Models::start(Duration::ZERO));
+    let commits = Arc::new(AtomicUsize::new(0));
+    let baseline = runtime().block_on(async {
+        let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
+        let w = capped_world(scenario, (&models, &key), Some(address)).await;
+        let counted = commits.clone();
+        w.app.store.watch(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+        });
+        baseline(w, scenario, (&models, &key), |_| ()).await
+    });
+    let commits = commits.load(Ordering::SeqCst);
+    let step = if crate::world::all() { 1 } else { commits / kills };
+    let first = Random::seeded(&format!("{} on Postgres", scenario.name)).below(step);
+    let wanted: Mutex<VecDeque<usize>> = Mutex::new((first..commits).step_by(step).collect());
+    let all = Mutex::new(Vec::<(usize, String, Resumed)>::new());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                while let Some(commit) = { wanted.lock().unwrap().pop_front() } {
+                    let Some(point) = killed_after(commit, scenario, &models) else { continue };
+                    let moment = format!("{:?}", point.moment);
+                    let resumed = runtime().block_on(resume(point, scenario, &models));
+                    all.lock().unwrap().push((commit, moment, resumed));
+                }
+            });
+        }
+    });
+    let all = all.into_inner().unwrap();
+    let lost: usize = all.iter().map(|(.., resumed)| resumed.books.lost).sum();
+    crate::say(&format!(
+        "{}, {}, on Postgres: {} kills after {commits} commits (first {first}, step {step}), {lost} calls lost, {} s",
+        scenario.workflow,
+        scenario.name,
+        all.len(),
+        begun.elapsed().as_secs(),
+    ));
+    let wrong: Vec<String> = all
+        .iter()
+        .filter_map(|(commit, moment, resumed)| {
+            Some(format!("--- killed after commit {commit} ({moment}):\n{}", wrong(resumed, &baseline)?))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
+    // A commit more or less there may be, by what happened at the same time.
+    assert!(commits > 50 && all.len() + 2 >= kills, "{} kills after {commits} commits", all.len());
+}
+
+#[test]
+fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
+    for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
+        killed_on_postgres(scenario, 7);
+    }
+}
+
+#[test]
+fn killed_anywhere_on_postgres_a_run_spends_no_more_than_it_may() {
+    killed_on_postgres(&scenarios::PAUSED, 5);
+}

@@ -1,0 +1,279 @@
+//! What a Postgres, the way to it and a machine's clock can do to a node: each time it is said, and nothing is lost or done twice.
+
+use std::{
+    collections::HashSet,
+    io::{Read, Write},
+    net::{Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use countersign::{
+    engine::Opened,
+    store::{Server, Store, StoreError},
+    types::RepoId,
+};
+use tokio::task::JoinSet;
+
+use super::{
+    several::{Nodes, claim, claim_at, new_run, wait},
+    world::{BEGINNING, Hands, REPO},
+};
+use crate::postgres::{GUARDED, sql};
+
+#[test]
+fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
+    let Some(nodes) = Nodes::new(1) else { return };
+    let home = tempfile::tempdir().unwrap();
+    let join = |address: &str| {
+        let server = Server { address: address.into(), lease: Duration::from_secs(60) };
+        Store::join(&server, home.path(), Hands::new())
+    };
+    let refused = |address: &str, mend: &str| {
+        let said = join(address).err().unwrap().to_string();
+        assert!(said.contains(mend), "{said}");
+        said
+    };
+    nodes.sql("UPDATE meta SET value = '99' WHERE key = 'schema' RETURNING 1::bigint");
+    assert!(refused(&nodes.address, "; run that version").contains("a newer countersign (schema 99"));
+    nodes.sql("UPDATE meta SET value = '1' WHERE key = 'schema' RETURNING 1::bigint");
+    let (others, name) = nodes.address.rsplit_once('/').unwrap();
+    let of = |who: &str| nodes.address.replace("countersign@", &format!("{who}@"));
+    assert!(refused(&of("nobody_here"), "put a role and a password").contains("nobody_here"));
+    let absent = format!("{others}/no_such_database");
+    assert!(refused(&absent, "create that database").contains("no_such_database"));
+    refused("postgres://127.0.0.1:1/x", "see to the server");
+    refused("mysql://x", "its address");
+
+    sql(&nodes.address, &format!("CREATE ROLE {GUARDED} LOGIN PASSWORD 'right'"));
+    sql(&nodes.address, &format!("CREATE DATABASE {name}_bare"));
+    let bare = |password: &str| format!("{}_bare", of(&format!("{GUARDED}:{password}")));
+    let said = refused(&bare("wrong"), "put a role and a password");
+    assert!(said.contains("password authentication failed") && !said.contains("wrong"), "{said}");
+    refused(&bare("right"), "GRANT CREATE ON DATABASE");
+    sql(&nodes.address, &format!("GRANT CREATE ON DATABASE {name}_bare TO {GUARDED}"));
+    join(&bare("right")).unwrap();
+    sql(&nodes.address, &format!("ALTER ROLE {GUARDED} CONNECTION LIMIT 0"));
+    refused(&bare("right"), "raise max_connections");
+
+    std::fs::write(home.path().join("main.db"), "").unwrap();
+    refused(&nodes.address, "holds databases in files");
+}
+
+/// The database gives each its number, and nobody has one from anywhere else: a machine that is copied with its disk joins as
+/// another.
+#[test]
+fn no_two_nodes_have_one_id() {
+    let Some(nodes) = Nodes::new(1) else { return };
+    let server = Server { address: nodes.address.clone().into(), lease: Duration::from_secs(60) };
+    let join = |home: &tempfile::TempDir| Store::join(&server, home.path(), Hands::new());
+    let homes: Vec<_> = (0..6).map(|_| tempfile::tempdir().unwrap()).collect();
+    let stores: Vec<Arc<Store>> = thread::scope(|scope| {
+        let joining: Vec<_> = homes.iter().map(|home| scope.spawn(move || join(home).unwrap())).collect();
+        joining.into_iter().map(|joining| joining.join().unwrap()).collect()
+    });
+    let ids: HashSet<i64> = stores.iter().chain(&nodes.stores).map(|store| store.boot()).collect();
+    assert_eq!(ids.len(), homes.len() + 1);
+    assert!(matches!(join(&homes[0]), Err(StoreError::InUse { .. })), "one directory is one node's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_run_out_are_a_refusal_and_nothing_else() {
+    const REPOS: u64 = 5;
+    let Some(mut nodes) = Nodes::new(0) else { return };
+    let name = nodes.address.rsplit('/').next().unwrap().to_owned();
+    sql(&nodes.address, &format!("CREATE ROLE few LOGIN; ALTER DATABASE {name} OWNER TO few"));
+    nodes.join(&nodes.address.replace("countersign@", "few@"), Hands::new());
+    // What it has it keeps: one listens, and the others are not enough for all of these.
+    sql(&nodes.address, "ALTER ROLE few CONNECTION LIMIT 1");
+    let start = async |store: Arc<Store>, number: u64| {
+        let mut new = new_run(number);
+        new.trigger.repo = RepoId(number);
+        store.start_run(new).await
+    };
+    // As if somebody wrote to each of these repositories for a while.
+    let locks: String =
+        (1..=REPOS).map(|repo| format!("SELECT pg_advisory_lock({LOCKS} | {repo});")).collect();
+    let (busy, ended) = nodes.held(locks);
+    let mut starting = JoinSet::new();
+    for number in 1..=REPOS {
+        let store = nodes.stores[0].clone();
+        starting.spawn(async move { (number, start(store, number).await) });
+    }
+    let waiting = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database =
+                   (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let mut refused = Vec::new();
+    while refused.len() as i64 + nodes.sql(waiting)[0] < REPOS as i64 {
+        if let Some(Ok((number, ended))) = starting.try_join_next() {
+            let said = ended.unwrap_err().to_string();
+            assert!(
+                said.contains("too many connections") && said.contains("raise max_connections"),
+                "{said}"
+            );
+            refused.push(number);
+        }
+    }
+    drop(busy);
+    ended.join().unwrap();
+    while let Some(Ok((_, ended))) = starting.join_next().await {
+        assert!(matches!(ended, Ok(Opened::New(_))), "{ended:?}");
+    }
+    assert!(!refused.is_empty());
+    for number in refused {
+        let again = start(nodes.stores[0].clone(), number).await;
+        assert!(matches!(again, Ok(Opened::New(_))), "{again:?}");
+    }
+    let runs = REPOS as i64;
+    assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_run"), [runs]);
+    assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_trail"), [runs]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_an_hour_off_takes_no_run_from_anybody() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let Some(mut nodes) = Nodes::new(1) else { return };
+    let ahead = Hands::new();
+    ahead.advance(HOUR);
+    nodes.join(&nodes.address.clone(), ahead);
+    let [right, ahead] = [&nodes.stores[0], &nodes.stores[1]];
+    let (now, later) =
+        (BEGINNING.plus(Duration::from_secs(1)), BEGINNING.plus(HOUR + Duration::from_secs(1)));
+    let Opened::New(run) = right.start_run(new_run(1)).await.unwrap() else { panic!() };
+    let held = claim_at(right, now).await.unwrap();
+    assert_eq!(held.run.id, run);
+    let told = "SELECT 1::bigint FROM pg_notify('countersign', '0 runs 8123')";
+    nodes.sql(told);
+    // Its leases go by the database's clock, so neither node is dead to the other, and none lasts longer.
+    assert!(claim_at(ahead, later).await.is_none());
+    let living = "SELECT COUNT(*) FROM node WHERE until > now() AND until <= now() + interval '3600 s'";
+    assert_eq!(nodes.sql(living), [2]);
+    // What waits for a time it begins too early, which is told at its start; but it alone.
+    right.save_step(&held, wait()).await.unwrap();
+    let early = loop {
+        nodes.sql(told);
+        if let Some(early) = claim_at(ahead, later).await {
+            break early;
+        }
+    };
+    assert_eq!(early.run.id, run);
+    assert!(claim_at(right, later).await.is_none());
+    ahead.save_step(&early, wait()).await.unwrap();
+    assert!(matches!(right.save_step(&held, wait()).await, Err(StoreError::Fenced)));
+}
+
+/// On the way to the server: cuts a connection at the end of a transaction about the repository.
+struct Way {
+    address: String,
+    cut: Arc<AtomicUsize>,
+}
+
+/// When it cuts: as soon as COMMIT comes, which nobody else hears of then, or before its answer is passed on.
+const NEVER: usize = 0;
+const BEFORE: usize = 1;
+const AFTER: usize = 2;
+
+impl Way {
+    fn to(address: &str) -> Self {
+        let server = address.split('@').nth(1).unwrap().split('/').next().unwrap().to_owned();
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = address.replace(&server, &door.local_addr().unwrap().to_string());
+        let cut = Arc::new(AtomicUsize::new(NEVER));
+        let told = cut.clone();
+        thread::spawn(move || {
+            for client in door.incoming().map_while(Result::ok) {
+                let (server, told) = (TcpStream::connect(&server).unwrap(), told.clone());
+                thread::spawn(move || pass(client, server, &told));
+            }
+        });
+        Self { address, cut }
+    }
+
+    /// The next one is cut.
+    fn cuts(&self, when: usize) {
+        self.cut.store(when, SeqCst);
+    }
+
+    fn has_cut(&self) -> bool {
+        self.cut.load(SeqCst) == NEVER
+    }
+}
+
+fn pass(mut client: TcpStream, mut server: TcpStream, cut: &AtomicUsize) {
+    let swallow = Arc::new(AtomicBool::new(false));
+    let (mut answers, mut back, swallowed) =
+        (server.try_clone().unwrap(), client.try_clone().unwrap(), swallow.clone());
+    thread::spawn(move || {
+        let mut bytes = [0; 8192];
+        while let Ok(many @ 1..) = answers.read(&mut bytes) {
+            if swallowed.load(SeqCst) || back.write_all(&bytes[..many]).is_err() {
+                break;
+            }
+        }
+        let _ = (back.shutdown(Shutdown::Both), answers.shutdown(Shutdown::Both));
+    });
+    let (mut bytes, mut ours) = ([0; 8192], false);
+    while let Ok(many @ 1..) = client.read(&mut bytes) {
+        let says = |word: &str| bytes[..many].windows(word.len()).any(|part| part == word.as_bytes());
+        ours = (ours || says("countersign.repo = ")) && !says("ROLLBACK");
+        if ours && says("COMMIT") {
+            ours = false;
+            match cut.swap(NEVER, SeqCst) {
+                BEFORE => break,
+                AFTER => swallow.store(true, SeqCst),
+                _ => {}
+            }
+        }
+        if server.write_all(&bytes[..many]).is_err() {
+            break;
+        }
+    }
+    let _ = (client.shutdown(Shutdown::Both), server.shutdown(Shutdown::Both));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_cut_at_the_commit_is_asked_after_and_nothing_is_repeated() {
+    let Some(mut nodes) = Nodes::new(0) else { return };
+    let way = Way::to(&nodes.address);
+    nodes.join(&way.address, Hands::new());
+    let store = &nodes.stores[0];
+    let counts = |runs: i64, done: i64, trail: i64| {
+        let all =
+            "SELECT COUNT(*) FROM all_run UNION ALL SELECT COUNT(*) FROM all_journal WHERE value IS NOT NULL
+                   UNION ALL SELECT COUNT(*) FROM all_trail";
+        assert_eq!(nodes.sql(all), [runs, done, trail]);
+    };
+    way.cuts(BEFORE);
+    let lost = store.start_run(new_run(1)).await;
+    assert!(matches!(lost, Err(StoreError::Server { .. })) && way.has_cut(), "{lost:?}");
+    counts(0, 0, 0);
+    way.cuts(AFTER);
+    let kept = store.start_run(new_run(1)).await;
+    assert!(matches!(kept, Ok(Opened::New(_))) && way.has_cut(), "{kept:?}");
+    counts(1, 0, 1);
+
+    let lease = claim(store).await.unwrap();
+    let db = store.repo(REPO).await.unwrap();
+    db.journal_begin(&lease, "paid").await.unwrap();
+    way.cuts(BEFORE);
+    assert!(db.journal_done(&lease, "paid", b"1".to_vec()).await.is_err() && way.has_cut());
+    counts(1, 0, 1);
+    way.cuts(AFTER);
+    db.journal_done(&lease, "paid", b"1".to_vec()).await.unwrap();
+    assert!(way.has_cut());
+    counts(1, 1, 1);
+    way.cuts(BEFORE);
+    assert!(store.save_step(&lease, wait()).await.is_err() && way.has_cut());
+    way.cuts(AFTER);
+    store.save_step(&lease, wait()).await.unwrap();
+    assert!(way.has_cut());
+    // What is kept is kept for good: its lease is over, and a further word of it is too late.
+    assert!(matches!(store.save_step(&lease, wait()).await, Err(StoreError::Fenced)));
+    counts(1, 1, 1);
+}
+
+/// How the names of our locks begin.
+const LOCKS: i64 = 0x4353_0000_0000_0000;
