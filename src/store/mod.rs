@@ -21,6 +21,7 @@ mod gone;
 mod hints;
 mod inbox;
 mod lineage;
+mod looked;
 mod mentions;
 mod moved;
 mod open_databases;
@@ -79,6 +80,7 @@ pub use self::{
     gathered::{Calls, Gathered, Tally},
     inbox::{Accepted, DeliveryRow, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
+    looked::{Looked, look},
     moved::{Moved, move_into},
     outages::Outage,
     patrol::LabelingKey,

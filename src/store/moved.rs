@@ -191,7 +191,7 @@ fn columns(
     let name = if repo.is_some() { format!("all_{table}") } else { table.to_owned() };
     let mut columns = to.prepare(
         "SELECT CAST(column_name AS TEXT) FROM information_schema.columns WHERE table_schema = current_schema()
-             AND table_name = ?1 AND is_generated = 'NEVER' ORDER BY ordinal_position",
+             AND CAST(table_name AS TEXT) = ?1 AND is_generated = 'NEVER' ORDER BY ordinal_position",
     )?;
     let columns = columns.query_map([name], |row| row.get::<_, String>(0))?;
     let mut columns = columns.collect::<Result<Vec<_>, Fault>>()?;

@@ -207,7 +207,8 @@ fn programs() -> Option<PathBuf> {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
     let mut places: Vec<_> = std::env::split_paths(&path).collect();
     places.extend(debian.map(|version| version.path().join("bin")));
-    places.into_iter().find(|place| place.join("initdb").exists() && place.join("postgres").exists())
+    let all = ["initdb", "postgres", "pg_basebackup"];
+    places.into_iter().find(|place| all.iter().all(|program| place.join(program).exists()))
 }
 
 /// Postgres refuses to run as root: then it runs as somebody else, to whom its home is given.

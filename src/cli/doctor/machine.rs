@@ -1,10 +1,12 @@
 //! What must be on this machine: git, the data directory, the models' programs and keys.
 
+use std::sync::Arc;
+
 use super::Report;
 use crate::{
     agents, app,
-    clock::{Clock, SystemClock},
-    config::{GeminiTier, Meaning, RouteMode, Routing, Settings},
+    clock::{Clock, SharedClock, SystemClock},
+    config::{GeminiTier, Meaning, PostgresSettings, RouteMode, Routing, Settings},
     git, proc,
     providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
     runners,
@@ -23,6 +25,7 @@ pub(super) async fn check(report: &mut Report, settings: &Settings) {
     }
     sandbox(report, settings).await;
     data(report, settings);
+    database(report, settings);
     settings.exposed_secrets().into_iter().for_each(|exposed| report.bad("secrets", exposed));
     models(report, settings).await;
     keys(report, settings);
@@ -82,9 +85,29 @@ fn data(report: &mut Report, settings: &Settings) {
     }
 }
 
+/// The Postgres that nodes share, as far as can be told of it while nothing is changed there.
+fn database(report: &mut Report, settings: &Settings) {
+    let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
+    let clock: SharedClock = Arc::new(SystemClock);
+    let found = match store::look(&store::Server { address, lease }, &clock) {
+        Ok(found) => found,
+        Err(error) => return report.bad("database", error.to_string()),
+    };
+    let version = format!("Postgres {}", found.version);
+    if !found.lacks.is_empty() {
+        return report.bad("database", format!("{version}: {}", found.lacks.join("; ")));
+    }
+    let tables = match found.schema {
+        Some(schema) => format!("tables of schema {schema}"),
+        None => "tables will be made at the first start".to_owned(),
+    };
+    report.good("database", format!("{version}, {tables}, {} connections left", found.connections));
+    found.notes.into_iter().for_each(|note| report.note("database", note));
+}
+
 async fn models(report: &mut Report, settings: &Settings) {
     let (drafter, reviewer) = (&settings.models.drafter, &settings.models.reviewer);
-    let providers = match Providers::new(&settings.models, std::sync::Arc::new(SystemClock)) {
+    let providers = match Providers::new(&settings.models, Arc::new(SystemClock)) {
         Ok(providers) => providers,
         Err(error) => return report.bad("models", error.to_string()),
     };

@@ -127,3 +127,35 @@ fn a_pause_and_a_stop_reach_every_server() {
     site.browser().wait_for(&issue, "lld: stopped");
     stop([first, second]);
 }
+
+#[test]
+fn doctor_says_whether_a_node_could_serve_from_there() {
+    let Some(site) = on_postgres() else { return };
+    let file = site.directory().join("postgres.url");
+    let address = fs::read_to_string(&file).unwrap();
+    let says = |address: &str, words: &[&str]| {
+        fs::write(&file, address).unwrap();
+        let (_, said) = site.doctor();
+        let rows: Vec<_> = said.lines().filter(|line| line.get(6..15) == Some("database ")).collect();
+        assert!(words.iter().all(|words| rows.iter().any(|row| row.contains(words))), "{words:?}: {rows:#?}");
+        assert!(words.len() >= rows.len(), "{rows:#?}");
+    };
+    says(
+        &address,
+        &["ok    database       Postgres 1", "tables will be made at the first start", "connections left"],
+    );
+    let serving = site.serve();
+    says(&address, &["ok    database       Postgres 1", "tables of schema 1"]);
+    stop([serving]);
+
+    let (of, others) =
+        (|who: &str| address.replace("countersign@", who), address.rsplit_once('/').unwrap().0);
+    postgres::sql(&address, "CREATE ROLE reads LOGIN; CREATE ROLE waits LOGIN SUPERUSER CONNECTION LIMIT 5");
+    says(&of("reads@"), &["BAD   database", "let it own the database"]);
+    says(&of("waits@"), &["ok    database", "note  database       it takes 5 connections more"]);
+    postgres::sql(&address, "UPDATE countersign.meta SET value = '99' WHERE key = 'schema'");
+    says(&address, &["BAD   database", "of a newer countersign, schema 99; run that version"]);
+    postgres::sql(&address, "CREATE DATABASE ascii ENCODING SQL_ASCII TEMPLATE template0");
+    says(&format!("{others}/ascii"), &["BAD   database", "encoding is SQL_ASCII; make one with createdb"]);
+    says("postgres://127.0.0.1:1/x", &["BAD   database", "see to the server"]);
+}
