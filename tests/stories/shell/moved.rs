@@ -1,4 +1,4 @@
-//! From databases in files into a Postgres, with a run at its gate.
+//! From databases in files into a Postgres, with a run at its gate; and the demo on one.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -83,4 +83,24 @@ fn a_run_at_its_gate_is_moved_and_goes_on_there() {
         let read = finished(&[what, &["--config", &config]].concat());
         assert!(read.status.success() && text(&read.stdout).contains(words), "{what:?}: {read:?}");
     }
+}
+
+#[test]
+fn the_demo_goes_on_when_one_of_its_processes_is_killed() {
+    let Some(address) = postgres::database() else { return };
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("postgres.url");
+    fs::write(&file, &address).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let demo = || {
+        let file = file.to_str().unwrap();
+        let played = finished(&["demo", "--yes", "--through", "lld", "--nodes", "3", "--postgres-file", file]);
+        (played.status.code(), text(&played.stdout) + &text(&played.stderr))
+    };
+    let (code, said) = demo();
+    assert_eq!(code, Some(0), "{said}");
+    let (before, after) = said.split_once("Node 1 is killed in the middle of it.").unwrap();
+    assert!(!before.contains("waits for a person") && after.contains("These are the bytes that were approved."));
+    let (code, said) = demo();
+    assert!(code == Some(1) && said.contains("the database holds runs already"), "{said}");
 }
