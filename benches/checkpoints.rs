@@ -2,7 +2,7 @@
 //! LangGraph's `SqliteSaver` and beside a bare commit of the same bytes. Growth, resuming, eight repositories at once.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
     sync::{
         Arc,
@@ -30,8 +30,8 @@ use crate::{
     site::{block_on, peer, scratch},
 };
 
-const NODES: usize = 10;
-const RUNS: usize = 200;
+pub(crate) const NODES: usize = 10;
+pub(crate) const RUNS: usize = 200;
 const REPOSITORIES: usize = 8;
 const RESUMED: usize = 30;
 const DOCUMENT: usize = 50_000;
@@ -56,7 +56,7 @@ struct State {
 }
 
 /// What the nodes write, and how many runs have ended.
-struct Tools {
+pub(crate) struct Tools {
     text: String,
     rewrite: AtomicBool,
     ended: AtomicUsize,
@@ -126,16 +126,18 @@ impl Workflow<Tools> for Row {
 
 static ROWS: &[&dyn AnyWorkflow<Tools>] = &[&Row];
 
-/// An engine over one data directory.
-struct Bench {
-    engine: Arc<Engine<Tools>>,
+/// An engine over one store.
+pub(crate) struct Bench {
+    pub(crate) engine: Arc<Engine<Tools>>,
     tools: Arc<Tools>,
 }
 
 impl Bench {
     fn open(data: &Path, text: &str, rewrite: bool) -> Self {
-        let clock = Arc::new(SystemClock);
-        let store = Store::open(data, clock.clone()).expect("the data directory");
+        Self::over(Store::open(data, Arc::new(SystemClock)).expect("the data directory"), text, rewrite)
+    }
+
+    pub(crate) fn over(store: Arc<Store>, text: &str, rewrite: bool) -> Self {
         let tools = Arc::new(Tools {
             text: text.to_owned(),
             rewrite: AtomicBool::new(rewrite),
@@ -143,11 +145,11 @@ impl Bench {
             wanted: AtomicUsize::new(usize::MAX),
             all: tokio::sync::Notify::new(),
         });
-        let engine = Engine::new(store, ROWS, tools.clone(), clock).expect("a sound graph");
+        let engine = Engine::new(store, ROWS, tools.clone(), Arc::new(SystemClock)).expect("a sound graph");
         Self { engine, tools }
     }
 
-    async fn start(&self, repo: u64, issue: u64) {
+    pub(crate) async fn start(&self, repo: u64, issue: u64) {
         let trigger = Trigger {
             command: "row".to_owned(),
             args: String::new(),
@@ -192,7 +194,8 @@ pub(crate) fn main() {
         [("a step, rewritten by each node", true, "rewritten"), ("a step, written once", false, "once")]
     {
         let data = directory.path().join(key);
-        let steps = block_on(one_after_the_other(data.clone(), text.clone(), rewrite));
+        let store = Store::open(&data, Arc::new(SystemClock)).expect("the data directory");
+        let steps = block_on(one_after_the_other(store, text.clone(), rewrite));
         step_row(title, &steps, peer(key), Some(bare));
         if rewrite {
             let file = data.join("repos/1/checkpoints.db");
@@ -238,9 +241,9 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
 
 /// Milliseconds a step, the run's start shared among its steps, in runs that follow each other, on a thread of the
 /// runtime as in `serve`.
-async fn one_after_the_other(data: PathBuf, text: String, rewrite: bool) -> Sorted {
+pub(crate) async fn one_after_the_other(store: Arc<Store>, text: String, rewrite: bool) -> Sorted {
     let walking = tokio::spawn(async move {
-        let bench = Bench::open(&data, &text, rewrite);
+        let bench = Bench::over(store, &text, rewrite);
         let mut samples = Samples::default();
         for run in 0..RUNS as u64 {
             let started = Instant::now();
@@ -313,7 +316,7 @@ fn bare_commit(directory: &Path, text: &str) -> f64 {
 }
 
 /// Prose of a kind: words of a fixed list in an order that a fixed seed gives. It compresses about as designs do.
-fn words() -> String {
+pub(crate) fn words() -> String {
     const WORDS: [&str; 32] = [
         "the",
         "delivery",

@@ -5,6 +5,7 @@
 mod aider;
 mod calls;
 mod checkpoints;
+mod cluster;
 mod codebase;
 mod hostile;
 mod implement;
@@ -13,6 +14,9 @@ mod load;
 mod measure;
 mod paced;
 mod pages;
+#[path = "../tests/house/postgres.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "shared with tests")]
+mod postgres_server;
 mod recall;
 mod repositories;
 mod routes;
@@ -28,6 +32,7 @@ type Part = (&'static str, fn());
 const PARTS: &[Part] = &[
     ("intake", intake::main),
     ("checkpoints", checkpoints::main),
+    ("cluster", cluster::main),
     ("waiting", waiting::main),
     ("runs", runs::main),
     ("routes", routes::main),
@@ -47,6 +52,9 @@ const PARTS: &[Part] = &[
 fn main() {
     if let Ok(order) = std::env::var(codebase::ALONE) {
         return codebase::index_alone(&order);
+    }
+    if let Ok(address) = std::env::var(cluster::NODE) {
+        return cluster::node(&address);
     }
     let wanted: Vec<String> =
         repositories::words().filter(|word| !repositories::is_directory(word)).collect();

@@ -42,7 +42,7 @@ pub(crate) fn main() {
         let serving = site.serve().await;
         let times = ask(&site, REQUESTS).await;
         serving.stop();
-        let routes = store::routes(&site.data(), site.repo).expect("the decisions");
+        let routes = store::routes(&site.data().as_path().into(), site.repo).expect("the decisions");
         let model: u64 = routes.iter().map(|line| line.route.elapsed_ms).sum();
         let costs: Vec<u64> = routes.iter().map(|line| line.route.cost_microusd).collect();
         let mean = times.iter().sum::<f64>() / times.len() as f64;
@@ -84,7 +84,7 @@ async fn sleeping(name: &str, script: &str) {
     let serving = site.serve().await;
     ask(&site, SLEEPING).await;
     serving.stop();
-    let routes = store::routes(&site.data(), site.repo).expect("the decisions");
+    let routes = store::routes(&site.data().as_path().into(), site.repo).expect("the decisions");
     let over = routes.iter().map(|line| line.route.elapsed_ms as f64 - 1000.0).collect::<Samples>().sorted();
     say(format_args!(
         "{name} is given up p50 {}, at most {} after its second",

@@ -12,7 +12,7 @@ use url::Url;
 
 use crate::{
     clock::SharedClock,
-    config::{Live, RouteMode, Settings},
+    config::{Live, PostgresSettings, RouteMode, Settings},
     engine::{AnyWorkflow, Engine, EngineError, Port},
     git::{GitError, Mirrors},
     github::{GitHub, GitHubError, GitHubOptions, Pacing},
@@ -21,7 +21,7 @@ use crate::{
     providers::{Providers, ResolveError},
     rounds::{Desk, Recent},
     sandbox,
-    store::{self, Store, StoreError},
+    store::{self, Source, Store, StoreError},
     traces::{self, Traces},
     web::{self, Bounds, Deliveries, Door, Refusals, Token, control::Control},
     workflows,
@@ -86,6 +86,19 @@ pub enum AppError {
     Listen { address: SocketAddr, error: io::Error },
 }
 
+/// Where the databases of these settings are to be read; none: nobody has started on them yet.
+pub fn place(settings: &Settings) -> Result<Option<Source>, StoreError> {
+    match &settings.postgres {
+        Some(postgres) => Source::server(&database(postgres)).map(Some),
+        None => Ok(store::is_there(&settings.data_dir).then(|| settings.data_dir.as_path().into())),
+    }
+}
+
+/// The database that the settings name.
+pub fn database(postgres: &PostgresSettings) -> store::Server {
+    store::Server { address: postgres.address.clone(), lease: postgres.lease }
+}
+
 impl App {
     /// Opens the data directory and wires the rooms. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
@@ -104,11 +117,7 @@ impl App {
         let key = private_key(&settings)?;
         let github = github(&settings, key.clone(), pacing, clock.clone())?;
         let store = match &settings.postgres {
-            Some(postgres) => Store::join(
-                &store::Server { address: postgres.address.clone(), lease: postgres.lease },
-                &settings.data_dir,
-                clock.clone(),
-            )?,
+            Some(postgres) => Store::join(&database(postgres), &settings.data_dir, clock.clone())?,
             None => Store::open(&settings.data_dir, clock.clone())?,
         };
         github.share(store.clone());

@@ -32,15 +32,15 @@ struct Source {
 }
 
 impl Source {
-    fn find(&self) -> anyhow::Result<(PathBuf, RepoId)> {
-        let data = self.config.data(self.data.clone())?;
-        let Some(repo) = store::repository_named(&data, &self.repo)? else {
+    fn find(&self) -> anyhow::Result<(store::Source, RepoId)> {
+        let place = self.config.place(self.data.clone())?;
+        let Some(repo) = store::repository_named(&place, &self.repo)? else {
             bail!(
                 "no repository {} is known here; check the name, as GitHub writes it now: OWNER/REPO",
                 self.repo
             )
         };
-        Ok((data, repo))
+        Ok((place, repo))
     }
 }
 
@@ -87,9 +87,9 @@ impl Audit {
 
 impl Verify {
     async fn run(self) -> anyhow::Result<ExitCode> {
-        let (data, repo) = self.source.find()?;
+        let (place, repo) = self.source.find()?;
         let mut links: Vec<(usize, AuditRow)> = Vec::new();
-        let walked = store::audit(&data, repo, |ordinal, link| links.push((ordinal, link)))?;
+        let walked = store::audit(&place, repo, |ordinal, link| links.push((ordinal, link)))?;
         let head = ["LINK", "AT", "RUN", "WHAT", "KEY", "HASH"].map(str::to_owned);
         let row = |(ordinal, link): &(usize, AuditRow)| {
             let AuditRow { run, what, key, at, hash, .. } = link;
@@ -117,7 +117,13 @@ impl Verify {
         if let Some(commit) = &self.against {
             let place = match self.clone {
                 Some(clone) => clone,
-                None => data.join("repos").join(repo.to_string()).join("mirror.git"),
+                None => {
+                    let data = match self.source.data {
+                        Some(data) => data,
+                        None => crate::workflows::settings(&self.source.config.config)?.data_dir,
+                    };
+                    data.join("repos").join(repo.to_string()).join("mirror.git")
+                }
             };
             let link = trailer(&place, commit).await?;
             match links.iter().find(|(_, row)| row.hash == link) {
@@ -183,8 +189,8 @@ pub(super) struct Export {
 
 impl Export {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let (data, repo) = self.source.find()?;
-        let (walked, told) = store::lineage(&data, repo, IssueNo(self.issue))?;
+        let (place, repo) = self.source.find()?;
+        let (walked, told) = store::lineage(&place, repo, IssueNo(self.issue))?;
         if told.is_empty() {
             bail!("the chain of {} tells of no run of issue {}", self.source.repo, self.issue);
         }

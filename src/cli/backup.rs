@@ -7,14 +7,21 @@ use std::{
 };
 
 use anyhow::bail;
+use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlag, absolute_path, must_hold_data, say};
-use crate::{config::Settings, store, types::count, workflows};
+use super::{ConfigFlag, INTERRUPTED, absolute_path, must_hold_data, say, serve::on_signals};
+use crate::{
+    config::Settings,
+    store::{self, StoreError},
+    types::count,
+    workflows,
+};
 
 /// Copy the data directory, also while the server works.
 ///
 /// The copy is complete and consistent once the command ends with success. A repository whose database cannot be read
-/// is named and left out, and the exit code is 1. DIR appears when everything else is in it. To go on from it,
+/// is named and left out, and the exit code is 1. DIR appears when everything else is in it; Ctrl-C ends the database that
+/// is being copied, and leaves nothing. To go on from it,
 /// point `[data] dir` at it (or move it there) and start the server: runs continue from their last step in the copy, and
 /// what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched again), settings,
 /// keys and `.env`.
@@ -45,7 +52,15 @@ impl Backup {
         must_be_apart(&settings, &directory)?;
         let begun = Instant::now(); // for the person who waited for it; decides nothing
         let (from, to) = (settings.data_dir, directory.clone());
-        let made = tokio::task::spawn_blocking(move || store::backup(&from, &to)).await??;
+        let stop = CancellationToken::new();
+        tokio::spawn(on_signals(stop.clone(), CancellationToken::new()));
+        let made = match tokio::task::spawn_blocking(move || store::backup(&from, &to, &stop)).await? {
+            Err(StoreError::Closing) => {
+                say("Stopped; nothing is left of the copy.");
+                return Ok(ExitCode::from(INTERRUPTED));
+            }
+            made => made?,
+        };
         say(format_args!(
             "{} holds main.db and the databases of {}: {} KiB in {} ms",
             directory.display(),

@@ -29,8 +29,8 @@ pub(super) struct Diff {
 
 impl Diff {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let data = self.config.data(self.data)?;
-        let Some(diff) = store::last_diff(&data, self.run)? else {
+        let place = self.config.place(self.data)?;
+        let Some(diff) = store::last_diff(&place, self.run)? else {
             bail!("run {} has asked nobody about code yet; `countersign runs --all` lists runs", self.run)
         };
         let mut out = std::io::stdout();

@@ -18,6 +18,7 @@ mod init;
 mod login;
 mod man;
 mod models;
+mod move_data;
 mod open;
 mod pause;
 mod reload;
@@ -50,7 +51,9 @@ use rustix::fs::{FlockOperation, flock};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::{config::Settings, github::Fault, sandbox::Level, types::with_causes, workflows};
+use crate::{
+    app, config::Settings, github::Fault, sandbox::Level, store::Source, types::with_causes, workflows,
+};
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
 ///
@@ -104,6 +107,7 @@ enum Command {
     Backup(backup::Backup),
     Check(backup::Check),
     Archive(archive::Archive),
+    Move(move_data::Move),
     Audit(audit::Audit),
     Export(audit::Export),
     Simulate(simulate::Simulate),
@@ -136,6 +140,16 @@ impl ConfigFlag {
         };
         must_hold_data(&data)?;
         Ok(data)
+    }
+
+    /// The databases of a directory that is named, or those of the settings.
+    fn place(&self, named: Option<PathBuf>) -> anyhow::Result<Source> {
+        if named.is_none()
+            && let Some(place) = app::place(&workflows::settings(&self.config)?)?
+        {
+            return Ok(place);
+        }
+        Ok(Source::Files(self.data(named)?))
     }
 }
 
@@ -178,6 +192,7 @@ pub fn main() -> ExitCode {
             Command::Backup(command) => command.run().await,
             Command::Check(command) => command.run().await,
             Command::Archive(command) => command.run().await,
+            Command::Move(command) => command.run().await,
             Command::Audit(command) => command.run().await,
             Command::Export(command) => command.run().await,
             Command::Simulate(command) => Box::pin(command.run()).await,

@@ -1,13 +1,13 @@
 //! `countersign routes`: how requests in free words were read.
 
-use std::{path::Path, process::ExitCode};
+use std::process::ExitCode;
 
 use serde_json::json;
 
 use super::{ConfigFlag, columns, say};
 use crate::{
     documents::routing::{Decision, Method},
-    store::{self, RouteLine},
+    store::{self, RouteLine, Source},
     types::{MicroUsd, RepoName},
     workflows::route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
 };
@@ -31,7 +31,7 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let lines = read(&self.config.data(None)?, self.repo.as_ref())?;
+        let lines = read(&self.config.place(None)?, self.repo.as_ref())?;
         let sums = Sums::of(&lines);
         if self.json {
             let rows: Vec<_> =
@@ -48,13 +48,13 @@ impl Routes {
 }
 
 /// Those of one repository or of all, the oldest first.
-fn read(data: &Path, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, RouteLine, Decision)>> {
+fn read(place: &Source, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, RouteLine, Decision)>> {
     let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
-    for (repo, name) in store::repositories(data)? {
+    for (repo, name) in store::repositories(place)? {
         if only.is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string())) {
             continue;
         }
-        for line in store::routes(data, repo)? {
+        for line in store::routes(place, repo)? {
             let decision = serde_json::from_value(line.route.decision.clone())?;
             lines.push((name.to_string(), line, decision));
         }
@@ -64,8 +64,8 @@ fn read(data: &Path, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, Rou
 }
 
 /// What of all that was asked cost more than it should.
-pub(super) fn cost_alerts(data: &Path) -> anyhow::Result<Vec<String>> {
-    Ok(Sums::of(&read(data, None)?).alerts().into_iter().map(alert).collect())
+pub(super) fn cost_alerts(place: &Source) -> anyhow::Result<Vec<String>> {
+    Ok(Sums::of(&read(place, None)?).alerts().into_iter().map(alert).collect())
 }
 
 fn alert(why: &str) -> String {

@@ -88,7 +88,7 @@ pub async fn foresee(
     clock: SharedClock,
     asked: &Asked,
 ) -> anyhow::Result<Vec<String>> {
-    let known = store::repository_named(&settings.data_dir, &asked.repo)?;
+    let known = store::repository_named(&settings.data_dir.as_path().into(), &asked.repo)?;
     // Gone with this call, however it ends.
     let copy = tempfile::tempdir()?;
     store::copy_of(&settings.data_dir, known, copy.path())?;

@@ -14,6 +14,7 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags};
+use tokio_util::sync::CancellationToken;
 
 use super::{StoreError, create_directory, error::Fault, hints, repository, sql::Transaction};
 use crate::{limits, types::RepoId};
@@ -28,11 +29,14 @@ pub struct BackedUp {
 }
 
 /// Copies everything but the mirrors of a data directory into `to`, which must be empty or not exist; the copy is whole
-/// when it appears there.
-pub fn backup(from: &Path, to: &Path) -> Result<BackedUp, StoreError> {
+/// when it appears there. Told to stop, it ends the database it is at and takes all of it away again.
+///
+/// # Errors
+/// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
+pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
     must_be_free(to)?;
     let half = half_done(to)?;
-    let done = fill(from, &half).and_then(|done| {
+    let done = fill(from, &half, stop).and_then(|done| {
         let io = |source| StoreError::Io { path: to.to_owned(), source };
         fs::rename(&half, to).map_err(io)?;
         sync_directory(to.parent().unwrap_or(to))?;
@@ -83,7 +87,7 @@ fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
     Ok(to.with_file_name(name))
 }
 
-fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
+fn fill(from: &Path, half: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
     let mut bytes = copy_database(&from.join("main.db"), &main)?;
@@ -93,7 +97,11 @@ fn fill(from: &Path, half: &Path) -> Result<BackedUp, StoreError> {
         let place = half.join("repos").join(repo.to_string());
         create_directory(&place)?;
         let source = from.join("repos").join(repo.to_string()).join(repository::FILE);
-        match copy_database(&source, &place.join(repository::FILE)) {
+        let size = copy_database(&source, &place.join(repository::FILE));
+        if stop.is_cancelled() {
+            return Err(StoreError::Closing);
+        }
+        match size {
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
             Err(_) if !source.exists() => {

@@ -55,10 +55,16 @@ pub enum StoreError {
     #[error("{}: a stored row cannot be read ({detail}); it may have been written by another version", .file.display())]
     Row { file: PathBuf, detail: String },
     #[error(
-        "{} holds databases in files, which a Postgres does not take over; name another directory under [data] dir, or take \
-         postgres_file out of the settings", .directory.display()
+        "{} holds databases in files. To put what is in them into the Postgres, name another directory under [data] dir and run \
+         countersign move --from {}; to stay with them, take postgres_file out of the settings", .directory.display(),
+        .directory.display()
     )]
     HasFiles { directory: PathBuf },
+    #[error(
+        "what lies in {} was moved into a Postgres, and a server there may be at work on it; to go on from the files as they \
+         were then, see that none is, and remove {}", .mark.parent().unwrap_or(.mark).display(), .mark.display()
+    )]
+    Moved { mark: PathBuf },
     #[error("Postgres ({}): {said}; {mend}", .place.display())]
     Server { place: PathBuf, said: String, mend: &'static str },
     /// Someone else holds the run now; what this writer has is worth nothing.

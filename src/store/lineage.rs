@@ -7,12 +7,11 @@ use rusqlite::params;
 use serde_json::Value;
 
 use super::{
-    AuditRow, StoreError, Walked,
-    check::glimpse,
+    AuditRow, Source, StoreError, Walked,
     database::signed,
     directory,
     error::Fault,
-    repository::{self, json, text, walk},
+    repository::{json, text, walk},
     rows::TextKind,
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
@@ -34,10 +33,8 @@ const TABLES: [&str; 9] =
     ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
 
 /// The repository last seen under this name.
-pub fn repository_named(root: &Path, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
-    let file = root.join("main.db");
-    let row = glimpse(&file, |tx| directory::owns(tx, name)).map_err(|fault| fault.at(&file))?;
-    Ok(row.map(|row| row.id))
+pub fn repository_named(place: &Source, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
+    Ok(place.main(|tx| directory::owns(tx, name))?.map(|row| row.id))
 }
 
 /// Did a server ever start on this?
@@ -46,23 +43,23 @@ pub fn is_there(root: &Path) -> bool {
 }
 
 /// Every repository that left anything here, with its name.
-pub fn repositories(root: &Path) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
-    let file = root.join("main.db");
-    let rows = glimpse(&file, directory::all).map_err(|fault| fault.at(&file))?;
-    let left = |repo: RepoId| root.join("repos").join(repo.to_string()).join(repository::FILE).exists();
-    Ok(rows.into_iter().filter(|row| left(row.id)).map(|row| (row.id, row.name)).collect())
+pub fn repositories(place: &Source) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
+    let (rows, left) = (place.main(directory::all)?, place.repositories()?);
+    Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
 }
 
 /// Walks a repository's audit chain; `each` sees every link with its ordinal.
-pub fn audit(root: &Path, repo: RepoId, each: impl FnMut(usize, AuditRow)) -> Result<Walked, StoreError> {
-    let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
-    glimpse(&file, |tx| walk(tx, repo, each)).map_err(|fault| fault.at(&file))
+pub fn audit(
+    place: &Source,
+    repo: RepoId,
+    each: impl FnMut(usize, AuditRow) + Send,
+) -> Result<Walked, StoreError> {
+    place.repository(repo, |tx| walk(tx, repo, each))
 }
 
 /// Everything the chain tells of an issue's runs, the oldest first, with the rows and texts it is about.
-pub fn lineage(root: &Path, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec<Told>), StoreError> {
-    let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
-    let read = glimpse(&file, |tx| {
+pub fn lineage(place: &Source, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec<Told>), StoreError> {
+    place.repository(repo, |tx| {
         let mut told = Vec::new();
         let walked = walk(tx, repo, |ordinal, link| told.push((ordinal, link)))?;
         let mut runs = tx.prepare("SELECT seq FROM run WHERE issue = ?1")?;
@@ -83,14 +80,12 @@ pub fn lineage(root: &Path, repo: RepoId, issue: IssueNo) -> Result<(Walked, Vec
             Ok(Told { ordinal, link, row, text })
         });
         Ok((walked, told.collect::<Result<_, Fault>>()?))
-    });
-    read.map_err(|fault| fault.at(&file))
+    })
 }
 
 /// How code changes that a run asked people about last.
-pub fn last_diff(root: &Path, run: RunId) -> Result<Option<String>, StoreError> {
-    let file = root.join("repos").join(run.repo.to_string()).join(repository::FILE);
-    let read = glimpse(&file, |tx| {
+pub fn last_diff(place: &Source, run: RunId) -> Result<Option<String>, StoreError> {
+    place.repository(run.repo, |tx| {
         let last =
             "SELECT detail ->> '$.text' FROM audit WHERE run = ?1 AND what = ?2 ORDER BY seq DESC LIMIT 1";
         let what = TextKind::Diff.what();
@@ -98,8 +93,7 @@ pub fn last_diff(root: &Path, run: RunId) -> Result<Option<String>, StoreError> 
             tx.query_row(last, params![signed(run.seq), what], |row| row.get(0)).optional()?;
         let hash = last.map(|hash| hash.parse::<Hash>()).transpose()?;
         hash.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
-    });
-    read.map_err(|fault| fault.at(&file))
+    })
 }
 
 /// The body of the row that a link is about.

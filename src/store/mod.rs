@@ -23,6 +23,7 @@ mod inbox;
 mod lineage;
 mod looked;
 mod mentions;
+mod moved;
 mod open_databases;
 mod outages;
 mod packer;
@@ -33,6 +34,7 @@ mod resting;
 mod rows;
 mod server;
 mod sessions;
+mod source;
 mod spend;
 mod sql;
 mod story;
@@ -79,12 +81,14 @@ pub use self::{
     inbox::{Accepted, DeliveryRow, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
     lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
     looked::{Looked, look},
+    moved::{Moved, move_into},
     outages::Outage,
     patrol::LabelingKey,
     repository::{RepoDb, Walked, routes},
     resting::{Rest, RestingKey, resting_keys},
     rows::*,
     sessions::Scope,
+    source::Source,
     spend::{Reservation, Reserved, SharedCap},
     story::{Entry, GateStory, RunStory, Seen, VisitRow},
     walks::{LeftOut, PageMark, RunLine, RunPage, RunsAsked, SpendLine},
@@ -139,6 +143,9 @@ impl Store {
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         let lock = lock(root)?;
+        if root.join(moved::MARK).exists() {
+            return Err(StoreError::Moved { mark: root.join(moved::MARK) });
+        }
         gone::sweep(root);
         let file = root.join("main.db");
         let watch = Watch::default();

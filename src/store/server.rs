@@ -157,11 +157,7 @@ impl ToSql for Arg<'_> {
             (ValueRef::Integer(number), &Type::FLOAT8) => (number as f64).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
             (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
-            (ValueRef::Text(text), &Type::TEXT) => {
-                // What is no text to Postgres says nothing to people either.
-                let text = String::from_utf8_lossy(text).replace('\0', "\u{fffd}");
-                text.to_sql(wanted, out)
-            }
+            (ValueRef::Text(text), &Type::TEXT) => self::text(text).to_sql(wanted, out),
             (ValueRef::Blob(bytes), &Type::BYTEA) => bytes.to_sql(wanted, out),
             (value, wanted) => Err(format!("{value:?} in the place of {wanted}").into()),
         }
@@ -172,6 +168,11 @@ impl ToSql for Arg<'_> {
     }
 
     to_sql_checked!();
+}
+
+/// As Postgres takes it: what is no text to it says nothing to people either.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
 }
 
 /// A column as it came.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
+mod cluster;
 mod demo;
 mod disk;
 mod kills;

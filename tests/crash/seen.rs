@@ -4,7 +4,8 @@ use std::{fmt::Write as _, path::Path, process::Command};
 
 use countersign::{
     engine::{Filter, Port},
-    types::IssueNo,
+    localhub::{Hub, IssueView},
+    types::{IssueNo, RepoId},
 };
 
 use crate::world::World;
@@ -17,15 +18,68 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
     assert!(chain.iter().all(|row| row.sound()), "the audit chain is broken");
     let own = w.hub.base_url().to_string();
     let hubs = elsewhere.iter().chain([&own]).map(|a| (a.trim_end_matches('/').to_owned(), "HUB".to_owned()));
+    // How many there are is up to the calls that were lost.
+    let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
+    let names: Vec<(String, String)> = hubs.chain(comments(&view)).chain(links).collect();
+    let plain = |text: &str| plain(text, &names);
+    thread(&mut out, &view, &plain);
+    let others = (1..).map(IssueNo).map_while(|number| w.hub.issue(w.repo, number));
+    for other in others.filter(|issue| issue.number != w.issue && issue.number.0 > 1) {
+        let title = (other.number, &other.title, &other.labels, other.comments.len());
+        writeln!(out, "=== {title:?}\n{}", plain(&other.body)).unwrap();
+    }
+    pulls_and_branches(&mut out, &w.hub, w.repo, &plain);
+    let runs = w.app.engine.list(Filter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
+    for run in &runs {
+        writeln!(
+            out,
+            "=== run of {} on #{}: {} {:?}",
+            run.workflow,
+            run.issue,
+            run.status,
+            run.outcome.as_ref().map(|o| plain(&o.summary))
+        )
+        .unwrap();
+    }
+    writeln!(out, "gates {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM gate")).unwrap();
+    writeln!(out, "answers {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM answer")).unwrap();
+    writeln!(out, "approvals {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM approval")).unwrap();
+    out
+}
+
+/// All that GitHub shows of a repository whose runs went on side by side: without the numbers that depend on which was first.
+/// `links` are the hashes of its audit chain.
+pub(crate) fn repository(hub: &Hub, repo: RepoId, links: &[String]) -> String {
+    let issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
+    let pulls = hub.pulls(repo);
+    let named = pulls.iter().rev().flat_map(|pull| {
+        let (number, head) = (pull.number, &pull.head);
+        [(format!("#{number}"), format!("#{head}")), (format!("/pull/{number}"), format!("/pull/{head}"))]
+    });
+    let hub_is = [(hub.base_url().to_string().trim_end_matches('/').to_owned(), "HUB".to_owned())];
+    let links = links.iter().map(|hash| (hash.clone(), "AUDIT".to_owned()));
+    let names: Vec<(String, String)> =
+        hub_is.into_iter().chain(issues.iter().flat_map(comments)).chain(named).chain(links).collect();
+    let plain = |text: &str| plain(text, &names);
+    let mut out = String::new();
+    for view in issues.iter().filter(|view| pulls.iter().all(|pull| pull.number != view.number)) {
+        thread(&mut out, view, &plain);
+    }
+    pulls_and_branches(&mut out, hub, repo, &plain);
+    out
+}
+
+/// Comments by their place on a thread.
+fn comments(view: &IssueView) -> Vec<(String, String)> {
     let comments = view.comments.iter().enumerate();
     let comments = comments.flat_map(|(n, c)| {
         let answered = (format!("comment-{}.0", c.id), format!("comment {n}"));
         [(format!("#issuecomment-{}", c.id), format!("#comment {n}")), answered]
     });
-    // How many there are is up to the calls that were lost.
-    let links = chain.iter().map(|row| (row.hash.to_string(), format!("AUDIT {}", row.what)));
-    let names: Vec<(String, String)> = hubs.chain(comments).chain(links).collect();
-    let plain = |text: &str| plain(text, &names);
+    comments.collect()
+}
+
+fn thread(out: &mut String, view: &IssueView, plain: &impl Fn(&str) -> String) {
     let sorted = |list: &[(String, String)]| {
         let mut list = list.to_vec();
         list.sort();
@@ -39,26 +93,27 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         writeln!(out, "--- {} {:?}\n{}", c.author, sorted(&c.reactions), plain(&c.body)).unwrap();
     }
     writeln!(out, "{}", plain(&view.body)).unwrap();
-    let others = (1..).map(IssueNo).map_while(|number| w.hub.issue(w.repo, number));
-    for other in others.filter(|issue| issue.number != w.issue && issue.number.0 > 1) {
-        let title = (other.number, &other.title, &other.labels, other.comments.len());
-        writeln!(out, "=== {title:?}\n{}", plain(&other.body)).unwrap();
-    }
-    for pull in w.hub.pulls(w.repo) {
-        let comments = w.hub.issue(w.repo, pull.number).unwrap().comments.len();
+}
+
+fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn(&str) -> String) {
+    let mut pulls = hub.pulls(repo);
+    pulls.sort_by(|a, b| a.head.cmp(&b.head));
+    for pull in pulls {
+        let comments = hub.issue(repo, pull.number).unwrap().comments.len();
         let state = (&pull.state, pull.draft, &pull.head, &pull.base, &pull.labels, comments);
-        writeln!(out, "=== pull {} {:?} {state:?}\n{}", pull.number, pull.title, plain(&pull.body)).unwrap();
-        for said in w.hub.line_comments(w.repo, pull.number) {
+        let number = plain(&format!("#{}", pull.number));
+        writeln!(out, "=== pull {number} {:?} {state:?}\n{}", pull.title, plain(&pull.body)).unwrap();
+        for said in hub.line_comments(repo, pull.number) {
             // The number of the thread is in the marker.
             let text = said.body.split("<!--").next().unwrap();
             writeln!(out, "--- {} in a thread\n{}", said.author, plain(text)).unwrap();
         }
     }
-    let (git_dir, checks) = (w.hub.git_dir(w.repo), w.hub.checks(w.repo));
+    let (git_dir, checks) = (hub.git_dir(repo), hub.checks(repo));
     writeln!(out, "checks {}", checks.len()).unwrap();
-    for (branch, _) in w.hub.branches(w.repo) {
+    for (branch, _) in hub.branches(repo) {
         writeln!(out, "=== branch {branch}").unwrap();
-        for commit in w.hub.log(w.repo, &branch) {
+        for commit in hub.log(repo, &branch) {
             writeln!(out, "--- by {} {}\n{}", commit.author, commit.committer, plain(&commit.message))
                 .unwrap();
             for check in checks.iter().filter(|check| check.head == commit.oid) {
@@ -81,22 +136,6 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
             }
         }
     }
-    let runs = w.app.engine.list(Filter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
-    for run in &runs {
-        writeln!(
-            out,
-            "=== run of {} on #{}: {} {:?}",
-            run.workflow,
-            run.issue,
-            run.status,
-            run.outcome.as_ref().map(|o| plain(&o.summary))
-        )
-        .unwrap();
-    }
-    writeln!(out, "gates {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM gate")).unwrap();
-    writeln!(out, "answers {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM answer")).unwrap();
-    writeln!(out, "approvals {}", w.number(Some(w.repo), "SELECT COUNT(*) FROM approval")).unwrap();
-    out
 }
 
 /// Text with these names said otherwise, and without times and commits.

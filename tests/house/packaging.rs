@@ -54,6 +54,21 @@ fn the_image_starts_the_program_and_asks_it_how_it_is() {
     assert!(packaged("packaging/compose.yaml").contains("127.0.0.1:8008:8008"));
 }
 
+#[test]
+fn two_nodes_wait_for_the_database_that_they_share() {
+    use serde_norway::Value;
+    let read = |file: &str| -> Value { serde_norway::from_str(&packaged(file)).unwrap() };
+    let (one, both) = (read("packaging/compose.yaml"), read("packaging/compose.postgres.yaml"));
+    let names = |of: &Value, key: &str| -> Vec<String> {
+        of[key].as_mapping().unwrap().keys().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names(&one, "services").contains(&"countersign".to_owned()));
+    assert_eq!(names(&both, "services"), ["database", "countersign", "countersign-2"]);
+    assert_eq!(names(&both, "volumes"), ["database", "data-2"]);
+    let secret = both["secrets"]["postgres_password"]["file"].as_str().unwrap();
+    assert!(packaged("packaging/README.md").contains(&format!("`{}`", secret.trim_start_matches("./"))));
+}
+
 /// The build reads these besides the code, and a context without them only fails where an image is built.
 #[test]
 fn the_image_is_built_of_all_that_the_build_reads() {

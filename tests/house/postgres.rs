@@ -16,6 +16,7 @@ use std::{
 };
 
 use postgres::{Client, NoTls};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Set by who has installed one: then nothing may be skipped.
 const WANTED: &str = "COUNTERSIGN_TEST_POSTGRES";
@@ -27,7 +28,7 @@ const SMALL_DISK: &str = "/mnt";
 const UNTIL_ENDED: &str = r#""$@" & child=$!
 trap 'kill -INT $child' TERM
 wait $child; code=$?
-if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$PWD"; fi
+if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$3"; rmdir "$PWD" 2>/dev/null; fi
 exit $code"#;
 
 /// A role that has to say its password. Whoever needs it makes it.
@@ -105,62 +106,99 @@ fn address(port: u16, database: &str) -> String {
     format!("postgres://countersign@127.0.0.1:{port}/{database}")
 }
 
-fn start() -> Option<u16> {
-    let Some(programs) = programs() else {
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn installed() -> Option<PathBuf> {
+    let found = programs();
+    if found.is_none() {
         assert!(std::env::var_os(WANTED).is_none(), "{WANTED} is set, and no Postgres is installed");
         eprintln!("skipped: what needs Postgres, because initdb and postgres are not installed");
-        return None;
-    };
+    }
+    found
+}
+
+fn start() -> Option<u16> {
+    let programs = installed()?;
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
-    let owner = unprivileged(&home);
-    let data = home.join("data");
-    let namespace = ["unshare", "--mount"];
+    let (owner, port) = (unprivileged(&home), free_port());
+    let ours = Cluster { programs: &programs, home: &home, owner, small_disk: small_disk(owner) };
+    ours.make();
+    ours.serve("data", port);
+    Some(port)
+}
+
+/// What has to be said so that the server, and nobody else, has a small disk; only root can.
+fn small_disk(owner: Option<(u32, u32)>) -> Option<String> {
     let own_mounts =
-        Command::new(namespace[0]).args([namespace[1], "true"]).status().is_ok_and(|end| end.success());
-    let small_disk = owner.filter(|_| own_mounts).map(|(user, group)| {
+        Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|end| end.success());
+    owner.filter(|_| own_mounts).map(|(user, group)| {
         format!("mount -t tmpfs -o size=24m,uid={user},gid={group} none {SMALL_DISK}; exec \"$@\"")
-    });
-    let as_owner = |program: &str| {
+    })
+}
+
+/// A directory with what servers keep, and whom they run as.
+struct Cluster<'a> {
+    programs: &'a Path,
+    home: &'a Path,
+    owner: Option<(u32, u32)>,
+    small_disk: Option<String>,
+}
+
+impl Cluster<'_> {
+    fn as_owner(&self, program: &str) -> Command {
         let mut command = Command::new("setpriv");
-        if let Some(mount) = &small_disk {
-            command = Command::new(namespace[0]);
-            command.args([namespace[1], "sh", "-c", mount, "sh", "setpriv"]);
+        if let Some(mount) = &self.small_disk {
+            command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", mount, "sh", "setpriv"]);
         }
         // It ends when the thread that started it does, which is with this process.
         command.args(["--pdeathsig", "TERM"]);
-        if let Some((user, group)) = owner {
+        if let Some((user, group)) = self.owner {
             let (user, group) = (format!("--reuid={user}"), format!("--regid={group}"));
             command.args([user.as_str(), group.as_str(), "--clear-groups"]);
         }
-        command.args(["--", "sh", "-c", UNTIL_ENDED, "sh"]).arg(programs.join(program));
-        command.stdin(Stdio::null()).current_dir(&home);
+        command.args(["--", "sh", "-c", UNTIL_ENDED, "sh"]).arg(self.programs.join(program));
+        command.stdin(Stdio::null()).current_dir(self.home);
         command
-    };
-    let made = as_owner("initdb")
-        .args(["--username=countersign", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C", "-D"])
-        .arg(&data)
-        .output()
-        .unwrap();
-    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-    let rules = data.join("pg_hba.conf");
-    let others = fs::read_to_string(&rules).unwrap();
-    fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut server = as_owner("postgres");
-    server.arg("-D").arg(&data).args(["-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
-    server.args(["-c", "max_connections=200"]).stdout(Stdio::null()).stderr(Stdio::null());
-    thread::spawn(move || {
-        // As long as this thread waits for it, it runs; and no longer.
-        let ended = server.status();
-        panic!("Postgres ended: {ended:?}");
-    });
-    for _ in 0..600 {
-        if Client::connect(&address(port, "postgres"), NoTls).is_ok() {
-            return Some(port);
-        }
-        thread::sleep(Duration::from_millis(50));
     }
-    panic!("Postgres does not answer");
+
+    fn make(&self) {
+        let made = self
+            .as_owner("initdb")
+            .args([
+                "--username=countersign",
+                "--auth=trust",
+                "--no-sync",
+                "--encoding=UTF8",
+                "--locale=C",
+                "-D",
+                "data",
+            ])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let rules = self.home.join("data/pg_hba.conf");
+        let others = fs::read_to_string(&rules).unwrap();
+        fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
+    }
+
+    /// Until this process ends, or it is stopped.
+    fn serve(&self, data: &str, port: u16) {
+        let mut server = self.as_owner("postgres");
+        server.args(["-D", data, "-p", &port.to_string(), "-k", "", "-c", "listen_addresses=127.0.0.1"]);
+        server.args(["-c", "max_connections=200"]).stdout(Stdio::null()).stderr(Stdio::null());
+        // As long as this thread waits for it, it runs; and no longer.
+        thread::spawn(move || server.status());
+        for _ in 0..600 {
+            if Client::connect(&address(port, "postgres"), NoTls).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("Postgres does not answer");
+    }
 }
 
 /// Where its programs are: on the path, or where Debian has them.
@@ -169,7 +207,8 @@ fn programs() -> Option<PathBuf> {
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
     let mut places: Vec<_> = std::env::split_paths(&path).collect();
     places.extend(debian.map(|version| version.path().join("bin")));
-    places.into_iter().find(|place| place.join("initdb").exists() && place.join("postgres").exists())
+    let all = ["initdb", "postgres", "pg_basebackup"];
+    places.into_iter().find(|place| all.iter().all(|program| place.join(program).exists()))
 }
 
 /// Postgres refuses to run as root: then it runs as somebody else, to whom its home is given.
@@ -186,4 +225,67 @@ fn unprivileged(home: &Path) -> Option<(u32, u32)> {
     let (user, group) = of("postgres").or_else(|| of("nobody")).unwrap();
     chown(home, Some(user), Some(group)).unwrap();
     Some((user, group))
+}
+
+/// A server that takes writes, and another one that has each of them before they count, until it is told to take its place.
+pub(super) struct Pair {
+    pub(super) first: u16,
+    pub(super) second: u16,
+    home: PathBuf,
+}
+
+impl Pair {
+    /// None where no Postgres is installed.
+    pub(super) fn start() -> Option<Self> {
+        let programs = installed()?;
+        let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
+        let owner = unprivileged(&home);
+        let (first, second) = (free_port(), free_port());
+        let ours = Cluster { programs: &programs, home: &home, owner, small_disk: None };
+        ours.make();
+        ours.serve("data", first);
+        let from = format!("--dbname=postgres://countersign@127.0.0.1:{first}/postgres");
+        let copied = ours
+            .as_owner("pg_basebackup")
+            .args(["-D", "second", "-R", "-X", "stream", "-c", "fast", &from])
+            .output();
+        let copied = copied.unwrap();
+        assert!(copied.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&copied.stderr));
+        ours.serve("second", second);
+        let pair = Self { first, second, home };
+        pair.ask(first, "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        pair.ask(first, "SELECT pg_reload_conf()");
+        for _ in 0..600 {
+            let synchronous = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+            if pair.connect(first).query_one(synchronous, &[]).unwrap().get::<_, i64>(0) == 1 {
+                return Some(pair);
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the second Postgres does not follow the first");
+    }
+
+    /// Of the database that both have, whichever may be written.
+    pub(super) fn address(&self, user: &str) -> String {
+        format!("postgres://{user}@127.0.0.1:{},127.0.0.1:{}/postgres", self.first, self.second)
+    }
+
+    pub(super) fn connect(&self, port: u16) -> Client {
+        Client::connect(&address(port, "postgres"), NoTls).unwrap()
+    }
+
+    fn ask(&self, port: u16, sql: &str) {
+        self.connect(port).batch_execute(sql).unwrap();
+    }
+
+    /// The first one dies in the middle of whatever it does, and the second takes its place.
+    pub(super) fn promote(&self) {
+        let noted = fs::read_to_string(self.home.join("data/postmaster.pid")).unwrap();
+        let pid = noted.lines().next().unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
+        kill_process(pid, Signal::QUIT).unwrap();
+        while Client::connect(&address(self.first, "postgres"), NoTls).is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.ask(self.second, "SELECT pg_promote()");
+    }
 }

@@ -99,8 +99,10 @@ async fn a_request_is_read_by_a_real_small_model_or_seen_not_to_be() {
     let Some(llama) = Llama::start("a_request") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("sam", "@countersign can we add dark mode to the UI?").await;
-    let (asked, routes) =
-        (w.calls_to("router").await, store::routes(&w.app.settings.data_dir, w.repo).unwrap());
+    let (asked, routes) = (
+        w.calls_to("router").await,
+        store::routes(&w.app.settings.data_dir.as_path().into(), w.repo).unwrap(),
+    );
     assert!((1..=2).contains(&asked.len()), "{asked:#?}\n{}", w.thread());
     assert!(asked.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{asked:#?}");
     let [line] = &routes[..] else { panic!("{routes:?}") };

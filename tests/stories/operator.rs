@@ -303,7 +303,7 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
 /// What is wrong with a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
-    backup(w.data(), &copy).unwrap();
+    backup(w.data(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");

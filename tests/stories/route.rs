@@ -42,7 +42,7 @@ fn reading(answers: &[Value], setting: Setting) -> Setting {
 
 impl World {
     fn routes(&self) -> Vec<RouteLine> {
-        store::routes(&self.app.settings.data_dir, self.repo).unwrap()
+        store::routes(&self.app.settings.data_dir.as_path().into(), self.repo).unwrap()
     }
 
     /// It was read to its end, and nothing was begun.

@@ -26,6 +26,7 @@ use countersign::{
     workflows,
 };
 use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::Notify, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -145,7 +146,7 @@ impl Listening {
 }
 
 /// What a copy of a world is found again by.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Known {
     pub(crate) app: u64,
     pub(crate) repo: RepoId,
@@ -523,7 +524,7 @@ pub(crate) fn directory() -> TempDir {
     in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
-fn write_secret(file: &Path, text: &str) {
+pub(crate) fn write_secret(file: &Path, text: &str) {
     std::fs::write(file, text).unwrap();
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
 }

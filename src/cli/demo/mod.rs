@@ -1,5 +1,6 @@
 //! `countersign demo`: the whole job on this machine, as a person would see it.
 
+mod nodes;
 mod progress;
 mod stage;
 mod terminal;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     progress::Progress,
-    stage::{Material, Stage},
+    stage::{Machine, Material, Stage},
     transcript::Transcript,
 };
 use super::{INTERRUPTED, absolute_path, own_directory, say, serve::on_signals, wrong_usage};
@@ -66,6 +67,12 @@ pub(super) struct Demo {
     /// Keep everything here and go on where an earlier demo stopped; a temporary directory otherwise.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     data: Option<PathBuf>,
+    /// Play it on so many processes that share a Postgres; one of them is killed in the middle.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=8), requires = "postgres_file")]
+    nodes: Option<u8>,
+    /// A file, for its owner alone, with the address of an empty database: postgres://user:password@host/database.
+    #[arg(long, value_name = "FILE", requires = "nodes")]
+    postgres_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,6 +131,11 @@ impl Demo {
         if self.config.is_some() && self.models == Models::Stub {
             return Ok(wrong_usage("--config says which real models to ask; add --models real"));
         }
+        if self.nodes.is_some() && self.models == Models::Real {
+            return Ok(wrong_usage(
+                "several processes are shown with scripted answers alone; leave --models out",
+            ));
+        }
         let further = self.through.is_some_and(|through| through != Through::Lld);
         if self.story == Story::Gates && further {
             return Ok(wrong_usage("the story of the gates ends with its design; leave --through out"));
@@ -169,7 +181,9 @@ impl Demo {
         }
         let _lock = own_directory(&data, stage::MEMORY)?;
         let preparing = self.repo.is_some().then(|| tokio::spawn(Progress::preparing()));
-        let stage = Stage::open(&data, self.models, self.config.as_deref(), &material).await;
+        let nodes = self.nodes.map(usize::from).zip(self.postgres_file.as_deref());
+        let machine = Machine { models: self.models, config: self.config.as_deref(), nodes };
+        let stage = Stage::open(&data, &machine, &material).await;
         if let Some(preparing) = preparing {
             preparing.abort();
             let _ = preparing.await;
@@ -201,6 +215,9 @@ impl Demo {
         let told = self.play(&stage, through, &stop).await;
         stop.cancel();
         serving.await.context("the bot stopped unexpectedly")??;
+        if let Some(nodes) = &stage.nodes {
+            nodes.stop().await;
+        }
         stage.hub.stop().await;
         Ok(match told? {
             Some(run) if run.status == Status::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
@@ -229,6 +246,7 @@ impl Demo {
         let mut typing = !self.yes;
         let mut said = BTreeSet::new();
         let mut ended: Option<RunView> = None;
+        let mut to_kill = stage.nodes.as_ref();
         let mut progress = Progress::new();
         if stage.run().await?.is_none()
             && let Some(first) = self.labels(through).next()
@@ -247,6 +265,10 @@ impl Demo {
                 && let Some(run) = stage.run().await?
             {
                 progress.show(&run);
+                if let Some(nodes) = to_kill.take_if(|_| run.visit > 2 && run.status == Status::Ready) {
+                    nodes.kill_first()?;
+                    stage.deliver_to_nodes()?;
+                }
                 if !run.status.live() || waits_for_merge(&run) {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;

@@ -13,7 +13,11 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::{super::say, Models, Story};
+use super::{
+    super::say,
+    Models, Story,
+    nodes::{self, Nodes},
+};
 use crate::{
     app::App,
     clock::{Clock, SystemClock},
@@ -130,6 +134,18 @@ pub(super) struct Stage {
     pub(super) issue: IssueNo,
     maintainer: UserId,
     doors: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
+    /// They do the work, and this program looks on.
+    pub(super) nodes: Option<Nodes>,
+    of_app: u64,
+}
+
+/// What the bot runs on.
+pub(super) struct Machine<'a> {
+    pub(super) models: Models,
+    /// Whose models and keys.
+    pub(super) config: Option<&'a Path>,
+    /// How many processes, and where their database is named; none: this one, on files.
+    pub(super) nodes: Option<(usize, &'a Path)>,
 }
 
 /// What a demo remembers in its data directory.
@@ -152,14 +168,13 @@ const BOT: &str = "countersign";
 impl Stage {
     pub(super) async fn open(
         data: &Path,
-        models: Models,
-        config: Option<&Path>,
+        machine: &Machine<'_>,
         material: &Material,
     ) -> anyhow::Result<Self> {
         let files = Files::in_directory(data);
         let known = files.remembered()?;
         let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
-        let opened = Self::furnished(hub.clone(), &files, known, (models, config), material).await;
+        let opened = Self::furnished(hub.clone(), &files, known, machine, material).await;
         if opened.is_err() {
             // It writes until it is stopped, and its directory may go with this program.
             hub.stop().await;
@@ -171,9 +186,10 @@ impl Stage {
         hub: Hub,
         files: &Files,
         known: Option<Remembered>,
-        (models, config): (Models, Option<&Path>),
+        machine: &Machine<'_>,
         material: &Material,
     ) -> anyhow::Result<Self> {
+        let (models, new) = (machine.models, known.is_none());
         let maintainer = hub.create_user(MAINTAINER)?;
         let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
         let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
@@ -201,26 +217,54 @@ impl Stage {
         if material.story == Story::Gates {
             text += "\n[lld]\nmax_rounds = 2\n";
         }
+        if let Some((_, postgres)) = machine.nodes {
+            let directory = "dir = \"data\"\n";
+            text = text.replacen(directory, &format!("{directory}{}", nodes::settings(postgres)?), 1);
+        }
         fs::write(&files.config, text)?;
         let mut settings = workflows::settings(&files.config)?;
-        settings.models = model_settings(&settings, models, config)?;
+        settings.models = model_settings(&settings, models, machine.config)?;
         let app = App::build(settings, Arc::new(SystemClock)).await?;
         // A server waits until somebody puts in a key; whoever came to see a run is told at once.
         for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             ensure!(lacks.is_none(), "the {role} {spec} cannot be asked: {}", lacks.unwrap_or_default());
         }
-        Ok(Self {
+        let used = new && machine.nodes.is_some() && !app.store.repos().await?.is_empty();
+        ensure!(
+            !used,
+            "the database holds runs already; a demo begins with an empty one, or goes on with --data"
+        );
+        let nodes = machine.nodes.map(|(count, _)| Nodes::start(&files.config, count)).transpose()?;
+        let stage = Self {
             hub,
             app: Arc::new(app),
             repo: remembered.repo,
             issue: remembered.issue,
             maintainer,
             doors: std::sync::Mutex::new(Some(doors)),
-        })
+            nodes,
+            of_app: remembered.app,
+        };
+        if let Some(nodes) = &stage.nodes {
+            nodes.ready().await?;
+            stage.deliver_to_nodes()?;
+        }
+        Ok(stage)
+    }
+
+    /// GitHub tells whichever process takes deliveries now, also what another one was told in vain.
+    pub(super) fn deliver_to_nodes(&self) -> anyhow::Result<()> {
+        let Some(nodes) = &self.nodes else { return Ok(()) };
+        let secret = &self.app.settings.webhook_secrets[0];
+        self.hub.set_webhook(self.of_app, Some(nodes.webhook()?), secret)?;
+        Ok(())
     }
 
     /// Starts the bot. An interrupted demo parks its run at once: who presses Ctrl-C wants the prompt back.
     pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
+        if self.nodes.is_some() {
+            return tokio::spawn(async { Ok(()) });
+        }
         let app = self.app.clone();
         let doors = self.doors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use super::{Report, github::Known};
 use crate::{
+    app,
     config::Settings,
     github::{self, Looked, RepoRef, Seen, look},
     store,
@@ -31,10 +32,8 @@ pub(super) async fn write(report: &mut Report, known: &Known, settings: &Setting
         return report.bad("scratch", format!("{name} {why}"));
     };
     // Before the first start there is nothing to read.
-    let used = match store::is_there(&settings.data_dir) {
-        true => store::repositories(&settings.data_dir),
-        false => Ok(Vec::new()),
-    };
+    let used = app::place(settings)
+        .and_then(|place| place.map_or(Ok(Vec::new()), |place| store::repositories(&place)));
     match used {
         Ok(used) if used.iter().all(|(id, _)| *id != repo.id) => {}
         Ok(_) => {

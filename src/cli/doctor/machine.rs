@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Report;
 use crate::{
-    agents,
+    agents, app,
     clock::{Clock, SharedClock, SystemClock},
     config::{GeminiTier, Meaning, PostgresSettings, RouteMode, Routing, Settings},
     git, proc,
@@ -143,11 +143,12 @@ async fn models(report: &mut Report, settings: &Settings) {
         }
     }
     // Before the first start there is nothing to read.
-    if store::is_there(&settings.data_dir) {
-        match super::super::routes::cost_alerts(&settings.data_dir) {
-            Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
-            Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
-        }
+    let alerts = app::place(settings)
+        .map_err(anyhow::Error::from)
+        .and_then(|place| place.map_or(Ok(Vec::new()), |place| super::super::routes::cost_alerts(&place)));
+    match alerts {
+        Ok(alerts) => alerts.into_iter().for_each(|alert| report.note("router", alert)),
+        Err(error) => report.bad("router", format!("what it cost cannot be read: {error:#}")),
     }
     for role in web::roles(settings, &providers) {
         let line = role.text();

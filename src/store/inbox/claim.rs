@@ -24,15 +24,16 @@ use rusqlite::params;
 use super::{
     Inbox, Taken,
     body::{Packing, Stored},
+    subject,
 };
 use crate::{
     limits,
     store::{
-        StoreError, Subject,
+        StoreError,
         database::{signed, unsigned},
         error::Fault,
     },
-    types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+    types::{DeliveryId, RepoId, Timestamp},
 };
 
 /// Deliveries of one lane that are taken at once, and their bytes as stored: one commit for many, and others
@@ -355,17 +356,10 @@ fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {
 }
 
 fn taken(row: &Row<'_>) -> Result<Taken, Fault> {
-    let number =
-        |at: usize| -> Result<Option<u64>, Fault> { Ok(row.get::<_, Option<i64>>(at)?.map(unsigned)) };
     Ok(Taken {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,
-        subject: Subject {
-            installation: number(2)?.map(InstallationId),
-            repository: number(3)?.map(RepoId),
-            issue: number(4)?.map(IssueNo),
-            fence: row.get(5)?,
-        },
+        subject: subject(row, row.get(5)?)?,
         attempts: row.get(6)?,
         again: row.get(7)?,
         swept: row.get(8)?,

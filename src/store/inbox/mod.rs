@@ -9,7 +9,7 @@ mod shown;
 
 use std::sync::atomic::AtomicBool;
 
-use crate::store::sql::Transaction;
+use crate::store::sql::{Row, Transaction};
 use rusqlite::params;
 
 use self::body::Stored;
@@ -281,6 +281,17 @@ fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, Fault> {
         next = next.into_iter().chain(at.map(Timestamp)).min();
     }
     Ok(next)
+}
+
+/// Of a row whose third column is the installation, before the repository and the issue.
+fn subject(row: &Row<'_>, fence: bool) -> Result<Subject, Fault> {
+    let number = |at: usize| Ok::<_, Fault>(row.get::<_, Option<i64>>(at)?.map(unsigned));
+    Ok(Subject {
+        installation: number(2)?.map(InstallationId),
+        repository: number(3)?.map(RepoId),
+        issue: number(4)?.map(IssueNo),
+        fence,
+    })
 }
 
 fn insert(

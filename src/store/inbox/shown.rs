@@ -2,10 +2,10 @@
 
 use crate::store::sql::{Row, Transaction};
 
-use super::Inbox;
+use super::{Inbox, subject};
 use crate::{
-    store::{StoreError, Subject, database::unsigned, error::Fault},
-    types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
+    store::{StoreError, Subject, error::Fault},
+    types::{DeliveryId, Timestamp},
 };
 
 /// So many are shown at once.
@@ -70,16 +70,10 @@ impl Inbox<'_> {
 }
 
 fn read(row: &Row<'_>) -> Result<DeliveryRow, Fault> {
-    let number = |at: usize| Ok::<_, Fault>(row.get::<_, Option<i64>>(at)?.map(unsigned));
     Ok(DeliveryRow {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,
-        subject: Subject {
-            installation: number(2)?.map(InstallationId),
-            repository: number(3)?.map(RepoId),
-            issue: number(4)?.map(IssueNo),
-            fence: false,
-        },
+        subject: subject(row, false)?,
         state: row.get(5)?,
         attempts: row.get(6)?,
         swept: row.get(7)?,

@@ -1,17 +1,13 @@
 //! How requests in free words were read.
 
-use std::path::Path;
-
-use crate::store::sql::Optional;
+use crate::store::sql::{Optional, Transaction};
 use rusqlite::params;
 
 use super::{RepoDb, read::json};
 use crate::{
     store::{
-        RouteLine, RouteRow, StoreError,
-        check::glimpse,
+        RouteLine, RouteRow, Source, StoreError,
         database::{signed, unsigned},
-        repository::FILE,
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
 };
@@ -87,16 +83,14 @@ impl RepoDb {
 }
 
 /// The decisions of a repository, the oldest first, read without the lock, beside a server at work.
-pub fn routes(root: &Path, repo: RepoId) -> Result<Vec<RouteLine>, StoreError> {
-    let file = root.join("repos").join(repo.to_string()).join(FILE);
-    let read = glimpse(&file, |tx| {
-        let there: bool =
-            tx.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')", [], |row| {
-                row.get(0)
-            })?;
-        if !there {
-            // Nobody has opened it since such requests are read.
-            return Ok(Vec::new());
+pub fn routes(place: &Source, repo: RepoId) -> Result<Vec<RouteLine>, StoreError> {
+    place.repository(repo, |tx| {
+        if let Transaction::File(_) = tx {
+            let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')";
+            // Otherwise nobody has opened it since such requests are read.
+            if !tx.query_row(there, [], |row| row.get::<_, bool>(0))? {
+                return Ok(Vec::new());
+            }
         }
         let mut statement = tx.prepare(&format!(
             "SELECT route.run, route.body, route.at, run.issue, begun.seq,
@@ -123,6 +117,5 @@ pub fn routes(root: &Path, repo: RepoId) -> Result<Vec<RouteLine>, StoreError> {
             });
         }
         Ok(lines)
-    });
-    read.map_err(|fault| fault.at(&file))
+    })
 }

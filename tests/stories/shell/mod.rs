@@ -9,6 +9,7 @@ mod escape;
 mod init;
 mod live;
 mod login;
+mod moved;
 pub(crate) mod process;
 mod prometheus;
 mod relay;

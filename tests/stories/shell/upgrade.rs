@@ -1,17 +1,40 @@
 //! Another version of the program opens the data: an older one's is copied before it is changed, a newer one's is refused.
+//!
+//! `fixtures/data-VERSION.tar.zst` is what a release left of a small world: its own directory and the hub's beside it, with one
+//! run that ended, one at its gate and one in the middle of a step. It is made by the story
+//! [`what_this_version_leaves_in_the_middle_of_a_step_goes_on`] where `UPDATE_STATES` is set, and never written anew. Keys
+//! and secrets in it were made for it and open nothing.
 
 use std::{
     fs,
+    io::Write,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    sync::{Arc, OnceLock},
 };
 
-use countersign::{clock::Clock, engine::Status};
+use countersign::{
+    clock::Clock,
+    engine::{CallStatus, Status},
+    localhub::sample,
+    store::check,
+    types::{Hash, IssueNo, MicroUsd, RunId, Timestamp},
+};
 use rusqlite::Connection;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
-use super::process::text;
-use crate::world::{World, world};
+use super::process::{Running, countersign, text};
+use crate::{
+    money::{PRICES, billed},
+    script::{Script, approved},
+    world::{Known, Setting, World, directory, world},
+};
+
+/// The versions of main.db and of a repository's database whose last migrations [`make_older`] undoes.
+const NEWEST: [u32; 2] = [7, 8];
 
 /// What the last migrations did is undone: files as the version before wrote them.
 fn make_older(data: &Path, checkpoints: &Path) {
@@ -115,6 +138,36 @@ async fn a_backup_that_its_disk_does_not_hold_is_none() {
 }
 
 #[tokio::test]
+async fn a_backup_that_is_stopped_leaves_nothing() {
+    let mut w = world().await;
+    w.comes_to_the_gate().await;
+    w.wait(60).await;
+    let repo = w.repo;
+    let directory = w.leave().await;
+    let (to, bot) = (directory.path().join("copy"), directory.path().join("bot"));
+    // As long as somebody has the file for themselves, it is not copied.
+    let held = Connection::open(bot.join(format!("data/repos/{repo}/checkpoints.db"))).unwrap();
+    held.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE").unwrap();
+    let config = bot.join("countersign.toml");
+    let (to, config) = (to.to_str().unwrap(), config.to_str().unwrap());
+    let mut backup = Running::start(&mut countersign(&["--log", "info", "backup", to, "--config", config]));
+    let left = || {
+        let entries = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.to_str().unwrap().starts_with(to)).collect::<Vec<_>>()
+    };
+    while !left().iter().any(|half| half.join(format!("repos/{repo}")).exists()) {
+        assert!(backup.child.try_wait().unwrap().is_none(), "{}", backup.end().1);
+        std::thread::yield_now();
+    }
+    backup.signal(Signal::INT);
+    backup.hear("stopping");
+    drop(held);
+    let (code, said) = backup.end();
+    assert_eq!((code, left()), (Some(130), Vec::<PathBuf>::new()), "{said}");
+    assert!(said.contains("nothing is left of the copy"), "{said}");
+}
+
+#[tokio::test]
 async fn what_a_newer_version_wrote_is_refused_with_the_way_back() {
     let mut w = world().await;
     w.comes_to_the_gate().await;
@@ -150,4 +203,202 @@ async fn what_a_newer_version_wrote_is_refused_with_the_way_back() {
     w.settle().await;
     w.stands(Status::Asking).await;
     w.find("waits for a person");
+}
+
+/// What lies beside the directories of a world that was kept, as `kept.json`.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    known: Known,
+    now: Timestamp,
+    /// The issues whose runs ended, waits at its gate, and was cut off.
+    ended: IssueNo,
+    asking: IssueNo,
+    amid: IssueNo,
+    /// What the ended run left, as the program that kept it reads it.
+    trail: Vec<String>,
+    spent: MicroUsd,
+    design: Hash,
+}
+
+impl World {
+    async fn of_run(&self) -> (RunId, Vec<String>, MicroUsd) {
+        let (run, db) = (self.run().await.unwrap().id, self.app.store.repo(self.repo).await.unwrap());
+        let trail = db.trail(run).await.unwrap().into_iter().map(|row| row.step).collect();
+        let spent = db.ledger(run).await.unwrap().calls.iter().map(|row| row.counted().0).sum();
+        (run, trail, MicroUsd(spent))
+    }
+
+    fn design(&self) -> Vec<u8> {
+        let file = format!("docs/lld/LLD-{}.md", self.issue);
+        self.hub.branch_file(self.repo, &self.branch(), &file).unwrap()
+    }
+
+    async fn asks_for_the_next(&mut self, issue: usize) {
+        let (title, body) = sample().issues[issue];
+        self.issue = self.hub.open_issue(self.repo, self.user("maya"), title, body).unwrap();
+        self.label("maya", "countersign:lld").await;
+        self.stands(Status::Asking).await;
+    }
+}
+
+/// Does a run stand where a draft was paid and booked in the visit it is at, and nothing of that visit is still to end?
+fn paid_amid(checkpoints: &Path) -> bool {
+    let sql = "SELECT EXISTS (SELECT 1 FROM run JOIN call ON call.run = run.seq AND call.visit = run.visit
+                   WHERE call.body ->> 'status' = 'done' AND call.body ->> 'role' = 'drafter' AND NOT EXISTS (SELECT 1 FROM journal
+                       WHERE journal.run = run.seq AND journal.visit = run.visit AND value IS NULL))";
+    Connection::open(checkpoints).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+}
+
+/// A world with three runs; the last one's draft was paid, and at the commit that says so everything was cut off.
+async fn cut_off() -> TempDir {
+    let toml = format!("{PRICES}[budget]\nrun = \"$4\"\n");
+    let files = vec![("src/lib.rs".to_owned(), b"pub struct Minutes(pub u32);\n".to_vec())];
+    let setting = Setting { script: Some(billed()), toml, files, bare: true, ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.comes_to_the_gate().await;
+    w.approved_by("sam").await;
+    w.wait(60).await;
+    w.find("was accepted");
+    let (ended, (_, trail, spent), design) = (w.issue, w.of_run().await, Hash::of(&w.design()));
+    w.asks_for_the_next(1).await;
+    let asking = w.issue;
+
+    let place = format!("data/repos/{}/checkpoints.db", w.repo);
+    let (hub, bot) = (w.hub.clone(), w.directory().join("bot"));
+    let (copied, clock) = (Arc::new(OnceLock::new()), w.clock.clone());
+    let copy = Arc::clone(&copied);
+    w.app.store.watch(move |_| {
+        if copy.get().is_none() && paid_amid(&bot.join(&place)) {
+            let to = directory();
+            hub.copy_to(&to.path().join("hub")).unwrap();
+            assert!(
+                Command::new("cp").arg("-r").args([&bot, &to.path().join("bot")]).status().unwrap().success()
+            );
+            for file in ["data/main.db", &place] {
+                let open = Connection::open(to.path().join("bot").join(file)).unwrap();
+                open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+            }
+            copy.set((to, clock.now())).unwrap();
+        }
+    });
+    w.asks_for_the_next(2).await;
+    let (known, amid) = (w.known(), w.issue);
+    // The gate before it names it too: both change the same files.
+    w.issue = asking;
+    w.find("waits for a person");
+    w.pull();
+    w.leave().await;
+    let (directory, now) = Arc::into_inner(copied).unwrap().into_inner().expect("it was cut off");
+    let kept = Kept { known, now, ended, asking, amid, trail, spent, design };
+    fs::write(directory.path().join("kept.json"), serde_json::to_string_pretty(&kept).unwrap()).unwrap();
+    directory
+}
+
+fn tar(arguments: &[&str], at: &Path, input: &[u8]) -> Vec<u8> {
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(at).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tar = tar.spawn().unwrap();
+    tar.stdin.take().unwrap().write_all(input).unwrap();
+    let output = tar.wait_with_output().unwrap();
+    assert!(output.status.success(), "tar {arguments:?}");
+    output.stdout
+}
+
+fn pack(directory: &Path) -> Vec<u8> {
+    let files =
+        tar(&["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "-cf", "-", "."], directory, &[]);
+    zstd::encode_all(&files[..], 19).unwrap()
+}
+
+/// Opens what was kept as a server of this version does, and everything in it goes on as if nothing had happened.
+async fn is_carried_over(packed: &[u8]) {
+    let directory = directory();
+    tar(&["--no-same-owner", "-xf", "-"], directory.path(), &zstd::decode_all(packed).unwrap());
+    let kept: Kept = serde_json::from_slice(&fs::read(directory.path().join("kept.json")).unwrap()).unwrap();
+    let bot = directory.path().join("bot");
+    let (data, repo) = (bot.join("data"), kept.known.repo);
+    let (main, checkpoints) = (data.join("main.db"), data.join(format!("repos/{repo}/checkpoints.db")));
+    if [&main, &checkpoints].map(|file| version(file)) == NEWEST {
+        make_older(&data, &checkpoints);
+    }
+    let was = [&main, &checkpoints].map(|file| version(file));
+    let paid = calls(&checkpoints);
+    // Whoever asks for a draft once more gets none.
+    let script = format!("billed = true\n{}", Script::default().reviews(&approved()).toml());
+    fs::write(bot.join("script.toml"), script).unwrap();
+
+    let mut w = World::go_on(directory, kept.known, kept.now).await;
+    w.settle().await;
+    let copies = copies(&data);
+    let [of_repository, of_main] = &copies[..] else { panic!("{copies:?}") };
+    assert_eq!([of_main, of_repository].map(|copy| version(copy)), was);
+    assert!(paid_amid(of_repository), "it was copied before the run went on");
+    assert_eq!([&main, &checkpoints].map(|file| version(file)), NEWEST);
+
+    w.issue = kept.ended;
+    w.stands(Status::Done).await;
+    let (_, trail, spent) = w.of_run().await;
+    assert_eq!((trail, spent), (kept.trail, kept.spent));
+    let db = w.app.store.repo(repo).await.unwrap();
+    assert_eq!(db.get(kept.design).await.unwrap(), w.design());
+
+    w.issue = kept.amid;
+    w.stands(Status::Asking).await;
+    assert_eq!(
+        w.commits(),
+        [format!("docs: propose LLD for #{} [skip ci]", w.issue), "Initial commit".to_owned()]
+    );
+    let asked = w.calls().await;
+    let asked: Vec<_> = asked.iter().map(|row| (row.role.as_str(), row.status)).collect();
+    assert_eq!(asked, [("drafter", CallStatus::Done), ("reviewer", CallStatus::Done)]);
+    let (now, only) = (calls(&checkpoints), paid.len() + 1);
+    assert!(now.len() == only && paid.iter().all(|row| now.contains(row)), "{now:#?}");
+
+    for issue in [kept.asking, kept.amid] {
+        w.issue = issue;
+        w.stands(Status::Asking).await;
+        w.approved_by("sam").await;
+        w.wait(60).await;
+        w.find("was accepted");
+        w.pull();
+    }
+    assert_eq!(calls(&checkpoints).len(), only);
+    let wrong: Vec<_> = check(&data).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
+    assert_eq!(wrong, [""; 0], "documents and audit chain");
+}
+
+/// Every call in the books, as it is stored.
+fn calls(checkpoints: &Path) -> Vec<(i64, i64, String, String)> {
+    let open = Connection::open(checkpoints).unwrap();
+    let mut statement = open.prepare("SELECT run, visit, key, body FROM call").unwrap();
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+}
+
+#[tokio::test]
+async fn what_this_version_leaves_in_the_middle_of_a_step_goes_on() {
+    let packed = pack(cut_off().await.path());
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+    let file = fixtures().join(format!("data-{major}.{minor}.tar.zst"));
+    if !file.exists() && std::env::var_os("UPDATE_STATES").is_some() {
+        fs::write(&file, &packed).unwrap();
+    }
+    assert!(file.exists(), "play this story with UPDATE_STATES=1, which keeps {}", file.display());
+    is_carried_over(&packed).await;
+}
+
+/// Fails when the form of something stored changes (a checkpoint, what is in the journal, a row of a ledger, a gate, an
+/// answer, a document) and nothing brings what a release stored to what it is now: mend the reader then, never the fixture.
+#[tokio::test]
+async fn what_each_release_left_in_the_middle_of_a_step_goes_on() {
+    let files = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
+    let kept: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "zst")).collect();
+    assert!(!kept.is_empty());
+    for file in kept {
+        is_carried_over(&fs::read(file).unwrap()).await;
+    }
 }

@@ -1,0 +1,246 @@
+//! The databases of a data directory, put into a Postgres: in one transaction, in which all of it is read back and compared
+//! before it is committed. Stopped anywhere, nothing is there; in the directory nothing is changed.
+
+use std::{fs, sync::Arc};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+
+use super::{
+    Server, Store, StoreError,
+    check::{check, glimpse},
+    error::Fault,
+    repository::{self, walk},
+    server::{self, Part, Pool},
+    sql::{Row, Transaction},
+};
+use crate::types::RepoId;
+
+/// What was put into a Postgres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    pub repositories: usize,
+    pub rows: u64,
+    /// Links of audit chains, which hold there.
+    pub links: usize,
+    /// It was all there before, and is the same.
+    pub before: bool,
+}
+
+/// Beside what was moved: no server opens that any more, or two would be at work on the same runs.
+pub(super) const MARK: &str = "moved-to-postgres";
+
+/// What hints at work, numbers boots or counts rows in a file; and SQLite's own.
+const OF_FILES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
+
+/// These are filled before the tables whose rows point to theirs.
+const FIRST: [&str; 3] = ["cancel", "run", "gate"];
+
+/// Rows that are fetched at a time.
+const BATCH: usize = 500;
+
+/// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
+/// repository that is done.
+///
+/// # Errors
+/// When something in `from` is damaged, when the database holds anything else, when a server uses it, and when it has not
+/// become the same there.
+pub fn move_into(
+    from: &Store,
+    server: &Server,
+    mut told: impl FnMut(RepoId, u64),
+) -> Result<Moved, StoreError> {
+    let root = &from.root;
+    if let Some(unsound) = check(root)?.into_iter().find(|file| !file.wrong.is_empty()) {
+        return Err(StoreError::Damaged { file: root.join(unsound.file), detail: unsound.wrong.join("; ") });
+    }
+    let repos = super::repositories_in(root)?;
+    let pool = Arc::new(Pool::new(server.address.expose_secret())?);
+    pool.migrate()?;
+    let (part, mut moved) =
+        (Part::new(pool, None), Moved { repositories: repos.len(), rows: 0, links: 0, before: false });
+    let fill = |to: &Transaction<'_>| {
+        // Whoever would begin to serve waits, and finds everything or nothing.
+        to.run("LOCK TABLE node IN EXCLUSIVE MODE")?;
+        let count = |sql: &str| to.query_row(sql, [], |row| row.get::<_, i64>(0));
+        if count("SELECT COUNT(*) FROM node WHERE until > now()")? > 0 {
+            return Err(refused("a server serves from there; stop all of them first"));
+        }
+        moved.before = count("SELECT COUNT(*) FROM inbox")? + count("SELECT COUNT(*) FROM all_run")? > 0;
+        let mut last = 0;
+        for repo in &repos {
+            to.run(&format!("SET LOCAL countersign.repo = '{repo}'"))?;
+            let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
+            let copied = glimpse(&file, |from| copy(from, to, Some(*repo), moved.before))?;
+            let walked = walk(to, *repo, |_, _| ())?;
+            if !walked.broken.is_empty() || !walked.altered.is_empty() {
+                return Err(refused(&format!("the audit chain of repository {repo} does not hold there")));
+            }
+            moved.rows += copied.rows;
+            moved.links += walked.links;
+            last = last.max(copied.last);
+            told(*repo, copied.rows);
+        }
+        let main = glimpse(&root.join("main.db"), |from| copy(from, to, None, moved.before))?;
+        moved.rows += main.rows;
+        if !moved.before {
+            // What comes there is numbered after what is there.
+            to.query_row("SELECT setval('numbers', ?1)", [last + 1], |_| Ok(()))?;
+            let inbox = "SELECT setval(pg_get_serial_sequence('inbox', 'seq'), (SELECT COALESCE(MAX(seq), 0) + 1 FROM inbox))";
+            to.query_row(inbox, [], |_| Ok(()))?;
+        }
+        Ok(true)
+    };
+    part.transact(fill).map_err(|fault| fault.at(&part.name()))?;
+    let mark = root.join(MARK);
+    fs::write(&mark, "").map_err(|source| StoreError::Io { path: mark, source })?;
+    Ok(moved)
+}
+
+fn refused(why: &str) -> Fault {
+    Fault::Server { code: None, said: why.to_owned() }
+}
+
+/// What became of one database's tables.
+#[derive(Default)]
+struct Copied {
+    rows: u64,
+    /// The highest number of a row.
+    last: i64,
+}
+
+/// Fills the tables, unless they are filled, and compares them.
+fn copy(
+    from: &Transaction<'_>,
+    to: &Transaction<'_>,
+    repo: Option<RepoId>,
+    before: bool,
+) -> Result<Copied, Fault> {
+    let mut all = Copied::default();
+    for table in tables(from)? {
+        let columns = columns(from, to, &table, repo)?;
+        let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
+        // The number of a boot is in files what the schema's is there.
+        let own = if table == "meta" { " WHERE key NOT IN ('epoch', 'schema')" } else { "" };
+        let read = format!("SELECT {list} FROM \"{table}\"{own}");
+        let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
+        let mut insert = to.prepare(&format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))?;
+        let (mut here, mut there) = (Sum::default(), Sum::default());
+        let mut source = from.prepare(&read)?;
+        let mut rows = source.query([])?;
+        if !before {
+            to.run(&format!("DELETE FROM \"{table}\"{own}"))?;
+        }
+        while let Some(row) = rows.next()? {
+            let values = values(&table, &columns, &row)?;
+            if !before {
+                insert
+                    .execute(values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect::<Vec<_>>())?;
+            }
+            here.add(&values);
+            for (column, value) in columns.iter().zip(&values) {
+                if let (true, ValueRef::Integer(number)) =
+                    (repo.is_some() && ["rowid", "seq", "id"].contains(&column.as_str()), value)
+                {
+                    all.last = all.last.max(*number);
+                }
+            }
+        }
+        to.run(&format!("DECLARE moved NO SCROLL CURSOR FOR {read}"))?;
+        loop {
+            let (known, mut batch) = (there.rows, to.prepare(&format!("FETCH {BATCH} FROM moved"))?);
+            let mut rows = batch.query([])?;
+            while let Some(row) = rows.next()? {
+                there.add(&values(&table, &columns, &row)?);
+            }
+            if there.rows == known {
+                break;
+            }
+        }
+        to.run("CLOSE moved")?;
+        if here != there {
+            let whose = repo.map_or_else(|| "the server".to_owned(), |repo| format!("repository {repo}"));
+            return Err(refused(&format!(
+                "the table {table} of {whose} is not the same there ({} rows here, {} there); a database that holds anything \
+                 else takes no data directory",
+                here.rows, there.rows
+            )));
+        }
+        all.rows += here.rows;
+    }
+    Ok(all)
+}
+
+/// The tables of a file that are moved, in an order in which they can be filled.
+fn tables(from: &Transaction<'_>) -> Result<Vec<String>, Fault> {
+    let mut names = from.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+    let mut names = names.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Fault>>()?;
+    names.retain(|name| !OF_FILES.contains(&name.as_str()));
+    names.sort_by_key(|name| FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()));
+    Ok(names)
+}
+
+/// What a table's rows hold there, but for what is derived. Nothing else may be in a file: whoever adds a column adds it to both.
+fn columns(
+    from: &Transaction<'_>,
+    to: &Transaction<'_>,
+    table: &str,
+    repo: Option<RepoId>,
+) -> Result<Vec<String>, Fault> {
+    let name = if repo.is_some() { format!("all_{table}") } else { table.to_owned() };
+    let mut columns = to.prepare(
+        "SELECT CAST(column_name AS TEXT) FROM information_schema.columns WHERE table_schema = current_schema()
+             AND CAST(table_name AS TEXT) = ?1 AND is_generated = 'NEVER' ORDER BY ordinal_position",
+    )?;
+    let columns = columns.query_map([name], |row| row.get::<_, String>(0))?;
+    let mut columns = columns.collect::<Result<Vec<_>, Fault>>()?;
+    columns.retain(|column| repo.is_none() || column != "repo");
+    let mut held = from.prepare("SELECT name FROM pragma_table_info(?1)")?;
+    for column in held.query_map([table], |row| row.get::<_, String>(0))? {
+        let column = column?;
+        if !columns.contains(&column) {
+            return Err(refused(&format!("there is no place for {table}.{column}")));
+        }
+    }
+    Ok(columns)
+}
+
+/// A row as it is there: what a boot of the directory could not read, any server tries anew.
+fn values<'a>(table: &str, columns: &[String], row: &'a Row<'_>) -> Result<Vec<ValueRef<'a>>, Fault> {
+    let value = |(at, column): (usize, &String)| {
+        let value = row.get_ref(at)?;
+        let parked = table == "run" && column == "parked" && value != ValueRef::Null;
+        Ok(if parked { ValueRef::Integer(0) } else { value })
+    };
+    columns.iter().enumerate().map(value).collect()
+}
+
+/// Rows, whatever order they come in.
+#[derive(Default, PartialEq, Eq)]
+struct Sum {
+    rows: u64,
+    hashes: u128,
+}
+
+impl Sum {
+    fn add(&mut self, values: &[ValueRef<'_>]) {
+        let mut hash = Sha256::new();
+        let mut part = |kind: u8, bytes: &[u8]| {
+            hash.update([kind]);
+            hash.update(bytes.len().to_le_bytes());
+            hash.update(bytes);
+        };
+        for value in values {
+            match value {
+                ValueRef::Null => part(0, &[]),
+                ValueRef::Integer(number) => part(1, &number.to_le_bytes()),
+                ValueRef::Real(number) => part(2, &number.to_le_bytes()),
+                ValueRef::Text(text) => part(3, server::text(text).as_bytes()),
+                ValueRef::Blob(bytes) => part(4, bytes),
+            }
+        }
+        let half = hash.finalize()[..16].try_into().map_or(0, u128::from_le_bytes);
+        (self.rows, self.hashes) = (self.rows + 1, self.hashes.wrapping_add(half));
+    }
+}

@@ -1,0 +1,91 @@
+//! Where somebody looks at databases beside whoever serves from them: reads only, without the lock.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+};
+
+use secrecy::ExposeSecret;
+
+use super::{
+    Server, StoreError,
+    check::glimpse,
+    error::Fault,
+    repository::FILE,
+    server::{Part, Pool},
+    sql::Transaction,
+};
+use crate::types::RepoId;
+
+/// A data directory, or what a Postgres has of it.
+pub enum Source {
+    Files(PathBuf),
+    Server(Opened),
+}
+
+/// Connections that somebody looks through.
+pub struct Opened(Arc<Pool>);
+
+impl From<&Path> for Source {
+    fn from(root: &Path) -> Self {
+        Self::Files(root.to_owned())
+    }
+}
+
+impl Source {
+    /// # Errors
+    /// When the address is none.
+    pub fn server(server: &Server) -> Result<Self, StoreError> {
+        Ok(Self::Server(Opened(Arc::new(Pool::new(server.address.expose_secret())?))))
+    }
+
+    /// The repositories that left anything here.
+    pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
+        match self {
+            Self::Files(root) => super::repositories_in(root),
+            Self::Server(_) => self.main(super::all_repositories),
+        }
+    }
+
+    /// Looks at the server's own tables as they are at one moment.
+    pub(super) fn main<R: Send>(
+        &self,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send,
+    ) -> Result<R, StoreError> {
+        self.look(None, inside)
+    }
+
+    /// The same, at a repository's.
+    pub(super) fn repository<R: Send>(
+        &self,
+        repo: RepoId,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send,
+    ) -> Result<R, StoreError> {
+        self.look(Some(repo), inside)
+    }
+
+    fn look<R: Send>(
+        &self,
+        repo: Option<RepoId>,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send,
+    ) -> Result<R, StoreError> {
+        match self {
+            Self::Files(root) => {
+                let file = repo.map_or_else(|| root.join("main.db"), |repo| file(root, repo));
+                glimpse(&file, inside).map_err(|fault| fault.at(&file))
+            }
+            Self::Server(Opened(pool)) => {
+                let part = Part::new(Arc::clone(pool), repo);
+                // On a thread of its own: a client that waits may not do so where others are attended to.
+                let read = thread::scope(|scope| scope.spawn(|| part.snapshot(inside)).join());
+                read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                    .map_err(|fault| fault.at(&part.name()))
+            }
+        }
+    }
+}
+
+fn file(root: &Path, repo: RepoId) -> PathBuf {
+    root.join("repos").join(repo.to_string()).join(FILE)
+}

@@ -1,0 +1,351 @@
+//! Several servers on one Postgres, killed, frozen and cut off at random while its own primary dies: on GitHub it is as if one had
+//! done it all in peace, and nobody who lost a run wrote anything more.
+
+use std::{
+    fs,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use countersign::{
+    clock::{Clock, SystemClock},
+    localhub::{Hub, HubOptions, RepoSource, sample},
+    types::{InstallationId, IssueNo, RepoId, Role},
+};
+use postgres::Client;
+use rustix::process::Signal;
+use secrecy::SecretString;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::{
+    matrix::{self, redeliver},
+    models::Models,
+    postgres::Pair,
+    process::{PATIENCE, Running, countersign, free_address},
+    random::Random,
+    scenarios::{self, Thread, Turn},
+    seen,
+    world::{Known, SECRET},
+};
+
+/// The shortest there is: whoever is frozen for longer has lost what it had.
+const LEASE: Duration = Duration::from_secs(8);
+
+/// A model's answer takes long enough to be killed in the middle of, now and then.
+const THINKING: Duration = Duration::from_millis(300);
+
+/// How much goes on, and how much goes wrong.
+#[derive(Clone, Copy)]
+struct Size {
+    repositories: usize,
+    issues: u64,
+    faults: usize,
+}
+
+/// Notes whose writes are applied, and who has the run in hand at that moment. Each server has a role of its own.
+const HISTORY: &str = "
+    CREATE TABLE public.history (by TEXT, what TEXT, run TEXT, visit BIGINT, holder BIGINT);
+    CREATE TABLE public.process (by TEXT, node BIGINT);
+    CREATE FUNCTION public.joined() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.process VALUES (session_user, NEW.id);
+        RETURN NEW;
+    END $$;
+    CREATE FUNCTION public.stepped() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.history VALUES (session_user, TG_TABLE_NAME, NEW.repo || '/' || NEW.run, NEW.visit,
+            (SELECT taken FROM countersign.all_run WHERE repo = NEW.repo AND seq = NEW.run));
+        RETURN NEW;
+    END $$;
+    CREATE FUNCTION public.saved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.history VALUES (session_user, TG_TABLE_NAME, NEW.repo || '/' || NEW.seq, NEW.visit, OLD.taken);
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER joined AFTER INSERT ON countersign.node FOR EACH ROW EXECUTE FUNCTION public.joined();
+    CREATE TRIGGER stepped BEFORE INSERT OR UPDATE ON countersign.all_journal
+        FOR EACH ROW EXECUTE FUNCTION public.stepped();
+    CREATE TRIGGER saved AFTER UPDATE ON countersign.all_run FOR EACH ROW
+        WHEN (NEW.visit <> OLD.visit OR NEW.state <> OLD.state) EXECUTE FUNCTION public.saved();";
+
+/// Journal entries and checkpoints by whoever had not the run in hand.
+const FENCED: &str = "
+    SELECT history.by || ' wrote ' || what || ' of run ' || run || ', visit ' || visit || ', held by '
+        || COALESCE(process.by || ' as node ' || holder, 'nobody')
+    FROM public.history LEFT JOIN public.process ON node = holder WHERE process.by IS DISTINCT FROM history.by";
+
+/// A hub here, and servers as processes that know it and each other's database alone.
+struct Site {
+    directory: TempDir,
+    hub: Hub,
+    known: Known,
+    threads: Vec<(RepoId, IssueNo)>,
+    servers: Vec<Server>,
+    pair: Pair,
+}
+
+struct Server {
+    name: String,
+    config: String,
+    webhook: url::Url,
+    running: Option<Running>,
+    frozen: bool,
+}
+
+impl Site {
+    /// None: there is no Postgres here, and that was said.
+    fn open(runtime: &Runtime, models: &Models, key: &str, servers: usize, size: Size) -> Option<Self> {
+        let pair = Pair::start()?;
+        let of_world = async {
+            let world = matrix::world(models, key).await;
+            let (known, address) = (world.known(), world.hub.web_url().to_string());
+            let (threads, installations) = Self::people(&world.hub, &known, size);
+            let directory = world.leave().await;
+            let options = HubOptions {
+                listen: ([127, 0, 0, 1], 0).into(),
+                data: directory.path().join("hub"),
+                now: Arc::new(|| SystemClock.now()),
+                keeps: false,
+            };
+            (known, address, threads, installations, Hub::start(options).await.unwrap(), directory)
+        };
+        let (known, address, threads, installations, hub, directory) = runtime.block_on(of_world);
+        let home = directory.path().join("bot");
+        let settings = fs::read_to_string(home.join("countersign.toml")).unwrap();
+        let (before, rest) = settings.split_once("allow = [").unwrap();
+        let (_, after) = rest.split_once(']').unwrap();
+        let allowed = installations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let settings =
+            format!("{before}allow = [{allowed}]{after}").replace(&address, hub.web_url().as_str());
+        let servers = (1..=servers).map(|number| {
+            let (name, door) = (format!("node{number}"), free_address());
+            let file = home.join(format!("{name}.url"));
+            super::world::write_secret(&file, &pair.address(&name));
+            let data = format!(
+                "dir = \"{name}\"\npostgres_file = \"{name}.url\"\nlease_seconds = {}",
+                LEASE.as_secs()
+            );
+            let doors = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
+            let config = home.join(format!("{name}.toml"));
+            fs::write(&config, settings.replace("dir = \"data\"", &data) + &doors).unwrap();
+            let config = config.to_str().unwrap().to_owned();
+            let webhook = format!("http://{door}/webhook").parse().unwrap();
+            Server { name, config, webhook, running: None, frozen: false }
+        });
+        let servers = servers.collect();
+        let mut site = Self { directory, hub, known, threads, servers, pair };
+        for server in &mut site.servers {
+            let role = format!("CREATE ROLE {} LOGIN SUPERUSER", server.name);
+            site.pair.connect(site.pair.first).batch_execute(&role).unwrap();
+        }
+        // The first one makes the tables, and is ended before anybody notes who writes to them.
+        let mut first = site.start(0);
+        first.hear("serving");
+        first.signal(Signal::TERM);
+        first.end();
+        site.pair.connect(site.pair.first).batch_execute(HISTORY).unwrap();
+        (0..site.servers.len()).for_each(|n| site.servers[n].running = Some(site.start(n)));
+        Some(site)
+    }
+
+    /// Each repository is of somebody else, so that none waits for another's turn at writing to GitHub.
+    fn people(hub: &Hub, known: &Known, size: Size) -> (Vec<(RepoId, IssueNo)>, Vec<InstallationId>) {
+        let sample = sample();
+        let (title, body) = &sample.issues[0];
+        let maya = hub.user_id("maya").unwrap();
+        let (mut threads, mut installations) = (Vec::new(), Vec::new());
+        for number in 0..size.repositories {
+            let files =
+                sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+            let owner = hub.create_user(&format!("owner{number}")).unwrap();
+            let repo = hub.create_repo(owner, "tally", RepoSource::Files(files), false).unwrap();
+            for (login, role) in [("maya", Role::Admin), ("max", Role::Maintain), ("sam", Role::Write)] {
+                hub.set_role(repo, hub.user_id(login).unwrap(), role).unwrap();
+            }
+            installations.push(hub.install(known.app, &[repo]).unwrap());
+            for _ in 0..size.issues {
+                threads.push((repo, hub.open_issue(repo, maya, title, body).unwrap()));
+            }
+        }
+        (threads, installations)
+    }
+
+    fn start(&self, number: usize) -> Running {
+        Running::start(&mut countersign(&["serve", "--config", &self.servers[number].config]))
+    }
+
+    /// The database, wherever it may be written.
+    fn database(&self) -> Client {
+        self.pair
+            .address("countersign")
+            .parse::<postgres::Config>()
+            .unwrap()
+            .target_session_attrs(postgres::config::TargetSessionAttrs::ReadWrite)
+            .connect(postgres::NoTls)
+            .unwrap()
+    }
+
+    /// How many calls are in the middle for this server, or for any.
+    fn in_flight(&self, of: Option<&str>) -> usize {
+        let sql = "SELECT COUNT(*) FROM countersign.all_call c JOIN countersign.all_run r ON r.repo = c.repo AND r.seq = c.run
+            JOIN public.process p ON p.node = r.taken WHERE c.status = 'reserved' AND ($1::text IS NULL OR p.by = $1)";
+        let row = self.database().query_one(sql, &[&of]).unwrap();
+        usize::try_from(row.get::<_, i64>(0)).unwrap()
+    }
+
+    /// People, GitHub and what goes wrong, until every thread is at its end. How many calls that may have cost.
+    fn live(&mut self, random: &mut Random, faults: usize) -> usize {
+        let begun = Instant::now();
+        let (mut lost, mut done) = (0, 0);
+        let mut next = begun + Duration::from_secs(4);
+        // What was done to a server, and when it ends.
+        let mut ailing: Option<(usize, Instant)> = None;
+        loop {
+            let now = Instant::now();
+            if let Some((number, until)) = ailing.filter(|(_, until)| now >= *until) {
+                ailing = None;
+                next = until + random.between(Duration::from_millis(500), Duration::from_secs(3));
+                if std::mem::take(&mut self.servers[number].frozen) {
+                    self.servers[number].running.as_ref().unwrap().signal(Signal::CONT);
+                } else {
+                    self.servers[number].running = Some(self.start(number));
+                }
+            }
+            if ailing.is_none() && done < faults && now >= next {
+                let number = random.below(self.servers.len());
+                let name = self.servers[number].name.clone();
+                // Each kind at least once, and the database in the middle.
+                let kind = if done < 3 { done } else { random.below(3) };
+                if done == faults / 2 {
+                    let flying = self.in_flight(None);
+                    self.pair.promote();
+                    lost += flying.max(self.in_flight(None));
+                    next = Instant::now() + LEASE;
+                } else if kind == 0 {
+                    let mut running = self.servers[number].running.take().unwrap();
+                    running.signal(Signal::KILL);
+                    running.child.wait().unwrap();
+                    lost += self.in_flight(Some(&name));
+                    ailing = Some((number, now + random.between(Duration::ZERO, LEASE + LEASE / 2)));
+                } else if kind == 1 {
+                    self.servers[number].running.as_ref().unwrap().signal(Signal::STOP);
+                    self.servers[number].frozen = true;
+                    lost += self.in_flight(Some(&name));
+                    ailing = Some((number, now + LEASE + random.between(Duration::ZERO, LEASE / 2)));
+                } else {
+                    lost += self.in_flight(Some(&name));
+                    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1";
+                    self.database().execute(cut, &[&name]).unwrap();
+                    next = now + random.between(Duration::from_millis(500), Duration::from_secs(3));
+                }
+                crate::say(&format!("fault {done}: {} on {name}", ["kill", "freeze", "cut"][kind]));
+                done += 1;
+            }
+            // A balancer gives deliveries to whoever answers, as far as it knows.
+            let well: Vec<_> = self.servers.iter().filter(|s| s.running.is_some() && !s.frozen).collect();
+            let webhook = well[random.below(well.len())].webhook.clone();
+            self.hub.set_webhook(self.known.app, Some(webhook), &SecretString::from(SECRET)).unwrap();
+            redeliver(&self.hub);
+            let mut over = true;
+            for (number, (repo, issue)) in self.threads.iter().enumerate() {
+                let (scenario, issue) =
+                    (&scenarios::ALL[number % 2], Thread { hub: &self.hub, repo: *repo, issue: *issue });
+                match scenario.turn(&issue) {
+                    Turn::Person(act) => {
+                        (act.act)(&issue);
+                        over = false;
+                    }
+                    Turn::Bot => over = false,
+                    Turn::Over => {
+                        let ended = |c: &countersign::localhub::CommentView| c.body.contains(scenario.end);
+                        over &= issue.view().comments.iter().any(ended);
+                    }
+                }
+            }
+            if over && ailing.is_none() {
+                break;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
+            thread::sleep(Duration::from_millis(30));
+        }
+        assert_eq!(done, faults, "it was over before everything had gone wrong");
+        lost
+    }
+
+    /// What each repository came to, as people see it.
+    fn seen(&self) -> Vec<String> {
+        let sql = "SELECT hash FROM countersign.all_audit";
+        let links: Vec<String> =
+            self.database().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+        let mut repositories: Vec<_> = self.threads.iter().map(|(repo, _)| *repo).collect();
+        repositories.dedup();
+        repositories.iter().map(|repo| seen::repository(&self.hub, *repo, &links)).collect()
+    }
+
+    fn told(&self) -> String {
+        let threads = self.threads.iter().map(|(repo, issue)| {
+            let comments = self.hub.issue(*repo, *issue).unwrap().comments;
+            let last = comments.last().map(|c| c.body.lines().take(3).collect::<Vec<_>>().join(" "));
+            format!("{repo} #{issue}: {last:?}")
+        });
+        threads.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Ends the servers, and says what they said.
+    fn end(&mut self) -> String {
+        let ended = self.servers.iter_mut().map(|server| {
+            let Some(running) = server.running.take() else { return String::new() };
+            running.signal(Signal::TERM);
+            running.signal(Signal::TERM);
+            running.end().1
+        });
+        ended.collect()
+    }
+
+    fn calls(&self, models: &Models, key: &str) -> usize {
+        let noted = |server: &Server| {
+            let file = self.directory.path().join("bot").join(&server.name).join("claude/calls");
+            fs::read_to_string(file).map_or(0, |text| text.lines().count())
+        };
+        self.servers.iter().map(noted).sum::<usize>() + models.reviews(key)
+    }
+}
+
+#[test]
+fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
+    let size = if crate::world::all() {
+        Size { repositories: 8, issues: 5, faults: 24 }
+    } else {
+        Size { repositories: 4, issues: 2, faults: 6 }
+    };
+    let mut random = Random::seeded("cluster");
+    let models = Models::start(THINKING);
+    let runtime = matrix::runtime();
+    let _inside = runtime.enter();
+    let Some(mut calm) = Site::open(&runtime, &models, "calm", 1, size) else { return };
+    calm.live(&mut random, 0);
+    calm.end();
+    let (expected, needed) = (calm.seen(), calm.calls(&models, "calm"));
+    drop(calm);
+
+    let mut site = Site::open(&runtime, &models, "ailing", 3, size).unwrap();
+    let begun = Instant::now();
+    let may_be_lost = site.live(&mut random, size.faults);
+    site.end();
+    let mut database = site.database();
+    let fenced: Vec<String> = database.query(FENCED, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let writes: i64 = database.query_one("SELECT COUNT(*) FROM public.history", &[]).unwrap().get(0);
+    assert_eq!(fenced, Vec::<String>::new(), "written by whoever had lost the run");
+    assert!(writes > 0);
+    let (asked, runs) = (site.calls(&models, "ailing"), site.threads.len());
+    crate::say(&format!(
+        "{runs} runs, {} faults: {needed} calls in peace, {asked} then ({may_be_lost} were in the middle), {writes} writes \
+             looked at, {} s",
+        size.faults,
+        begun.elapsed().as_secs()
+    ));
+    for (number, (found, expected)) in site.seen().iter().zip(&expected).enumerate() {
+        let difference = similar::TextDiff::from_lines(expected, found).unified_diff().to_string();
+        assert!(difference.is_empty(), "repository {number}:\n{difference}");
+    }
+    assert!(asked >= needed && asked <= needed + may_be_lost, "{needed} calls are needed, {asked} were made");
+}
