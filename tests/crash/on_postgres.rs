@@ -87,7 +87,10 @@ fn kill(
     }
 }
 
-/// Killed after so many commits, evenly spread from a random one on, or after each of them.
+/// Of all commits one in so many is killed after, where everything is to be tried: each takes a run of seconds.
+const ONE_IN: usize = 8;
+
+/// Killed after so many commits, or one in some, evenly spread from a random one on.
 fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     let Some(address) = postgres::database() else { return };
     let begun = Instant::now();
@@ -103,7 +106,7 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
         baseline(w, scenario, (&models, &key), |_| ()).await
     });
     let commits = commits.load(Ordering::SeqCst);
-    let step = if crate::world::all() { 1 } else { commits / kills };
+    let step = if crate::world::all() { ONE_IN } else { commits / kills };
     let first = Random::seeded(&format!("{} on Postgres", scenario.name)).below(step);
     let wanted: Mutex<VecDeque<usize>> = Mutex::new((first..commits).step_by(step).collect());
     let all = Mutex::new(Vec::<(usize, String, Resumed)>::new());
