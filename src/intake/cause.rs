@@ -5,7 +5,7 @@
 
 use crate::{
     store::Taken,
-    types::{Actor, Cause, CommentId, IssueNo, Timestamp},
+    types::{Actor, Cause, CommentId, IssueNo, RepoId, Timestamp},
 };
 
 /// A comment; its commands are [`nth`] of it.
@@ -18,8 +18,9 @@ pub(super) fn review(id: u64) -> Cause {
 }
 
 /// A label that was set. GitHub numbers the event and does not tell the number in the payload.
-pub(super) fn label(issue: IssueNo, label: &str, by: &Actor, at: Timestamp) -> Cause {
-    Cause(format!("label-{issue}-{label}-{}-{}", by.id, at.0))
+/// Its time is in whole seconds, in which one person may label issues of the same number in several repositories.
+pub(super) fn label(repo: RepoId, issue: IssueNo, label: &str, by: &Actor, at: Timestamp) -> Cause {
+    Cause(format!("label-{repo}-{issue}-{label}-{}-{}", by.id, at.0))
 }
 
 /// Something without a number of its own.

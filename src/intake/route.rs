@@ -82,7 +82,7 @@ impl Intake {
         if sender.bot || sender.id == self.bot().await?.id {
             return Ok(Note::Nothing("a bot's label never acts".into()));
         }
-        let cause = cause::label(at.issue, label, sender, when);
+        let cause = cause::label(at.repo.id, at.issue, label, sender, when);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
             return Ok(Note::Nothing(TOLD.into()));
         }

@@ -23,7 +23,7 @@ use crate::{
     matrix::{self, redeliver},
     models::Models,
     postgres::Pair,
-    process::{PATIENCE, Running, countersign, free_address},
+    process::{Running, countersign, free_address},
     random::Random,
     scenarios::{self, Thread, Turn},
     seen,
@@ -35,6 +35,9 @@ const LEASE: Duration = Duration::from_secs(8);
 
 /// A model's answer takes long enough to be killed in the middle of, now and then.
 const THINKING: Duration = Duration::from_millis(300);
+
+/// Longer than any of it takes on a busy machine.
+const LONGEST: Duration = Duration::from_secs(500);
 
 /// How much goes on, and how much goes wrong.
 #[derive(Clone, Copy)]
@@ -143,7 +146,11 @@ impl Site {
         first.signal(Signal::TERM);
         first.end();
         site.pair.connect(site.pair.first).batch_execute(HISTORY).unwrap();
-        (0..site.servers.len()).for_each(|n| site.servers[n].running = Some(site.start(n)));
+        for number in 0..site.servers.len() {
+            let mut running = site.start(number);
+            running.hear("serving");
+            site.servers[number].running = Some(running);
+        }
         Some(site)
     }
 
@@ -264,7 +271,7 @@ impl Site {
             if over && ailing.is_none() {
                 break;
             }
-            assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
+            assert!(begun.elapsed() < LONGEST, "it comes to no end:\n{}", self.told());
             thread::sleep(Duration::from_millis(30));
         }
         assert_eq!(done, faults, "it was over before everything had gone wrong");
@@ -273,12 +280,15 @@ impl Site {
 
     /// What each repository came to, as people see it.
     fn seen(&self) -> Vec<String> {
-        let sql = "SELECT hash FROM countersign.all_audit";
-        let links: Vec<String> =
-            self.database().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+        let sql = "SELECT hash, 'AUDIT' FROM countersign.all_audit UNION ALL
+            SELECT repo || '-' || seq, 'RUN ' || workflow || ' of ' || issue FROM countersign.all_run";
+        let rows = self.database().query(sql, &[]).unwrap();
+        let mut numbered: Vec<(String, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        // None that begins as another does is taken for it.
+        numbered.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         let mut repositories: Vec<_> = self.threads.iter().map(|(repo, _)| *repo).collect();
         repositories.dedup();
-        repositories.iter().map(|repo| seen::repository(&self.hub, *repo, &links)).collect()
+        repositories.iter().map(|repo| seen::repository(&self.hub, *repo, &numbered)).collect()
     }
 
     fn told(&self) -> String {
@@ -287,7 +297,10 @@ impl Site {
             let last = comments.last().map(|c| c.body.lines().take(3).collect::<Vec<_>>().join(" "));
             format!("{repo} #{issue}: {last:?}")
         });
-        threads.collect::<Vec<_>>().join("\n")
+        let notes = "SELECT event || ' ' || state || ' ' || COALESCE(repository || '/' || issue, '') || ' ' || COALESCE(note, '')
+            FROM countersign.inbox ORDER BY seq";
+        let notes = self.database().query(notes, &[]).unwrap().into_iter().map(|row| row.get::<_, String>(0));
+        threads.chain(notes).collect::<Vec<_>>().join("\n")
     }
 
     /// Ends the servers, and says what they said.

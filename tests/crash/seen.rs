@@ -48,8 +48,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
 }
 
 /// All that GitHub shows of a repository whose runs went on side by side: without the numbers that depend on which was first.
-/// `links` are the hashes of its audit chain.
-pub(crate) fn repository(hub: &Hub, repo: RepoId, links: &[String]) -> String {
+/// Nor are `numbered` the same, its runs and the links of its audit chain.
+pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)]) -> String {
     let issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
     let pulls = hub.pulls(repo);
     let named = pulls.iter().rev().flat_map(|pull| {
@@ -57,9 +57,8 @@ pub(crate) fn repository(hub: &Hub, repo: RepoId, links: &[String]) -> String {
         [(format!("#{number}"), format!("#{head}")), (format!("/pull/{number}"), format!("/pull/{head}"))]
     });
     let hub_is = [(hub.base_url().to_string().trim_end_matches('/').to_owned(), "HUB".to_owned())];
-    let links = links.iter().map(|hash| (hash.clone(), "AUDIT".to_owned()));
-    let names: Vec<(String, String)> =
-        hub_is.into_iter().chain(issues.iter().flat_map(comments)).chain(named).chain(links).collect();
+    let known = hub_is.into_iter().chain(issues.iter().flat_map(comments)).chain(named);
+    let names: Vec<(String, String)> = known.chain(numbered.iter().cloned()).collect();
     let plain = |text: &str| plain(text, &names);
     let mut out = String::new();
     for view in issues.iter().filter(|view| pulls.iter().all(|pull| pull.number != view.number)) {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use countersign::{
     engine::Status,
-    localhub::Fault,
+    localhub::{Fault, RepoSource},
     store::{NewDelivery, Subject},
     types::{DeliveryId, IssueNo},
 };
@@ -638,4 +638,27 @@ async fn what_took_a_repository_away_once_takes_nothing_away_when_it_is_there() 
         assert_eq!(w.ending(id).1, "came late: it holds no longer", "{id}");
     }
     assert_eq!(w.ending("late-removed").0, "done");
+}
+
+#[tokio::test]
+async fn one_person_may_label_in_several_repositories_in_one_second() {
+    let mut w = world().await;
+    let maya = w.user("maya");
+    let other =
+        w.hub.create_repo(maya, "ledger", RepoSource::Files(vec![("a.txt".into(), b"a".into())]), false);
+    let (other, app) = (other.unwrap(), w.app.settings.app.id);
+    w.hub.install(app, &[other]).unwrap();
+    let there = w.hub.open_issue(other, maya, "Months", "As well.").unwrap();
+    assert_eq!(there, w.issue, "both have the same number");
+    w.settle().await;
+    for repo in [w.repo, other] {
+        w.hub.label(repo, w.issue, maya, "countersign:lld").unwrap();
+    }
+    w.hub.settled().await;
+    w.app.intake.tick().await.unwrap();
+    for repo in [w.repo, other] {
+        w.repo = repo;
+        assert!(w.run().await.is_some(), "both are worked on");
+        w.labels();
+    }
 }

@@ -94,13 +94,16 @@ fn the_demo_goes_on_when_one_of_its_processes_is_killed() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let demo = || {
         let file = file.to_str().unwrap();
-        let played = finished(&["demo", "--yes", "--through", "lld", "--nodes", "3", "--postgres-file", file]);
+        let played =
+            finished(&["demo", "--yes", "--through", "lld", "--nodes", "3", "--postgres-file", file]);
         (played.status.code(), text(&played.stdout) + &text(&played.stderr))
     };
     let (code, said) = demo();
     assert_eq!(code, Some(0), "{said}");
     let (before, after) = said.split_once("Node 1 is killed in the middle of it.").unwrap();
-    assert!(!before.contains("waits for a person") && after.contains("These are the bytes that were approved."));
+    assert!(
+        !before.contains("waits for a person") && after.contains("These are the bytes that were approved.")
+    );
     let (code, said) = demo();
     assert!(code == Some(1) && said.contains("the database holds runs already"), "{said}");
 }
