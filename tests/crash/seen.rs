@@ -116,7 +116,7 @@ fn pulls_and_branches(out: &mut String, hub: &Hub, repo: RepoId, plain: &impl Fn
             writeln!(out, "--- by {} {}\n{}", commit.author, commit.committer, plain(&commit.message))
                 .unwrap();
             for check in checks.iter().filter(|check| check.head == commit.oid) {
-                let (id, state) = (&check.external_id, (&check.status, &check.conclusion));
+                let (id, state) = (plain(&check.external_id), (&check.status, &check.conclusion));
                 let (says, url) = (plain(&check.summary), check.details_url.as_deref().map(plain));
                 let remarks = check.annotations.len();
                 writeln!(out, "check {id} {state:?} {:?} {says:?} {url:?} {remarks}", check.title).unwrap();
