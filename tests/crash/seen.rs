@@ -50,7 +50,12 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
 /// All that GitHub shows of a repository whose runs went on side by side: without the numbers that depend on which was first.
 /// Nor are `numbered` the same, its runs and the links of its audit chain.
 pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)]) -> String {
-    let issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
+    let mut issues: Vec<_> = (1..).map(IssueNo).map_while(|number| hub.issue(repo, number)).collect();
+    // A nod that cannot be given now is not given later.
+    for view in &mut issues {
+        view.comments.iter_mut().for_each(|comment| comment.reactions.clear());
+        view.reactions.clear();
+    }
     let pulls = hub.pulls(repo);
     let named = pulls.iter().rev().flat_map(|pull| {
         let (number, head) = (pull.number, &pull.head);
