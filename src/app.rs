@@ -88,10 +88,11 @@ pub enum AppError {
 
 /// Where the databases of these settings are to be read; none: nobody has started on them yet.
 pub fn place(settings: &Settings) -> Result<Option<Source>, StoreError> {
-    match &settings.postgres {
-        Some(postgres) => Source::server(&database(postgres)).map(Some),
-        None => Ok(store::is_there(&settings.data_dir).then(|| settings.data_dir.as_path().into())),
-    }
+    let source = match &settings.postgres {
+        Some(postgres) => Source::server(&database(postgres))?,
+        None => settings.data_dir.as_path().into(),
+    };
+    Ok(source.begun()?.then_some(source))
 }
 
 /// The database that the settings name.

@@ -16,8 +16,8 @@ use crate::{
 /// Put a data directory's databases into the Postgres of the settings.
 ///
 /// Stop the server first. Everything goes in one transaction and is read back and compared before it counts, so a move that
-/// is stopped is simply begun again; the database has to be empty. DIR is left as it is, but for a mark, because of which no
-/// server opens it any more. Not moved: mirrors of repositories (fetched again), what was archived (it stays readable
+/// is stopped is simply begun again; the database has to be empty. DIR is opened as at a start, which brings it to this version, and
+/// then gets a mark, because of which no server opens it any more. Not moved: mirrors of repositories (fetched again), what was archived (it stays readable
 /// in DIR), and the models' logins (copy their directories, or log in again).
 #[derive(clap::Args)]
 pub(super) struct Move {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
 
+use super::moved::REFUSED;
 use crate::types::with_causes;
 
 /// Why the store refused or failed.
@@ -113,6 +114,10 @@ pub(super) fn mend_server(code: Option<&str>) -> &'static str {
             "give the role that right: let it own the database and the schema countersign in it, or GRANT CREATE ON DATABASE"
         }
         Some("53100") => "make room on the server's disk; nothing that was stored is harmed",
+        Some("55P03") => {
+            "a move or an upgrade may be under way there; wait until it is over, and start again"
+        }
+        Some(REFUSED) => "nothing was moved",
         Some("53300") => "raise max_connections, or the role's CONNECTION LIMIT, or run fewer nodes",
         _ => "see to the server and to the address in the file that [data] postgres_file names",
     }

@@ -1,7 +1,11 @@
 //! The databases of a data directory, put into a Postgres: in one transaction, in which all of it is read back and compared
 //! before it is committed. Stopped anywhere, nothing is there; in the directory nothing is changed.
 
-use std::{fs, sync::Arc};
+use std::{
+    fs::{self, File},
+    path::Path,
+    sync::Arc,
+};
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use secrecy::ExposeSecret;
@@ -9,8 +13,11 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Server, Store, StoreError,
+    backup::sync_directory,
     check::{check, glimpse},
+    database::unsigned,
     error::Fault,
+    patrol::SWEPT_TO,
     repository::{self, walk},
     server::{self, Part, Pool},
     sql::{Row, Transaction},
@@ -38,7 +45,7 @@ const OF_FILES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 const FIRST: [&str; 3] = ["cancel", "run", "gate"];
 
 /// Rows that are fetched at a time.
-const BATCH: usize = 500;
+const BATCH: usize = 50;
 
 /// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
 /// repository that is done.
@@ -55,19 +62,26 @@ pub fn move_into(
     if let Some(unsound) = check(root)?.into_iter().find(|file| !file.wrong.is_empty()) {
         return Err(StoreError::Damaged { file: root.join(unsound.file), detail: unsound.wrong.join("; ") });
     }
-    let repos = super::repositories_in(root)?;
+    let repos = all_of(root)?;
     let pool = Arc::new(Pool::new(server.address.expose_secret())?);
     pool.migrate()?;
     let (part, mut moved) =
         (Part::new(pool, None), Moved { repositories: repos.len(), rows: 0, links: 0, before: false });
     let fill = |to: &Transaction<'_>| {
-        // Whoever would begin to serve waits, and finds everything or nothing.
-        to.run("LOCK TABLE node IN EXCLUSIVE MODE")?;
+        // Whoever would begin to serve is kept waiting by the lock of this transaction. It takes as long as it takes.
+        to.run("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")?;
         let count = |sql: &str| to.query_row(sql, [], |row| row.get::<_, i64>(0));
         if count("SELECT COUNT(*) FROM node WHERE until > now()")? > 0 {
             return Err(refused("a server serves from there; stop all of them first"));
         }
         moved.before = count("SELECT COUNT(*) FROM inbox")? + count("SELECT COUNT(*) FROM all_run")? > 0;
+        let mut others = to.prepare("SELECT DISTINCT repo FROM all_run")?;
+        for other in others.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))? {
+            let other = other?;
+            if !repos.contains(&other) {
+                return Err(refused(&format!("the database has runs of another repository, {other}")));
+            }
+        }
         let mut last = 0;
         for repo in &repos {
             to.run(&format!("SET LOCAL countersign.repo = '{repo}'"))?;
@@ -94,12 +108,37 @@ pub fn move_into(
     };
     part.transact(fill).map_err(|fault| fault.at(&part.name()))?;
     let mark = root.join(MARK);
-    fs::write(&mark, "").map_err(|source| StoreError::Io { path: mark, source })?;
+    let written = File::create(&mark).and_then(|mark| mark.sync_all());
+    written.map_err(|source| StoreError::Io { path: mark, source })?;
+    sync_directory(root)?;
     Ok(moved)
 }
 
+/// The repositories, each with its database: one that has lost it, or that we may not read, is not left out in silence.
+fn all_of(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+    let (repos, path) = (super::repositories_in(root)?, root.join("repos"));
+    let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
+    let entries = match fs::read_dir(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(repos),
+        entries => entries.map_err(|error| io(&path, error))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|error| io(&path, error))?;
+        let repo = entry.file_name().to_str().and_then(|name| name.parse::<RepoId>().ok());
+        if repo.is_some_and(|repo| !repos.contains(&repo)) {
+            let directory = entry.path();
+            fs::read_dir(&directory).map_err(|error| io(&directory, error))?;
+            super::refuse_loss(&directory)?;
+        }
+    }
+    Ok(repos)
+}
+
+/// Nothing came of the move, and why.
+pub(super) const REFUSED: &str = "moved";
+
 fn refused(why: &str) -> Fault {
-    Fault::Server { code: None, said: why.to_owned() }
+    Fault::Server { code: Some(REFUSED.to_owned()), said: why.to_owned() }
 }
 
 /// What became of one database's tables.
@@ -130,7 +169,16 @@ fn copy(
         let mut source = from.prepare(&read)?;
         let mut rows = source.query([])?;
         if !before {
-            to.run(&format!("DELETE FROM \"{table}\"{own}"))?;
+            // All that whoever once served from there has left in an empty database.
+            if table == "meta" {
+                to.execute("DELETE FROM meta WHERE key = ?1", [SWEPT_TO])?;
+            }
+            let held = format!("SELECT EXISTS (SELECT 1 FROM \"{table}\"{own})");
+            if to.query_row(&held, [], |row| row.get(0))? {
+                return Err(refused(&format!(
+                    "the database is not empty: there are rows in its table {table}"
+                )));
+            }
         }
         while let Some(row) = rows.next()? {
             let values = values(&table, &columns, &row)?;

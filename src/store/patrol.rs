@@ -12,7 +12,7 @@ use crate::types::{DeliveryId, IssueNo, RepoId, Timestamp, UserId};
 /// this close.
 const SAME_LABELING: Duration = Duration::from_secs(5);
 
-const SWEPT_TO: &str = "swept_to";
+pub(super) const SWEPT_TO: &str = "swept_to";
 
 /// The act of putting a label of ours on an issue. GitHub numbers it in the issue's history and not in the webhook,
 /// so it is known by who did it and when.

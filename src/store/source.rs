@@ -40,6 +40,19 @@ impl Source {
         Ok(Self::Server(Opened(Arc::new(Pool::new(server.address.expose_secret())?))))
     }
 
+    /// Did a server ever begin on this? Only then is there anything to be read.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub fn begun(&self) -> Result<bool, StoreError> {
+        match self {
+            Self::Files(root) => Ok(super::is_there(root)),
+            Self::Server(_) => {
+                self.main(|tx| tx.query_row("SELECT to_regclass('meta') IS NOT NULL", [], |row| row.get(0)))
+            }
+        }
+    }
+
     /// The repositories that left anything here.
     pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
         match self {

@@ -5,6 +5,10 @@
 CREATE FUNCTION field(body TEXT, path TEXT) RETURNS TEXT LANGUAGE plpgsql IMMUTABLE STRICT AS $$
 DECLARE found JSON;
 BEGIN
+    -- Text here cannot hold the character of number 0; a pair of backslashes stands before nothing that means it.
+    IF strpos(body, '\u0000') > 0 THEN
+        body := replace(replace(replace(body, '\\', chr(1)), '\u0000', ''), chr(1), '\\');
+    END IF;
     found := body::json #> CASE WHEN path LIKE '$.%' THEN string_to_array(substr(path, 3), '.') ELSE ARRAY[path] END;
     RETURN CASE json_typeof(found)
         WHEN 'boolean' THEN CASE found::text WHEN 'true' THEN '1' ELSE '0' END

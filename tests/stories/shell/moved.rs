@@ -46,14 +46,31 @@ fn a_run_at_its_gate_is_moved_and_goes_on_there() {
     sql("CREATE SCHEMA countersign").unwrap();
     let (code, said) = moved();
     assert_eq!(code, Some(0), "{said}");
-    fs::remove_file(format!("{old}/moved-to-postgres")).unwrap();
-    sql("UPDATE inbox SET note = 'somebody else''s'").unwrap();
+    sql("DO $$ BEGIN ASSERT nextval('numbers') > (SELECT MAX(rowid) FROM all_journal); END $$").unwrap();
+    let again = || fs::remove_file(format!("{old}/moved-to-postgres")).unwrap();
+    again();
+    let (code, said) = moved();
+    assert!(code == Some(0) && said.contains("it was there already: 1 repository, "), "{said}");
+    again();
+    sql("INSERT INTO node (name, until) VALUES ('another', now() + interval '1 hour')").unwrap();
+    let (code, said) = moved();
+    assert!(
+        code == Some(1) && said.contains("a server serves from there") && said.contains("nothing was moved"),
+        "{said}"
+    );
+    sql("DELETE FROM node; UPDATE inbox SET note = 'somebody else''s'").unwrap();
     let (code, said) = moved();
     assert!(
         code == Some(1) && said.contains("the table inbox of the server is not the same there"),
         "{said}"
     );
     sql("DROP SCHEMA countersign CASCADE").unwrap();
+    let lost = format!("{old}/repos/77");
+    fs::create_dir(&lost).unwrap();
+    fs::write(format!("{lost}/mirror.git"), "").unwrap();
+    let (code, said) = moved();
+    assert!(code == Some(1) && said.contains("repos/77/checkpoints.db is missing"), "{said}");
+    fs::remove_dir_all(&lost).unwrap();
 
     let (code, said) = moved();
     assert!(code == Some(0) && said.contains("moved: 1 repository, "), "{said}");
@@ -70,8 +87,6 @@ fn a_run_at_its_gate_is_moved_and_goes_on_there() {
     let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
     site.browser().submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);
     site.browser().wait_for(&issue, "lld: done");
-    // What came is numbered after what was there.
-    sql("DO $$ BEGIN ASSERT nextval('numbers') > (SELECT MAX(rowid) FROM all_journal); END $$").unwrap();
     serving.signal(Signal::TERM);
     assert_eq!(serving.end().0, Some(0));
     // What is read beside a server is read from there, too.
