@@ -57,8 +57,6 @@ pub(super) struct Expected<'a> {
     pub only: Only,
     /// The commit on which what is to go there was tried.
     pub tried: Option<&'a Oid>,
-    /// What this run put there before, which the commit is about.
-    pub under: &'a [(String, Option<Hash>)],
 }
 
 impl Expected<'_> {
@@ -101,9 +99,6 @@ pub(super) struct BranchView {
     /// All files that are wanted are there, or somebody's own version of them.
     #[serde(default)]
     complete: bool,
-    /// The first file of what this run put there that is not there any more.
-    #[serde(default)]
-    lost: Option<String>,
 }
 
 /// The branch may move between the look and the commit; then it is looked at again, so often.
@@ -152,10 +147,6 @@ pub(super) async fn land(
         };
         if !agreed {
             return Ok(Landed::AskAnew { rewritten: seen.left.is_some(), foreign: seen.foreign });
-        }
-        // Taken back to what the default branch has, it is nothing that others have on the branch.
-        if let Some(path) = seen.lost {
-            return Err(not_over(&path));
         }
         if matches!(place.only, Only::Accepted(_)) && seen.head.is_some() && seen.parted != [base.clone()] {
             let tried = Base { branch: seen.base.branch, commit: base.clone() };
@@ -236,7 +227,6 @@ pub(super) async fn read_branch(
             foreign: None,
             parted: Vec::new(),
             complete: false,
-            lost: None,
         };
         let Some(head) = head else { return Ok(unseen) };
         if rewritten(repo, &unseen.branch, &unseen.base.commit, &head, &known).await? {
@@ -256,10 +246,8 @@ pub(super) async fn read_branch(
         let foreign = list_foreign(cx, &head, &parted, &ours).await?;
         let changed = foreign_files(cx, foreign).await?;
         let ours = place.files.iter().filter(|(path, _)| !changed.iter().any(|theirs| theirs.path == *path));
-        let complete = missing(&head, ours).await?.is_none();
-        let lost = missing(&head, place.under.iter()).await?;
-        let head = Some(head.commit);
-        Ok(BranchView { head, document, theirs, foreign, parted, complete, lost, ..unseen })
+        let complete = holds(&head, ours).await?;
+        Ok(BranchView { head: Some(head.commit), document, theirs, foreign, parted, complete, ..unseen })
     })
     .await
 }
@@ -280,25 +268,18 @@ async fn parted(
     }
 }
 
-/// The first of these files that is not there as it is here.
-async fn missing(
+/// Are these files there, as they are here?
+async fn holds(
     head: &Snapshot,
     files: impl Iterator<Item = &(String, Option<Hash>)>,
-) -> Result<Option<String>, StepError> {
+) -> Result<bool, StepError> {
     for (path, hash) in files {
         let bytes = head.read_path(path).await.map_err(git_error)?;
         if bytes.map(|bytes| Hash::of(&bytes)) != *hash {
-            return Ok(Some(path.clone()));
+            return Ok(false);
         }
     }
-    Ok(None)
-}
-
-pub fn not_over(path: &str) -> StepError {
-    StepError::User(format!(
-        "Somebody changed `{path}` on the issue's branch, which this changes as well. Merge that or take it back, then start \
-         anew."
-    ))
+    Ok(true)
 }
 
 /// What our last commit put on the branch, or one after it that may have been made. An older version of ours that is
@@ -494,7 +475,7 @@ pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)
         None if branch != present => return Ok(None),
         None => (base.branch.clone(), cx.tools().snapshot(cx, &base).await?),
     };
-    let same = missing(&head, std::iter::once(&file)).await?.is_none();
+    let same = holds(&head, std::iter::once(&file)).await?;
     Ok((!same).then_some((file.0, branch)))
 }
 

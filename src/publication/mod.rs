@@ -12,7 +12,7 @@ mod branch;
 mod filing;
 mod remains;
 
-pub use branch::{Landed, Only, foreign, foreign_files, in_the_way, left_as, not_over};
+pub use branch::{Landed, Only, foreign, foreign_files, in_the_way, left_as};
 pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 
@@ -157,14 +157,14 @@ pub async fn propose(
     let (mut files, mut before) = (publication.files.to_vec(), None);
     files.retain(|(path, _)| publication.first.contains(path));
     if !files.is_empty() {
-        let place = Expected { path, ours: known, wanted: None, files: &files, only, tried, under: &[] };
+        let place = Expected { path, ours: known, wanted: None, files: &files, only, tried };
         let texts = texts(cx, &files).await?;
         match land(cx, (&repo, base), "propose-first", &place, texts, first).await? {
             Landed::Ours(landing) => before = Some(landing),
             other => return Ok(other),
         }
     }
-    let place = Expected { path, ours: known, wanted, files: publication.files, only, tried, under: &[] };
+    let place = Expected { path, ours: known, wanted, files: publication.files, only, tried };
     let mut files: Vec<_> = wanted.map(|stands| (path.to_owned(), Some(stands))).into_iter().collect();
     // Those that were first among them: they are missing where somebody rewrote the branch since.
     files.extend_from_slice(publication.files);
@@ -450,7 +450,6 @@ pub async fn hear(
         files: &[],
         only: Only::Shown,
         tried: None,
-        under: &[],
     };
     let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
@@ -599,11 +598,11 @@ async fn shown(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
 }
 
 /// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that
-/// was not there when they were approved, and all that was `pushed` before still is. Only something countersigned comes in here.
+/// was not there when they were approved. Only something countersigned comes in here.
 pub async fn publish(
     cx: &Cx,
     signed: &Countersigned,
-    (proposal, pushed): (&Proposal, &[(String, Option<Hash>)]),
+    proposal: &Proposal,
     foreign: Option<Hash>,
     (log_path, log): (String, String),
     message: &str,
@@ -619,7 +618,6 @@ pub async fn publish(
         files: &[],
         only: Only::With(foreign),
         tried: None,
-        under: pushed,
     };
     let files = vec![
         (proposal.path.clone(), Some(cx.get(&proposal.stands()).await?)),

@@ -381,20 +381,12 @@ pub(super) async fn as_approved(
     Ok(publication::subject(cx, &base, &publication, s.foreign).await? == approved)
 }
 
-/// The files of code that were pushed before their report. Those of a document give way to somebody's own version.
-pub(super) async fn pushed(s: &Stage, v: &Visit<'_>) -> Result<Vec<(String, Option<Hash>)>, StepError> {
-    match v.doc.about().target {
-        Target::Code => Ok(Texts::of(s, v).await?.files),
-        _ => Ok(Vec::new()),
-    }
-}
-
 /// Code goes over nothing that others have on the branch.
 async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
     let texts = Texts::of(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
     match among(v.cx, s.foreign, ours).await? {
-        Some(path) => Err(publication::not_over(&path)),
+        Some(path) => Err(not_over(&path)),
         None => Ok(()),
     }
 }
@@ -404,7 +396,7 @@ async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
 pub(super) async fn free(cx: &Cx, base: &Base, files: &[String]) -> Result<(), StepError> {
     let others = publication::foreign(cx, "others", Some((base, files))).await?;
     match among(cx, others, |path| files.iter().any(|file| file == path)).await? {
-        Some(path) => Err(publication::not_over(&path)),
+        Some(path) => Err(not_over(&path)),
         None => Ok(()),
     }
 }
@@ -417,6 +409,13 @@ pub(super) async fn among(
 ) -> Result<Option<String>, StepError> {
     let theirs = publication::foreign_files(cx, others).await?;
     Ok(theirs.into_iter().map(|file| file.path).find(|path| ours(path)))
+}
+
+pub(super) fn not_over(path: &str) -> StepError {
+    StepError::User(format!(
+        "Somebody changed `{path}` on the issue's branch, which this changes as well. Merge that or take it back, then start \
+         anew."
+    ))
 }
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
@@ -696,7 +695,7 @@ pub(super) async fn take_over(
 ) -> Result<Exit, StepError> {
     let cx = v.cx;
     if v.doc.about().target == Target::Code {
-        return Err(publication::not_over(&show::path(s)?));
+        return Err(not_over(&show::path(s)?));
     }
     match answer {
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,

@@ -804,9 +804,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit))?;
     let log = (show::log_path(&proposal.path), show::log(s, cx)?);
-    let pushed = gates::pushed(s, v).await?;
-    let place = (&proposal, &pushed[..]);
-    let landing = match publication::publish(cx, &signed, place, s.foreign, log, &message).await? {
+    let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
         Landed::AskAnew { rewritten, foreign } => {

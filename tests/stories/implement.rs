@@ -378,35 +378,6 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     assert!(w.calls().await.is_empty(), "of this run");
 }
 
-#[tokio::test]
-#[ignore = "takes long"]
-async fn code_that_is_taken_back_before_its_report_is_there_gets_none() {
-    if !can_run().await {
-        return;
-    }
-    let mut w = specified("", plain).await;
-    w.implement().await;
-    w.stands(Status::Asking).await;
-    let (branch, max, line) = (w.branch(), w.user("max"), w.approve_line());
-    let before = w.hub.branch_file(w.repo, "main", "src/lib.rs").unwrap();
-    w.pass(60);
-    w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
-    for _ in 0..100 {
-        if w.commits()[0].starts_with("feat: ") {
-            break;
-        }
-        w.step(1).await;
-    }
-    w.hub.push_commit(w.repo, &branch, max, &[("src/lib.rs", &before)], "Not this").unwrap();
-    w.settle().await;
-    w.stands(Status::Failed).await;
-    let halt = w.last("Halted at").body.replace('\\', "");
-    assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
-    assert_eq!(w.commits()[0], "Not this");
-    assert!(w.on_branch(REPORT).is_none());
-    w.look_everywhere();
-}
-
 /// Right in what its own tests ask, and nowhere else.
 const SPECIAL: &str = "if left == 200 {\n        255\n    } else {\n        left.wrapping_add(right)\n    }";
 fn special(code: &str) -> String {
