@@ -23,7 +23,7 @@ use crate::{
     matrix::{self, redeliver},
     models::Models,
     postgres::Pair,
-    process::{Running, countersign, free_address},
+    process::{PATIENCE, Running, countersign, free_address},
     random::Random,
     scenarios::{self, Thread, Turn},
     seen,
@@ -35,9 +35,6 @@ const LEASE: Duration = Duration::from_secs(8);
 
 /// A model's answer takes long enough to be killed in the middle of, now and then.
 const THINKING: Duration = Duration::from_millis(1000);
-
-/// Longer than any of it takes on a busy machine.
-const LONGEST: Duration = Duration::from_secs(500);
 
 /// What goes wrong.
 const KINDS: [&str; 4] = ["cut", "kill", "freeze", "promote the other database beside"];
@@ -285,7 +282,7 @@ impl Site {
             if over && ailing.is_none() && self.runs_left() == 0 {
                 break;
             }
-            assert!(begun.elapsed() < LONGEST, "it comes to no end:\n{}", self.told());
+            assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
             thread::sleep(Duration::from_millis(30));
         }
         assert!(done >= faults.min(KINDS.len()), "it was over before everything had gone wrong");
@@ -342,7 +339,7 @@ fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
     let size = if crate::world::all() {
         Size { repositories: 8, issues: 5, faults: 24 }
     } else {
-        Size { repositories: 4, issues: 3, faults: 6 }
+        Size { repositories: 2, issues: 3, faults: KINDS.len() }
     };
     let mut random = Random::seeded("cluster");
     let models = Models::start(THINKING);
