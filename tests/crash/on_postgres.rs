@@ -145,7 +145,7 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
 #[test]
 fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
     for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
-        killed_on_postgres(scenario, 7);
+        killed_on_postgres(scenario, 4);
     }
 }
 
