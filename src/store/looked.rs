@@ -1,6 +1,6 @@
 //! What somebody finds of a Postgres who only looks: nothing is made or changed there.
 
-use std::{path::Path, thread, time::Duration};
+use std::{path::Path, time::Duration};
 
 use secrecy::ExposeSecret;
 
@@ -8,7 +8,7 @@ use super::{
     Server, StoreError,
     cluster::CLOCK_OFF,
     error::Fault,
-    server::{MOST_CONNECTIONS, NEWEST, Pool},
+    server::{MOST_CONNECTIONS, NEWEST, Pool, apart},
 };
 use crate::clock::SharedClock;
 
@@ -46,12 +46,7 @@ const ASKED: &str = "SELECT current_setting('server_version'), current_setting('
 
 /// Looks at the server that nodes would join.
 pub fn look(server: &Server, clock: &SharedClock) -> Result<Looked, StoreError> {
-    // A client that waits may not do so where others are attended to.
-    let looked = thread::scope(|scope| {
-        let looking = || look_here(server, clock);
-        scope.spawn(looking).join()
-    });
-    looked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    apart(|| look_here(server, clock))
 }
 
 fn look_here(server: &Server, clock: &SharedClock) -> Result<Looked, StoreError> {

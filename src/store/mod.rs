@@ -176,9 +176,7 @@ impl Store {
 
     /// Joins those that serve from a Postgres, with what is not kept there in a directory of its own.
     pub fn join(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
-        // On a thread of its own, since whoever asks may have others to attend to, which a client that waits does not.
-        let joined = thread::scope(|scope| scope.spawn(|| Self::join_here(server, root, clock)).join());
-        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        server::apart(|| Self::join_here(server, root, clock))
     }
 
     fn join_here(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {

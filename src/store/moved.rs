@@ -88,7 +88,7 @@ pub fn move_into(
             let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
             let copied = glimpse(&file, |from| copy(from, to, Some(*repo), moved.before))?;
             let walked = walk(to, *repo, |_, _| ())?;
-            if !walked.broken.is_empty() || !walked.altered.is_empty() {
+            if !walked.sound() {
                 return Err(refused(&format!("the audit chain of repository {repo} does not hold there")));
             }
             moved.rows += copied.rows;

@@ -208,6 +208,12 @@ pub(super) fn value<C: Column>(row: &postgres::Row, column: C) -> Result<ValueRe
     value.ok_or_else(|| Fault::Row(format!("a column of the type {of}, which none of ours has")))
 }
 
+/// Does what waits for a client on a thread of its own: a client may not wait where others are attended to.
+pub(super) fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// The whole server's database, or one repository's, in Postgres.
 #[derive(Clone)]
 pub(super) struct Part {

@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    thread,
 };
 
 use secrecy::ExposeSecret;
@@ -13,7 +12,7 @@ use super::{
     check::glimpse,
     error::Fault,
     repository::FILE,
-    server::{Part, Pool},
+    server::{Part, Pool, apart},
     sql::Transaction,
 };
 use crate::types::RepoId;
@@ -90,10 +89,7 @@ impl Source {
             }
             Self::Server(Opened(pool)) => {
                 let part = Part::new(Arc::clone(pool), repo);
-                // On a thread of its own: a client that waits may not do so where others are attended to.
-                let read = thread::scope(|scope| scope.spawn(|| part.snapshot(inside)).join());
-                read.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                    .map_err(|fault| fault.at(&part.name()))
+                apart(|| part.snapshot(inside)).map_err(|fault| fault.at(&part.name()))
             }
         }
     }
