@@ -20,11 +20,10 @@ use crate::{
 /// Copy the data directory, also while the server works.
 ///
 /// The copy is complete and consistent once the command ends with success. A repository whose database cannot be read
-/// is named and left out, and the exit code is 1. DIR appears when everything else is in it; Ctrl-C ends the database that
-/// is being copied, and leaves nothing. To go on from it,
-/// point `[data] dir` at it (or move it there) and start the server: runs continue from their last step in the copy, and
-/// what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched again), settings,
-/// keys and `.env`.
+/// is named and left out, and the exit code is 1. DIR appears when everything else is in it; Ctrl-C leaves nothing. To
+/// go on from it, point `[data] dir` at it (or move it there) and start the server: runs continue from their last step
+/// in the copy, and what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched
+/// again), settings, keys and `.env`.
 #[derive(clap::Args)]
 pub(super) struct Backup {
     /// A directory that does not exist yet, or is empty.

@@ -354,22 +354,15 @@ mod tests {
     use std::{os::unix::ffi::OsStrExt, path::Path};
 
     use super::*;
-    use crate::{clock::SystemClock, git, proc::Command, store::Store, types::RepoId};
+    use crate::{
+        clock::SystemClock,
+        git::{self, said::git},
+        proc::Command,
+        store::Store,
+        types::RepoId,
+    };
 
     const REPO: RepoId = RepoId(7);
-
-    async fn git(at: &Path, args: &[&str]) {
-        let output = Command::new("git")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-            .args(args)
-            .current_dir(at)
-            .run(&CancellationToken::new())
-            .await
-            .unwrap();
-        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
-    }
 
     fn write(work: &Path, files: &[(&str, &[u8])]) {
         for (path, bytes) in files {

@@ -42,23 +42,8 @@ fn directory(printed: &[u8]) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use tokio_util::sync::CancellationToken;
-
     use super::*;
-    use crate::proc::Command;
-
-    async fn git(at: &Path, args: &[&str]) {
-        let output = Command::new("git")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-            .args(args)
-            .current_dir(at)
-            .run(&CancellationToken::new())
-            .await
-            .unwrap();
-        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
-    }
+    use crate::git::said::git;
 
     async fn repository(root: &Path) -> PathBuf {
         let work = root.join("work");

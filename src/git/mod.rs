@@ -90,6 +90,31 @@ pub fn is_branch_name(name: &str) -> bool {
         && name.split('/').all(part)
 }
 
+/// For tests, which say to git what a person would.
+#[cfg(test)]
+pub(crate) mod said {
+    use std::path::Path;
+
+    use tokio_util::sync::CancellationToken;
+
+    use crate::proc::Command;
+
+    /// What it answers.
+    pub(crate) async fn git(at: &Path, args: &[&str]) -> String {
+        let output = Command::new("git")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+            .args(args)
+            .current_dir(at)
+            .run(&CancellationToken::new())
+            .await
+            .unwrap();
+        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -355,21 +355,10 @@ mod tests {
     use std::{os::unix::ffi::OsStrExt, path::Path};
 
     use super::*;
-    use crate::{git::Mirrors, proc::Command, types::RepoId};
-
-    async fn git(at: &Path, args: &[&str]) -> String {
-        let output = Command::new("git")
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-            .args(args)
-            .current_dir(at)
-            .run(&CancellationToken::new())
-            .await
-            .unwrap();
-        assert!(output.success(), "git {args:?}: {}", output.stderr_text());
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
+    use crate::{
+        git::{Mirrors, said::git},
+        types::RepoId,
+    };
 
     /// A repository with a file of each kind, where the mirror of repository 7 would be.
     async fn mirrors(root: &Path) -> Mirrors {

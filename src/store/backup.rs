@@ -29,7 +29,7 @@ pub struct BackedUp {
 }
 
 /// Copies everything but the mirrors of a data directory into `to`, which must be empty or not exist; the copy is whole
-/// when it appears there. Told to stop, it ends the database it is at and takes all of it away again.
+/// when it appears there. Told to stop, it takes all of it away again.
 ///
 /// # Errors
 /// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
@@ -51,12 +51,13 @@ pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<Backed
 /// Copies `main.db` and the database of one repository, if it has one, into an empty directory: for whoever wants to try
 /// something on them.
 pub fn copy_of(from: &Path, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
-    copy_database(&from.join("main.db"), &to.join("main.db"))?;
+    let on = CancellationToken::new();
+    copy_database(&from.join("main.db"), &to.join("main.db"), &on)?;
     let place = |repo: RepoId| Path::new("repos").join(repo.to_string());
     if let Some(place) = repo.map(place).filter(|place| from.join(place).join(repository::FILE).exists()) {
         create_directory(&to.join(&place))?;
         let file = place.join(repository::FILE);
-        copy_database(&from.join(&file), &to.join(&file))?;
+        copy_database(&from.join(&file), &to.join(&file), &on)?;
     }
     Ok(())
 }
@@ -90,24 +91,21 @@ fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
 fn fill(from: &Path, half: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
-    let mut bytes = copy_database(&from.join("main.db"), &main)?;
+    let mut bytes = copy_database(&from.join("main.db"), &main, stop)?;
     let (mut copied, mut missing) = (Vec::new(), Vec::new());
     // Listed after main.db was copied: a repository that is new by then is in the copy as well.
     for repo in super::repositories_in(from)? {
         let place = half.join("repos").join(repo.to_string());
         create_directory(&place)?;
         let source = from.join("repos").join(repo.to_string()).join(repository::FILE);
-        let size = copy_database(&source, &place.join(repository::FILE));
-        if stop.is_cancelled() {
-            return Err(StoreError::Closing);
-        }
-        match size {
+        match copy_database(&source, &place.join(repository::FILE), stop) {
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
             Err(_) if !source.exists() => {
                 remove(&place)?;
                 continue;
             }
+            Err(StoreError::Closing) => return Err(StoreError::Closing),
             Err(error) if error.is_about(half) => return Err(error),
             Err(error) => {
                 tracing::error!(%repo, %error, "a repository's database could not be copied");
@@ -132,16 +130,25 @@ fn remove(directory: &Path) -> Result<(), StoreError> {
     fs::remove_dir_all(directory).map_err(|source| StoreError::Io { path: directory.to_owned(), source })
 }
 
+/// SQLite's steps between two looks whether to stop: a fraction of a second.
+const STEPS: i32 = 100_000;
+
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
-pub(super) fn copy_database(from: &Path, to: &Path) -> Result<u64, StoreError> {
+pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
     let run = || -> Result<(), Fault> {
-        let connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        let mut connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(limits::FILE_LOCK)?;
+        let stopped = stop.clone();
+        connection.progress_handler(STEPS, Some(move || stopped.is_cancelled()))?;
         connection.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
         Ok(())
     };
+    let copied = run();
+    if stop.is_cancelled() {
+        return Err(StoreError::Closing);
+    }
     // The source is only read.
-    run().map_err(|fault| if fault.is_of_writing() { fault.at(to) } else { fault.at(from) })?;
+    copied.map_err(|fault| if fault.is_of_writing() { fault.at(to) } else { fault.at(from) })?;
     sync(to)?;
     let size = fs::metadata(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
     Ok(size.len())

@@ -5,7 +5,8 @@
 //! delivery in hand names its node, and is free when that node's lease is over. Whoever lost a run to another one is refused
 //! by the run's own counter, which each claim raises, so a lease that nobody else took up may be renewed late.
 //!
-//! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
+//! What people and deliveries changed a node tells the others once it is committed (`NOTIFY`). What a step left it does not: the
+//! run goes on where it is, and each would only look in vain. What they miss they find by looking every few seconds.
 
 use std::{
     sync::{
@@ -46,6 +47,7 @@ const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
 const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
+const LEFT: &str = "left";
 
 /// Renewed so many times before a lease would be over.
 const BEATS: u32 = 4;
@@ -212,6 +214,8 @@ pub(super) enum Tell {
     Cancelled(RunId),
     Deliveries,
     Settings,
+    /// What this node had is anybody's now.
+    Left,
 }
 
 impl Tell {
@@ -222,6 +226,7 @@ impl Tell {
             Self::Cancelled(run) => (CANCELLED, run.to_string()),
             Self::Deliveries => (DELIVERIES, String::new()),
             Self::Settings => (SETTINGS, String::new()),
+            Self::Left => (LEFT, String::new()),
         };
         let payload = format!("{} {word} {about}", session.node());
         tx.prepare_cached("SELECT pg_notify(?1, ?2)")?.query(params![CHANNEL, payload])?;
@@ -236,7 +241,7 @@ impl Threads {
             if cluster.ended.load(SeqCst) {
                 let leave = |tx: &Transaction<'_>| {
                     tx.execute("UPDATE node SET until = now() WHERE id = ?1", [cluster.node])?;
-                    Tell::Deliveries.say(tx)
+                    Tell::Left.say(tx)
                 };
                 drop(self.main.write_now(leave));
                 return;
@@ -362,6 +367,7 @@ impl Threads {
                 }
             }
             DELIVERIES => cluster.deliveries.notify_one(),
+            LEFT => self.look(cluster),
             SETTINGS => {
                 self.settings();
                 cluster.changed.send_modify(|times| *times += 1);

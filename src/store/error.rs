@@ -102,6 +102,9 @@ fn mend(file: &std::path::Path) -> &'static str {
     }
 }
 
+/// Among the codes of Postgres: its certificate does not hold.
+const UNTRUSTED: &str = "certificate";
+
 /// The way out of what Postgres said, by its code.
 pub(super) fn mend_server(code: Option<&str>) -> &'static str {
     match code {
@@ -118,6 +121,10 @@ pub(super) fn mend_server(code: Option<&str>) -> &'static str {
             "a move or an upgrade may be under way there; wait until it is over, and start again"
         }
         Some(REFUSED) => "nothing was moved",
+        Some(UNTRUSTED) => {
+            "put the authority of its certificate among those that this system trusts, and name the host in the address as the \
+             certificate does"
+        }
         Some("53300") => "raise max_connections, or the role's CONNECTION LIMIT, or run fewer nodes",
         _ => "see to the server and to the address in the file that [data] postgres_file names",
     }
@@ -201,7 +208,10 @@ impl From<rusqlite::Error> for Fault {
 
 impl From<postgres::Error> for Fault {
     fn from(error: postgres::Error) -> Self {
-        Self::Server { code: error.code().map(|code| code.code().to_owned()), said: with_causes(&error) }
+        let said = with_causes(&error);
+        let untrusted = said.contains("invalid peer certificate").then_some(UNTRUSTED);
+        let code = error.code().map(|code| code.code()).or(untrusted).map(str::to_owned);
+        Self::Server { code, said }
     }
 }
 

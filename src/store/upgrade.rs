@@ -13,6 +13,7 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     StoreError,
@@ -75,7 +76,7 @@ impl Kept {
         drop(fs::remove_dir_all(&half));
         let done = || {
             create_directory(&half)?;
-            copy_database(file, &made)?;
+            copy_database(file, &made, &CancellationToken::new())?;
             fs::set_permissions(&made, fs::Permissions::from_mode(0o600)).map_err(io)?;
             must_be_sound(&made, version)?;
             if let Some(same) = self.same(&made, version).map_err(io)? {

@@ -1,5 +1,5 @@
 //! The crash matrix where the bot's data are in a Postgres. A database in use cannot be copied, so each kill has a run of its own:
-//! right after one of its commits the process is cut off from the database for good, and another one joins what is left.
+//! at one moment the process is cut off from the database for good, and another one joins what is left.
 
 use std::{
     collections::VecDeque,
@@ -18,27 +18,27 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     matrix::{Resumed, baseline, capped_world, play, resume, runtime, wrong},
     models::Models,
-    points::{Moment, Point, copy},
+    points::{Moment, Point, copy, watch},
     postgres,
     random::Random,
     scenarios::{self, Scenario},
     world::{World, directory},
 };
 
-/// Plays a scenario in a new database and kills it right after this commit; none: it had ended before.
-fn killed_after(commit: usize, scenario: &'static Scenario, models: &Arc<Models>) -> Option<Point> {
+/// Plays a scenario in a new database and kills it at this moment; none: it had ended before.
+fn killed_at(moment: usize, scenario: &'static Scenario, models: &Arc<Models>) -> Option<Point> {
     let address = postgres::database().unwrap();
-    let key = format!("{}-{}-to-{commit}", scenario.workflow, scenario.name.replace(' ', "-"));
+    let key = format!("{}-{}-to-{moment}", scenario.workflow, scenario.name.replace(' ', "-"));
     let runtime = runtime();
     let point = runtime.block_on(async {
         let mut w = capped_world(scenario, (models, &key), Some(address.clone())).await;
         let (killed, left) = (CancellationToken::new(), Arc::new(Mutex::new(None)));
         let seen = Arc::new(AtomicUsize::new(0));
         let (told, kept, counted) = (killed.clone(), left.clone(), seen.clone());
-        let kill = kill(&w, models.clone(), key.clone(), address);
-        w.app.store.watch(move |file| {
-            if counted.fetch_add(1, Ordering::SeqCst) == commit {
-                *kept.lock().unwrap() = Some(kill(commit, Moment::Commit(file.display().to_string())));
+        let kill = Arc::new(kill(&w, models.clone(), key.clone(), address));
+        watch(&w, models, &key, move |what| {
+            if counted.fetch_add(1, Ordering::SeqCst) == moment {
+                *kept.lock().unwrap() = Some(kill(moment, what));
                 told.cancel();
             }
         });
@@ -48,7 +48,7 @@ fn killed_after(commit: usize, scenario: &'static Scenario, models: &Arc<Models>
             () = killed.cancelled() => {}
             // What is told to a database that is away it takes badly.
             ended = playing => match ended {
-                Err(_) if seen.load(Ordering::SeqCst) > commit => killed.cancelled().await,
+                Err(_) if seen.load(Ordering::SeqCst) > moment => killed.cancelled().await,
                 ended => ended.unwrap(),
             }
         }
@@ -87,37 +87,37 @@ fn kill(
     }
 }
 
-/// Of all commits one in so many is killed after, where everything is to be tried: each takes a run of seconds.
+/// At one moment in so many it is killed, where everything is to be tried: each takes a run of seconds.
 const ONE_IN: usize = 8;
 
-/// Killed after so many commits, or one in some, evenly spread from a random one on.
+/// Killed at so many moments, or at one in some, evenly spread from a random one on.
 fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     let Some(address) = postgres::database() else { return };
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
-    let commits = Arc::new(AtomicUsize::new(0));
+    let moments = Arc::new(AtomicUsize::new(0));
     let baseline = runtime().block_on(async {
         let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
         let w = capped_world(scenario, (&models, &key), Some(address)).await;
-        let counted = commits.clone();
-        w.app.store.watch(move |_| {
+        let counted = moments.clone();
+        watch(&w, &models, &key, move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
         });
         baseline(w, scenario, (&models, &key), |_| ()).await
     });
-    let commits = commits.load(Ordering::SeqCst);
-    let step = if crate::world::all() { ONE_IN } else { commits / kills };
+    let moments = moments.load(Ordering::SeqCst);
+    let step = if crate::world::all() { ONE_IN } else { moments / kills };
     let first = Random::seeded(&format!("{} on Postgres", scenario.name)).below(step);
-    let wanted: Mutex<VecDeque<usize>> = Mutex::new((first..commits).step_by(step).collect());
+    let wanted: Mutex<VecDeque<usize>> = Mutex::new((first..moments).step_by(step).collect());
     let all = Mutex::new(Vec::<(usize, String, Resumed)>::new());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
-                while let Some(commit) = { wanted.lock().unwrap().pop_front() } {
-                    let Some(point) = killed_after(commit, scenario, &models) else { continue };
+                while let Some(at) = { wanted.lock().unwrap().pop_front() } {
+                    let Some(point) = killed_at(at, scenario, &models) else { continue };
                     let moment = format!("{:?}", point.moment);
                     let resumed = runtime().block_on(resume(point, scenario, &models));
-                    all.lock().unwrap().push((commit, moment, resumed));
+                    all.lock().unwrap().push((at, moment, resumed));
                 }
             });
         }
@@ -125,7 +125,7 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     let all = all.into_inner().unwrap();
     let lost: usize = all.iter().map(|(.., resumed)| resumed.books.lost).sum();
     crate::say(&format!(
-        "{}, {}, on Postgres: {} kills after {commits} commits (first {first}, step {step}), {lost} calls lost, {} s",
+        "{}, {}, on Postgres: {} kills at {moments} moments (first {first}, step {step}), {lost} calls lost, {} s",
         scenario.workflow,
         scenario.name,
         all.len(),
@@ -133,13 +133,13 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     ));
     let wrong: Vec<String> = all
         .iter()
-        .filter_map(|(commit, moment, resumed)| {
-            Some(format!("--- killed after commit {commit} ({moment}):\n{}", wrong(resumed, &baseline)?))
+        .filter_map(|(at, moment, resumed)| {
+            Some(format!("--- killed at moment {at} ({moment}):\n{}", wrong(resumed, &baseline)?))
         })
         .collect();
     assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
-    // A commit more or less there may be, by what happened at the same time.
-    assert!(commits > 50 && all.len() + 2 >= kills, "{} kills after {commits} commits", all.len());
+    // A moment more or less there may be, by what happened at the same time.
+    assert!(moments > 50 && all.len() + 2 >= kills, "{} kills at {moments} moments", all.len());
 }
 
 #[test]

@@ -85,6 +85,26 @@ struct Source {
     known: Known,
 }
 
+/// Tells of each moment as it comes but of people's acts, which are the test's own.
+pub(crate) fn watch(
+    world: &World,
+    models: &Models,
+    key: &str,
+    moment: impl Fn(Moment) + Clone + Send + Sync + 'static,
+) {
+    let data = world.directory().join("bot/data");
+    let told = moment.clone();
+    world.app.store.watch(move |file| {
+        let file = file.strip_prefix(&data).unwrap_or(file);
+        told(Moment::Commit(file.display().to_string()));
+    });
+    let told = moment.clone();
+    world.hub.watch_writes(move |request| {
+        told(Moment::Write(format!("{} {}", request.method, request.path)));
+    });
+    models.watch(key, move || moment(Moment::Call));
+}
+
 impl Source {
     /// The run's step, what all calls are known to have read, and the run's workflow: of the newest, or of one of this
     /// workflow that lives beside it.
@@ -118,18 +138,8 @@ impl Recorder {
         let (source, seen) = (Mutex::new(Some(source)), AtomicUsize::new(0));
         let (steps, settled) = (Mutex::default(), AtomicI64::new(0));
         let recorder = Arc::new(Self { source, seen, steps, settled, sample });
-        let data = world.directory().join("bot/data");
         let told = recorder.clone();
-        world.app.store.watch(move |file| {
-            let file = file.strip_prefix(&data).unwrap_or(file);
-            told.moment(Moment::Commit(file.display().to_string()));
-        });
-        let told = recorder.clone();
-        world.hub.watch_writes(move |request| {
-            told.moment(Moment::Write(format!("{} {}", request.method, request.path)));
-        });
-        let told = recorder.clone();
-        models.watch(key, move || told.moment(Moment::Call));
+        watch(world, models, key, move |moment| told.moment(moment));
         recorder
     }
 

@@ -31,6 +31,13 @@ wait $child; code=$?
 if [ "${1##*/}" = postgres ]; then wait $child; rm -rf "$3"; rmdir "$PWD" 2>/dev/null; fi
 exit $code"#;
 
+/// An authority that no system knows, and what it says of the server: that it is `localhost`.
+const CERTIFICATES: &str =
+    "new='openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2'
+$new -subj /CN=authority -keyout authority.key -out authority.crt &&
+$new -CA authority.crt -CAkey authority.key -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+    -addext basicConstraints=critical,CA:FALSE -keyout data/server.key -out data/server.crt";
+
 /// A role that has to say its password. Whoever needs it makes it.
 pub(super) const GUARDED: &str = "guarded";
 
@@ -54,10 +61,26 @@ pub(super) fn database_on_a_small_disk() -> Option<String> {
     made("TABLESPACE small")
 }
 
+/// Who vouches for the server as long as its host is called `localhost`; none where no openssl is installed.
+pub(super) fn authority() -> Option<PathBuf> {
+    let made = server()?.1.join("authority.crt");
+    if !made.exists() {
+        eprintln!("skipped: Postgres with TLS, because openssl is not installed");
+        return None;
+    }
+    Some(made)
+}
+
+/// The port of the one that was started for all, and its home.
+fn server() -> Option<(u16, &'static Path)> {
+    static SERVER: OnceLock<Option<(u16, PathBuf)>> = OnceLock::new();
+    let started = thread::spawn(|| SERVER.get_or_init(start)).join().unwrap().as_ref()?;
+    Some((started.0, &started.1))
+}
+
 fn made(how: &str) -> Option<String> {
-    static SERVER: OnceLock<Option<u16>> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
-    let port = thread::spawn(|| *SERVER.get_or_init(start)).join().unwrap()?;
+    let (port, _) = server()?;
     let name = format!("t{}", MADE.fetch_add(1, SeqCst));
     sql(&address(port, "postgres"), &format!("CREATE DATABASE {name} {how}"));
     Some(address(port, &name))
@@ -119,14 +142,14 @@ fn installed() -> Option<PathBuf> {
     found
 }
 
-fn start() -> Option<u16> {
+fn start() -> Option<(u16, PathBuf)> {
     let programs = installed()?;
     let home = tempfile::Builder::new().prefix("countersign-postgres-").tempdir().unwrap().keep();
     let (owner, port) = (unprivileged(&home), free_port());
     let ours = Cluster { programs: &programs, home: &home, owner, small_disk: small_disk(owner) };
     ours.make();
     ours.serve("data", port);
-    Some(port)
+    Some((port, home))
 }
 
 /// What has to be said so that the server, and nobody else, has a small disk; only root can.
@@ -182,6 +205,12 @@ impl Cluster<'_> {
         let rules = self.home.join("data/pg_hba.conf");
         let others = fs::read_to_string(&rules).unwrap();
         fs::write(&rules, format!("host all {GUARDED} all scram-sha-256\n{others}")).unwrap();
+        let certified = self.as_owner("/bin/sh").args(["-c", CERTIFICATES]).output().unwrap();
+        if certified.status.success() {
+            let settings = self.home.join("data/postgresql.auto.conf");
+            let others = fs::read_to_string(&settings).unwrap();
+            fs::write(&settings, others + "ssl = on\n").unwrap();
+        }
     }
 
     /// Until this process ends, or it is stopped.

@@ -6,9 +6,11 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fmt,
+    panic::resume_unwind,
     path::Path,
     str::FromStr,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -28,6 +30,9 @@ use crate::types::{IssueNo, Malformed, RepoId, RunId, Timestamp};
 
 /// A page waits no longer for a file that somebody else holds: it names it, and shows the others.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Databases that are read at the same time. Connections to a Postgres are few, and others want some.
+const SIDE_BY_SIDE: usize = 4;
 
 /// Which runs of all repositories to show.
 #[derive(Debug, Clone, Default)]
@@ -131,21 +136,15 @@ impl Store {
         since: Timestamp,
     ) -> Result<(Vec<SpendLine>, Vec<LeftOut>), StoreError> {
         self.walk(move |store| {
-            let mut sums = BTreeMap::<_, Spending>::new();
-            let mut left_out = Vec::new();
-            for repo in repo.map_or_else(|| store.repos_now(), |repo| Ok(vec![repo]))? {
-                let calls = store.peek(repo, &mut left_out, |tx| calls(tx, since));
-                let Some((calls, unreadable)) = calls else { continue };
+            let (mut sums, mut left_out) = (BTreeMap::new(), Vec::new());
+            let repos = repo.map_or_else(|| store.repos_now(), |repo| Ok(vec![repo]))?;
+            for (repo, read) in store.peek_each(&repos, &mut left_out, |tx, repo| sums_of(tx, repo, since)) {
+                let (its, unreadable) = read;
                 if unreadable > 0 {
                     let why = format!("calls that cannot be read: {unreadable}");
                     left_out.push(LeftOut { repo, why });
                 }
-                for (at, workflow, call) in calls {
-                    let spent = Spending::of([&call]);
-                    let key = (at.day_start(), repo, workflow, call.role, call.served.unwrap_or(call.asked));
-                    let sum = sums.entry(key).or_default();
-                    *sum = sum.plus(&spent);
-                }
+                sums.extend(its);
             }
             let line = |((day, repo, workflow, role, model), spent)| SpendLine {
                 repo,
@@ -184,29 +183,23 @@ impl Store {
             if places.len() > asked.most || needs_person && (ended || past_needs) {
                 continue;
             }
-            let all = if of_the_living { lives.clone() } else { self.repos_now()? };
-            for repo in all.into_iter().filter(|repo| asked.repo.is_none_or(|asked| asked == *repo)) {
-                places.extend(
-                    self.peek(repo, &mut left_out, |tx| seen(tx, repo, needs_person, asked))
-                        .into_iter()
-                        .flatten(),
-                );
-                if places.len() > 4 * (asked.most + 1) {
-                    first(&mut places, asked.most + 1);
-                }
-            }
+            let mut all = if of_the_living { lives.clone() } else { self.repos_now()? };
+            all.retain(|repo| asked.repo.is_none_or(|asked| asked == *repo));
+            let read = self.peek_each(&all, &mut left_out, |tx, repo| seen(tx, repo, needs_person, asked));
+            places.extend(read.into_iter().flat_map(|(_, places)| places));
         }
-        first(&mut places, asked.most + 1);
+        places.sort_unstable_by_key(|place| Reverse(*place));
         let more = places.len() > asked.most;
         places.truncate(asked.most);
-        let mut runs = Vec::new();
-        for repo in places.iter().map(|place| place.repo).collect::<BTreeSet<_>>() {
-            let repo = RepoId(repo);
+        let shown: BTreeSet<_> = places.iter().map(|place| RepoId(place.repo)).collect();
+        let shown: Vec<_> = shown.into_iter().collect();
+        let read = self.peek_each(&shown, &mut left_out, |tx, repo| {
             let its = places.iter().filter(|place| place.repo == repo.0);
-            let read = self.peek(repo, &mut left_out, |tx| {
-                its.map(|place| Ok((*place, readable(line(tx, *place))?))).collect::<Result<Vec<_>, _>>()
-            });
-            for (PageMark { seq, .. }, run) in read.into_iter().flatten() {
+            its.map(|place| Ok((*place, readable(line(tx, *place))?))).collect::<Result<Vec<_>, _>>()
+        });
+        let mut runs = Vec::new();
+        for (repo, read) in read {
+            for (PageMark { seq, .. }, run) in read {
                 match run {
                     Ok(run) => runs.push(RunLine { running: self.agenda.held(run.id), ..run }),
                     Err(detail) => {
@@ -220,6 +213,33 @@ impl Store {
         left_out.sort_by_key(|left| left.repo);
         left_out.dedup();
         Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), left_out })
+    }
+
+    /// Reads these repositories, some side by side: what takes long is that SQLite learns which tables each has.
+    fn peek_each<V: Send>(
+        &self,
+        repos: &[RepoId],
+        left_out: &mut Vec<LeftOut>,
+        inside: impl Fn(&Transaction<'_>, RepoId) -> Result<V, Fault> + Sync,
+    ) -> Vec<(RepoId, V)> {
+        let side_by_side = thread::available_parallelism().map_or(1, usize::from).min(SIDE_BY_SIDE);
+        let share = repos.len().div_ceil(side_by_side).max(1);
+        let look = |share: &[RepoId]| {
+            let mut left_out = Vec::new();
+            let one = |repo: &RepoId| Some((*repo, self.peek(*repo, &mut left_out, |tx| inside(tx, *repo))?));
+            let read: Vec<_> = share.iter().filter_map(one).collect();
+            (read, left_out)
+        };
+        thread::scope(|scope| {
+            let looking: Vec<_> = repos.chunks(share).map(|share| scope.spawn(move || look(share))).collect();
+            let mut all = Vec::with_capacity(repos.len());
+            for looking in looking {
+                let (read, left) = looking.join().unwrap_or_else(|panic| resume_unwind(panic));
+                all.extend(read);
+                left_out.extend(left);
+            }
+            all
+        })
     }
 
     /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
@@ -255,12 +275,6 @@ impl Store {
         left_out.push(LeftOut { repo, why: why.to_owned() });
         None
     }
-}
-
-/// Keeps so many, in the order they are shown.
-fn first(places: &mut Vec<PageMark>, most: usize) {
-    places.sort_unstable_by_key(|place| Reverse(*place));
-    places.truncate(most);
 }
 
 /// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
@@ -357,22 +371,31 @@ fn readable<V>(read: Result<V, Fault>) -> Result<Result<V, String>, Fault> {
     }
 }
 
-type Call = (Timestamp, String, CallRow);
+/// A day, a repository, a workflow, a role and a model.
+type Kind = (Timestamp, RepoId, String, String, String);
 
-/// The calls since then, and how many could not be read.
-fn calls(tx: &Transaction<'_>, since: Timestamp) -> Result<(Vec<Call>, usize), Fault> {
+/// What the calls since then came to, and how many could not be read.
+fn sums_of(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    since: Timestamp,
+) -> Result<(BTreeMap<Kind, Spending>, usize), Fault> {
     let mut statement = tx.prepare(
         "SELECT call.at, run.workflow, call.body FROM call JOIN run ON run.seq = call.run WHERE call.at >= ?1",
     )?;
     let mut rows = statement.query([since.0])?;
-    let (mut calls, mut unreadable) = (Vec::new(), 0);
+    let (mut sums, mut unreadable) = (BTreeMap::<Kind, Spending>::new(), 0);
     while let Some(row) = rows.next()? {
-        match json(&row.get::<_, String>(2)?) {
-            Ok(call) => calls.push((Timestamp(row.get(0)?), row.get(1)?, call)),
-            Err(_) => unreadable += 1,
-        }
+        let Ok(call) = json::<CallRow>(&row.get::<_, String>(2)?) else {
+            unreadable += 1;
+            continue;
+        };
+        let (day, spent) = (Timestamp(row.get(0)?).day_start(), Spending::of([&call]));
+        let kind = (day, repo, row.get(1)?, call.role, call.served.unwrap_or(call.asked));
+        let sum = sums.entry(kind).or_default();
+        *sum = sum.plus(&spent);
     }
-    Ok((calls, unreadable))
+    Ok((sums, unreadable))
 }
 
 #[cfg(test)]

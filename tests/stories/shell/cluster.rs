@@ -159,3 +159,34 @@ fn doctor_says_whether_a_node_could_serve_from_there() {
     says(&format!("{others}/ascii"), &["BAD   database", "encoding is SQL_ASCII; make one with createdb"]);
     says("postgres://127.0.0.1:1/x", &["BAD   database", "see to the server"]);
 }
+
+#[test]
+fn a_server_that_nobody_vouches_for_gets_nothing_by_tls() {
+    let Some(site) = on_postgres() else { return };
+    let Some(authority) = postgres::authority() else { return };
+    let file = site.directory().join("postgres.url");
+    let address = fs::read_to_string(&file).unwrap() + "?sslmode=require";
+    let serve = || countersign(&["serve", "--config", site.config().to_str().unwrap()]);
+    let trusting = || {
+        let mut serve = serve();
+        serve.env("SSL_CERT_FILE", &authority);
+        serve
+    };
+    let refused = |mut serve: std::process::Command, why: &str| {
+        let output = serve.output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(why), "{said}");
+        assert!(said.contains("put the authority of its certificate among those"), "{said}");
+    };
+    fs::write(&file, &address).unwrap();
+    refused(trusting(), "not valid for");
+    fs::write(&file, address.replace("127.0.0.1", "localhost")).unwrap();
+    refused(serve(), "UnknownIssuer");
+    let mut serving = Running::start(&mut trusting());
+    serving.hear("serving");
+    let plain = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE datname = current_database() AND application_name = 'countersign' AND NOT ssl";
+    assert_eq!(postgres::number(&address.replace("?sslmode=require", ""), "", plain), 0);
+    assert!(postgres::number(&address.replace("?sslmode=require", ""), "", &plain.replace("NOT ", "")) > 0);
+    stop([serving]);
+}
