@@ -120,6 +120,11 @@ impl OpenDatabases {
         Evicted { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
+    /// Keeps everybody from opening it, until this is dropped; none where somebody opens or closes it right now.
+    pub(super) fn hold(&self, repo: RepoId) -> Option<OwnedMutexGuard<()>> {
+        self.turn(repo).try_lock_owned().ok()
+    }
+
     fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {
         Arc::clone(&self.lock().known.entry(repo).or_default().turn)
     }

@@ -16,6 +16,7 @@ use std::{
 
 use crate::store::sql::{Optional, Row, Transaction};
 use rusqlite::{Connection, OpenFlags, params};
+use url::Url;
 
 use super::{
     CallRow, RunStatus, Spending, Store, StoreError,
@@ -261,7 +262,10 @@ impl Store {
                 }
             };
         }
-        let error = match peek(&file, inside) {
+        // Whoever has it open has a log beside it. Without one nobody changes it as long as nobody opens it.
+        let held = self.repositories.hold(repo);
+        let still = held.is_some() && !file.with_extension("db-wal").exists();
+        let error = match peek(&file, still, inside) {
             Ok(value) => return Some(value),
             Err(_) if !file.exists() => return None,
             Err(error) => error,
@@ -277,11 +281,21 @@ impl Store {
     }
 }
 
-/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
-fn peek<V>(file: &Path, inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>) -> Result<V, StoreError> {
+/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody. A still one, which nobody
+/// changes meanwhile, is read without the files that SQLite makes for readers beside a writer: that is half of the work.
+fn peek<V>(
+    file: &Path,
+    still: bool,
+    inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>,
+) -> Result<V, StoreError> {
     let read = || {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut connection = Connection::open_with_flags(file, flags)?;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut name = file.to_owned();
+        if let Some(mut address) = Url::from_file_path(file).ok().filter(|_| still) {
+            address.set_query(Some("immutable=1"));
+            (flags, name) = (flags | OpenFlags::SQLITE_OPEN_URI, String::from(address).into());
+        }
+        let mut connection = Connection::open_with_flags(name, flags)?;
         connection.busy_timeout(PATIENCE)?;
         let tx = connection.transaction()?;
         let found: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
