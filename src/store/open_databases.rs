@@ -120,9 +120,10 @@ impl OpenDatabases {
         Evicted { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
-    /// Keeps everybody from opening it, until this is dropped; none where somebody opens or closes it right now.
-    pub(super) fn hold(&self, repo: RepoId) -> Option<OwnedMutexGuard<()>> {
-        self.turn(repo).try_lock_owned().ok()
+    /// Keeps one that is closed from being opened, until this is dropped; none where it is open, or about to be.
+    pub(super) fn keep_closed(&self, repo: RepoId) -> Option<OwnedMutexGuard<()>> {
+        let turn = self.turn(repo).try_lock_owned().ok()?;
+        (!self.lock().open.contains_key(&repo)).then_some(turn)
     }
 
     fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {

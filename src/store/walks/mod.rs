@@ -5,7 +5,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, fs,
     panic::resume_unwind,
     path::Path,
     str::FromStr,
@@ -262,9 +262,10 @@ impl Store {
                 }
             };
         }
-        // Whoever has it open has a log beside it. Without one nobody changes it as long as nobody opens it.
-        let held = self.repositories.hold(repo);
-        let still = held.is_some() && !file.with_extension("db-wal").exists();
+        // All of it is in one file then, and nobody changes it.
+        let closed = self.repositories.keep_closed(repo);
+        let logged = fs::metadata(file.with_extension("db-wal")).is_ok_and(|log| log.len() > 0);
+        let still = closed.is_some() && !logged;
         let error = match peek(&file, still, inside) {
             Ok(value) => return Some(value),
             Err(_) if !file.exists() => return None,
