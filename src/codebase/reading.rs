@@ -356,7 +356,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        git::{self, said::git},
+        git::{self, testing::git},
         proc::Command,
         store::Store,
         types::RepoId,

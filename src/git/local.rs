@@ -43,7 +43,7 @@ fn directory(printed: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::git::said::git;
+    use crate::git::testing::git;
 
     async fn repository(root: &Path) -> PathBuf {
         let work = root.join("work");

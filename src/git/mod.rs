@@ -90,16 +90,15 @@ pub fn is_branch_name(name: &str) -> bool {
         && name.split('/').all(part)
 }
 
-/// For tests, which say to git what a person would.
 #[cfg(test)]
-pub(crate) mod said {
+pub(crate) mod testing {
     use std::path::Path;
 
     use tokio_util::sync::CancellationToken;
 
     use crate::proc::Command;
 
-    /// What it answers.
+    /// Runs git as some person, and gives its output.
     pub(crate) async fn git(at: &Path, args: &[&str]) -> String {
         let output = Command::new("git")
             .env("GIT_CONFIG_NOSYSTEM", "1")

@@ -356,7 +356,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        git::{Mirrors, said::git},
+        git::{Mirrors, testing::git},
         types::RepoId,
     };
 

@@ -51,13 +51,13 @@ pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<Backed
 /// Copies `main.db` and the database of one repository, if it has one, into an empty directory: for whoever wants to try
 /// something on them.
 pub fn copy_of(from: &Path, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
-    let on = CancellationToken::new();
-    copy_database(&from.join("main.db"), &to.join("main.db"), &on)?;
+    let never = CancellationToken::new();
+    copy_database(&from.join("main.db"), &to.join("main.db"), &never)?;
     let place = |repo: RepoId| Path::new("repos").join(repo.to_string());
     if let Some(place) = repo.map(place).filter(|place| from.join(place).join(repository::FILE).exists()) {
         create_directory(&to.join(&place))?;
         let file = place.join(repository::FILE);
-        copy_database(&from.join(&file), &to.join(&file), &on)?;
+        copy_database(&from.join(&file), &to.join(&file), &never)?;
     }
     Ok(())
 }
@@ -130,8 +130,8 @@ fn remove(directory: &Path) -> Result<(), StoreError> {
     fs::remove_dir_all(directory).map_err(|source| StoreError::Io { path: directory.to_owned(), source })
 }
 
-/// SQLite's steps between two looks whether to stop: a fraction of a second.
-const STEPS: i32 = 100_000;
+/// SQLite's steps between two looks whether to stop: a few for each row, however large.
+const STEPS: i32 = 1_000;
 
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {

@@ -5,8 +5,7 @@
 //! delivery in hand names its node, and is free when that node's lease is over. Whoever lost a run to another one is refused
 //! by the run's own counter, which each claim raises, so a lease that nobody else took up may be renewed late.
 //!
-//! What people and deliveries changed a node tells the others once it is committed (`NOTIFY`). What a step left it does not: the
-//! run goes on where it is, and each would only look in vain. What they miss they find by looking every few seconds.
+//! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
 
 use std::{
     sync::{
@@ -47,7 +46,6 @@ const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
 const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
-const LEFT: &str = "left";
 
 /// Renewed so many times before a lease would be over.
 const BEATS: u32 = 4;
@@ -214,8 +212,6 @@ pub(super) enum Tell {
     Cancelled(RunId),
     Deliveries,
     Settings,
-    /// What this node had is anybody's now.
-    Left,
 }
 
 impl Tell {
@@ -226,7 +222,6 @@ impl Tell {
             Self::Cancelled(run) => (CANCELLED, run.to_string()),
             Self::Deliveries => (DELIVERIES, String::new()),
             Self::Settings => (SETTINGS, String::new()),
-            Self::Left => (LEFT, String::new()),
         };
         let payload = format!("{} {word} {about}", session.node());
         tx.prepare_cached("SELECT pg_notify(?1, ?2)")?.query(params![CHANNEL, payload])?;
@@ -241,7 +236,7 @@ impl Threads {
             if cluster.ended.load(SeqCst) {
                 let leave = |tx: &Transaction<'_>| {
                     tx.execute("UPDATE node SET until = now() WHERE id = ?1", [cluster.node])?;
-                    Tell::Left.say(tx)
+                    Tell::Deliveries.say(tx)
                 };
                 drop(self.main.write_now(leave));
                 return;
@@ -367,7 +362,6 @@ impl Threads {
                 }
             }
             DELIVERIES => cluster.deliveries.notify_one(),
-            LEFT => self.look(cluster),
             SETTINGS => {
                 self.settings();
                 cluster.changed.send_modify(|times| *times += 1);

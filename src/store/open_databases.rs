@@ -120,12 +120,6 @@ impl OpenDatabases {
         Evicted { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
-    /// Keeps one that is closed from being opened, until this is dropped; none where it is open, or about to be.
-    pub(super) fn keep_closed(&self, repo: RepoId) -> Option<OwnedMutexGuard<()>> {
-        let turn = self.turn(repo).try_lock_owned().ok()?;
-        (!self.lock().open.contains_key(&repo)).then_some(turn)
-    }
-
     fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {
         Arc::clone(&self.lock().known.entry(repo).or_default().turn)
     }

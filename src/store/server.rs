@@ -519,3 +519,24 @@ impl Drop for Taken<'_> {
         self.pool.returned.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_another_machine_nothing_goes_unencrypted_unless_somebody_said_so() {
+        for (hosts, wanted) in [
+            ("127.0.0.1/bot", SslMode::Disable),
+            ("localhost,[::1]/bot", SslMode::Disable),
+            ("127.0.0.1/bot?sslmode=require", SslMode::Require),
+            ("db.example.org/bot", SslMode::Require),
+            ("localhost,db.example.org/bot", SslMode::Require),
+            ("localhost/bot?hostaddr=192.0.2.1", SslMode::Require),
+            ("db.example.org/bot?sslmode=disable", SslMode::Disable),
+        ] {
+            let pool = Pool::new(&format!("postgres://bot@{hosts}")).unwrap();
+            assert_eq!(pool.config.get_ssl_mode(), wanted, "{hosts}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! What the data directory promises as a whole, and what the tests of this room share.
 
 use futures_util::{StreamExt, future::join_all, poll, stream::FuturesUnordered};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
@@ -394,4 +395,27 @@ async fn what_others_spent_is_known_without_their_ledgers() {
         let [day, month] = spent.map(|(_, spent)| spent.0);
         assert_eq!((day, month), (1_000_000, 2_000_000));
     }
+}
+
+#[test]
+fn a_copy_that_is_to_stop_ends_in_the_middle_of_a_database() {
+    let root = tempfile::tempdir().unwrap();
+    let (from, to) = (root.path().join("from.db"), root.path().join("to.db"));
+    let sql = "CREATE TABLE document AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+                   SELECT i, randomblob(5000) FROM n";
+    rusqlite::Connection::open(&from).unwrap().execute_batch(sql).unwrap();
+    let stop = CancellationToken::new();
+    let whole = backup::copy_database(&from, &to, &stop).unwrap();
+    fs::remove_file(&to).unwrap();
+    stop.cancel();
+    assert!(matches!(backup::copy_database(&from, &to, &stop), Err(StoreError::Closing)));
+    assert!(fs::metadata(&to).unwrap().len() < whole / 2);
+}
+
+#[test]
+fn databases_that_are_read_side_by_side_count_no_memory_together() {
+    let open = rusqlite::Connection::open_in_memory().unwrap();
+    let mut options = open.prepare("PRAGMA compile_options").unwrap();
+    let options = options.query_map([], |row| row.get::<_, String>(0)).unwrap();
+    assert!(options.flatten().any(|option| option == "DEFAULT_MEMSTATUS=0"), "see .cargo/config.toml");
 }

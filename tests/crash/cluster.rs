@@ -198,7 +198,7 @@ impl Site {
         self.database().query_one(sql, &[]).unwrap().get(0)
     }
 
-    fn nobody_fenced_wrote(&self) {
+    fn no_fenced_server_wrote(&self) {
         let rows = self.database().query(FENCED, &[]).unwrap();
         let found: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert!(found.is_empty(), "written by whoever had lost the run: {found:#?}");
@@ -219,6 +219,7 @@ impl Site {
         let mut next = begun + Duration::from_secs(3);
         // What was done to a server, and when it ends.
         let mut ailing: Option<(usize, Instant)> = None;
+        let mut looked = begun;
         loop {
             let now = Instant::now();
             if let Some((number, until)) = ailing.filter(|(_, until)| now >= *until) {
@@ -263,7 +264,6 @@ impl Site {
                 }
                 crate::say(&format!("{kind} {name}"));
                 done += 1;
-                self.nobody_fenced_wrote();
             }
             // A balancer gives deliveries to whoever answers, as far as it knows.
             let well: Vec<_> = self.servers.iter().filter(|s| s.running.is_some() && !s.frozen).collect();
@@ -288,6 +288,10 @@ impl Site {
             }
             if over && ailing.is_none() && self.runs_left() == 0 {
                 break;
+            }
+            if faults > 0 && looked.elapsed() > Duration::from_secs(1) {
+                self.no_fenced_server_wrote();
+                looked = Instant::now();
             }
             assert!(begun.elapsed() < PATIENCE, "it comes to no end:\n{}", self.told());
             thread::sleep(Duration::from_millis(30));
@@ -362,7 +366,7 @@ fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
     let begun = Instant::now();
     let may_be_lost = site.live(&mut random, size.faults);
     site.end();
-    site.nobody_fenced_wrote();
+    site.no_fenced_server_wrote();
     let writes: i64 = site.database().query_one("SELECT COUNT(*) FROM public.history", &[]).unwrap().get(0);
     assert!(writes > 0);
     let (asked, runs) = (site.calls(&models, "ailing"), site.threads.len());

@@ -25,10 +25,26 @@ use crate::{
     world::{World, directory},
 };
 
-/// Plays a scenario in a new database and kills it at this moment; none: it had ended before.
-fn killed_at(moment: usize, scenario: &'static Scenario, models: &Arc<Models>) -> Option<Point> {
+/// What it is killed after, of which each kind is counted for itself.
+const KINDS: [&str; 3] = ["commit", "write to GitHub", "call"];
+
+fn kind_of(moment: &Moment) -> Option<usize> {
+    match moment {
+        Moment::Commit(_) => Some(0),
+        Moment::Write(_) => Some(1),
+        Moment::Call => Some(2),
+        Moment::Act(_) => None,
+    }
+}
+
+/// Plays a scenario in a new database and kills it at this moment of this kind; none: it had ended before.
+fn killed_at(
+    (kind, moment): (usize, usize),
+    scenario: &'static Scenario,
+    models: &Arc<Models>,
+) -> Option<Point> {
     let address = postgres::database().unwrap();
-    let key = format!("{}-{}-to-{moment}", scenario.workflow, scenario.name.replace(' ', "-"));
+    let key = format!("{}-{}-to-{kind}-{moment}", scenario.workflow, scenario.name.replace(' ', "-"));
     let runtime = runtime();
     let point = runtime.block_on(async {
         let mut w = capped_world(scenario, (models, &key), Some(address.clone())).await;
@@ -37,7 +53,7 @@ fn killed_at(moment: usize, scenario: &'static Scenario, models: &Arc<Models>) -
         let (told, kept, counted) = (killed.clone(), left.clone(), seen.clone());
         let kill = Arc::new(kill(&w, models.clone(), key.clone(), address));
         watch(&w, models, &key, move |what| {
-            if counted.fetch_add(1, Ordering::SeqCst) == moment {
+            if kind_of(&what) == Some(kind) && counted.fetch_add(1, Ordering::SeqCst) == moment {
                 *kept.lock().unwrap() = Some(kill(moment, what));
                 told.cancel();
             }
@@ -87,28 +103,34 @@ fn kill(
     }
 }
 
-/// At one moment in so many it is killed, where everything is to be tried: each takes a run of seconds.
+/// After one commit or write in so many it is killed, where everything is to be tried: each takes a run of seconds.
 const ONE_IN: usize = 8;
 
-/// Killed at so many moments, or at one in some, evenly spread from a random one on.
-fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
+/// Killed after so many commits, one write and one call, or at one in some, evenly spread from a random one on.
+fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
     let Some(address) = postgres::database() else { return };
     let begun = Instant::now();
     let models = Arc::new(Models::start(Duration::ZERO));
-    let moments = Arc::new(AtomicUsize::new(0));
+    let moments: Arc<[AtomicUsize; KINDS.len()]> = Arc::default();
     let baseline = runtime().block_on(async {
         let key = format!("{}-{}", scenario.workflow, scenario.name.replace(' ', "-"));
         let w = capped_world(scenario, (&models, &key), Some(address)).await;
         let counted = moments.clone();
-        watch(&w, &models, &key, move |_| {
-            counted.fetch_add(1, Ordering::SeqCst);
+        watch(&w, &models, &key, move |what| {
+            if let Some(kind) = kind_of(&what) {
+                counted[kind].fetch_add(1, Ordering::SeqCst);
+            }
         });
         baseline(w, scenario, (&models, &key), |_| ()).await
     });
-    let moments = moments.load(Ordering::SeqCst);
-    let step = if crate::world::all() { ONE_IN } else { moments / kills };
-    let first = Random::seeded(&format!("{} on Postgres", scenario.name)).below(step);
-    let wanted: Mutex<VecDeque<usize>> = Mutex::new((first..moments).step_by(step).collect());
+    let moments: Vec<_> = moments.iter().map(|counted| counted.load(Ordering::SeqCst)).collect();
+    let mut random = Random::seeded(&format!("{} on Postgres", scenario.name));
+    let mut wanted = VecDeque::new();
+    for ((kind, count), sampled) in moments.iter().enumerate().zip([commits, 1, 1]) {
+        let step = if crate::world::all() { ONE_IN.min(*count) } else { count / sampled };
+        wanted.extend((random.below(step)..*count).step_by(step).map(|at| (kind, at)));
+    }
+    let (planned, wanted) = (wanted.len(), Mutex::new(wanted));
     let all = Mutex::new(Vec::<(usize, String, Resumed)>::new());
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
@@ -117,7 +139,7 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
                     let Some(point) = killed_at(at, scenario, &models) else { continue };
                     let moment = format!("{:?}", point.moment);
                     let resumed = runtime().block_on(resume(point, scenario, &models));
-                    all.lock().unwrap().push((at, moment, resumed));
+                    all.lock().unwrap().push((at.0, moment, resumed));
                 }
             });
         }
@@ -125,7 +147,7 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     let all = all.into_inner().unwrap();
     let lost: usize = all.iter().map(|(.., resumed)| resumed.books.lost).sum();
     crate::say(&format!(
-        "{}, {}, on Postgres: {} kills at {moments} moments (first {first}, step {step}), {lost} calls lost, {} s",
+        "{}, {}, on Postgres: {} kills at {moments:?} moments ({KINDS:?}), {lost} calls lost, {} s",
         scenario.workflow,
         scenario.name,
         all.len(),
@@ -133,23 +155,26 @@ fn killed_on_postgres(scenario: &'static Scenario, kills: usize) {
     ));
     let wrong: Vec<String> = all
         .iter()
-        .filter_map(|(at, moment, resumed)| {
-            Some(format!("--- killed at moment {at} ({moment}):\n{}", wrong(resumed, &baseline)?))
+        .filter_map(|(_, moment, resumed)| {
+            Some(format!("--- killed at {moment}:\n{}", wrong(resumed, &baseline)?))
         })
         .collect();
     assert!(wrong.is_empty(), "{} of {} kills show:\n{}", wrong.len(), all.len(), wrong.join("\n"));
     // A moment more or less there may be, by what happened at the same time.
-    assert!(moments > 50 && all.len() + 2 >= kills, "{} kills at {moments} moments", all.len());
+    assert!(moments[0] > 50 && all.len() + 2 >= planned, "{} kills of {planned}", all.len());
+    for (kind, name) in KINDS.iter().enumerate() {
+        assert!(all.iter().any(|(killed, ..)| *killed == kind), "no {name}");
+    }
 }
 
 #[test]
 fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
     for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
-        killed_on_postgres(scenario, 4);
+        killed_on_postgres(scenario, 3);
     }
 }
 
 #[test]
 fn killed_anywhere_on_postgres_a_run_spends_no_more_than_it_may() {
-    killed_on_postgres(&scenarios::PAUSED, 5);
+    killed_on_postgres(&scenarios::PAUSED, 4);
 }

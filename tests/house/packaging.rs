@@ -76,7 +76,9 @@ fn the_image_is_built_of_all_that_the_build_reads() {
     let taken: BTreeSet<&str> = ignored.lines().filter_map(|line| line.strip_prefix('!')).collect();
     let manifest: toml::Table = packaged("Cargo.toml").parse().unwrap();
     let benches = manifest["bench"][0]["path"].as_str().unwrap().split('/').next().unwrap();
-    for read in ["Cargo.toml", "Cargo.lock", "askama.toml", "app-manifest.yml", "src", "fixtures", benches] {
+    for read in
+        [".cargo", "Cargo.toml", "Cargo.lock", "askama.toml", "app-manifest.yml", "src", "fixtures", benches]
+    {
         assert!(taken.contains(read) && Path::new(env!("CARGO_MANIFEST_DIR")).join(read).exists(), "{read}");
     }
 }

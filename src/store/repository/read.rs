@@ -190,13 +190,8 @@ impl Reader {
 
 impl Reader {
     /// What the agenda is to know of a run, here and wherever else it may be claimed.
-    pub(super) fn told(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
-        Tell::Runs(self.repo).say(tx)?;
-        self.became(tx, seq)
-    }
-
-    /// What the agenda is to know of a run that goes on here. Others find it if it does not.
     pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<Became, Fault> {
+        Tell::Runs(self.repo).say(tx)?;
         let mut statement = tx.prepare_cached(&self.slots(tx, "seq = ?2"))?;
         let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
         Ok((unsigned(seq), slot.transpose()?))

@@ -25,7 +25,7 @@ impl RepoDb {
         self.write(move |tx| {
             let opened = at.open(tx, &new, now)?;
             let became = match &opened {
-                Opened::New(run) => vec![at.told(tx, signed(run.seq))?],
+                Opened::New(run) => vec![at.became(tx, signed(run.seq))?],
                 Opened::Duplicate(_) | Opened::Live(_) => Vec::new(),
             };
             Ok((opened, became))
@@ -69,7 +69,7 @@ impl RepoDb {
                 "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END, updated_at = ?2 WHERE seq = ?1",
                 params![signed(gate.run.seq), now],
             )?;
-            Ok((Booked::Taken, vec![at.told(tx, signed(gate.run.seq))?]))
+            Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
         })
         .await
     }
@@ -103,7 +103,7 @@ impl RepoDb {
                     [seq, due.0],
                 )?;
             }
-            Ok((Booked::Taken, vec![at.told(tx, seq)?]))
+            Ok((Booked::Taken, vec![at.became(tx, seq)?]))
         })
         .await
     }
@@ -170,7 +170,7 @@ impl RepoDb {
                     let what = "somebody asked that the run end";
                     Link { run: *run, visit: NO_VISIT, name, what, detail }.sealing(&said).add(tx, now)?;
                 }
-                let became = marked.iter().map(|seq| at.told(tx, *seq)).collect::<Result<_, _>>()?;
+                let became = marked.iter().map(|seq| at.became(tx, *seq)).collect::<Result<_, _>>()?;
                 Ok((runs, became))
             })
             .await
@@ -210,7 +210,7 @@ impl RepoDb {
             let seq = signed(run.seq);
             if parked {
                 tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;
-                return Ok((Rerun::Going, vec![at.told(tx, seq)?]));
+                return Ok((Rerun::Going, vec![at.became(tx, seq)?]));
             }
             let visit = signed(row.visit + 1);
             tx.execute(
@@ -227,7 +227,7 @@ impl RepoDb {
                 "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![seq, visit, row.step, row.state, now],
             )?;
-            Ok((Rerun::Going, vec![at.told(tx, seq)?]))
+            Ok((Rerun::Going, vec![at.became(tx, seq)?]))
         })
         .await
     }

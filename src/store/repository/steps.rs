@@ -73,7 +73,7 @@ impl RepoDb {
                        WHERE seq = ?1";
             let remarks = signed(given_remarks(tx, held.run.id)?);
             tx.prepare_cached(sql)?.execute(params![seq, until.map(|until| until.0), remarks])?;
-            Ok(vec![at.told(tx, seq)?])
+            Ok(vec![at.became(tx, seq)?])
         })
         .await
     }

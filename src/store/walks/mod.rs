@@ -5,7 +5,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fmt,
     panic::resume_unwind,
     path::Path,
     str::FromStr,
@@ -16,13 +16,12 @@ use std::{
 
 use crate::store::sql::{Optional, Row, Transaction};
 use rusqlite::{Connection, OpenFlags, params};
-use url::Url;
 
 use super::{
     CallRow, RunStatus, Spending, Store, StoreError,
     database::{signed, unsigned},
     error::Fault,
-    off_thread,
+    hints, off_thread,
     repository::{self, json, status},
     rows::TextKind,
     server::Part,
@@ -34,6 +33,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Databases that are read at the same time. Connections to a Postgres are few, and others want some.
 const SIDE_BY_SIDE: usize = 4;
+
+/// Repositories of which runs are held before the first ones are picked.
+const AT_ONCE: usize = 256;
 
 /// Which runs of all repositories to show.
 #[derive(Debug, Clone, Default)]
@@ -175,7 +177,10 @@ impl Store {
 
     fn pick(&self, asked: &RunsAsked) -> Result<RunPage, StoreError> {
         let (mut left_out, mut places) = (Vec::new(), Vec::new());
-        let lives = self.agenda.may_live();
+        let lives = match &self.cluster {
+            Some(_) => self.main.snapshot_now(hints::all)?, // this node knows of its own alone
+            None => self.agenda.may_live(),
+        };
         let ended = asked.state.is_some_and(|status| !status.live());
         let past_needs = asked.after.is_some_and(|place| !place.needs_person);
         // What needs a person lives, and where anything may live is known without opening a file.
@@ -186,10 +191,14 @@ impl Store {
             }
             let mut all = if of_the_living { lives.clone() } else { self.repos_now()? };
             all.retain(|repo| asked.repo.is_none_or(|asked| asked == *repo));
-            let read = self.peek_each(&all, &mut left_out, |tx, repo| seen(tx, repo, needs_person, asked));
-            places.extend(read.into_iter().flat_map(|(_, places)| places));
+            for some in all.chunks(AT_ONCE) {
+                let read =
+                    self.peek_each(some, &mut left_out, |tx, repo| seen(tx, repo, needs_person, asked));
+                places.extend(read.into_iter().flat_map(|(_, places)| places));
+                places.sort_unstable_by_key(|place| Reverse(*place));
+                places.truncate(asked.most + 1);
+            }
         }
-        places.sort_unstable_by_key(|place| Reverse(*place));
         let more = places.len() > asked.most;
         places.truncate(asked.most);
         let shown: BTreeSet<_> = places.iter().map(|place| RepoId(place.repo)).collect();
@@ -262,11 +271,7 @@ impl Store {
                 }
             };
         }
-        // All of it is in one file then, and nobody changes it.
-        let closed = self.repositories.keep_closed(repo);
-        let logged = fs::metadata(file.with_extension("db-wal")).is_ok_and(|log| log.len() > 0);
-        let still = closed.is_some() && !logged;
-        let error = match peek(&file, still, inside) {
+        let error = match peek(&file, inside) {
             Ok(value) => return Some(value),
             Err(_) if !file.exists() => return None,
             Err(error) => error,
@@ -282,21 +287,11 @@ impl Store {
     }
 }
 
-/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody. A still one, which nobody
-/// changes meanwhile, is read without the files that SQLite makes for readers beside a writer: that is half of the work.
-fn peek<V>(
-    file: &Path,
-    still: bool,
-    inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>,
-) -> Result<V, StoreError> {
+/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
+fn peek<V>(file: &Path, inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>) -> Result<V, StoreError> {
     let read = || {
-        let mut flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let mut name = file.to_owned();
-        if let Some(mut address) = Url::from_file_path(file).ok().filter(|_| still) {
-            address.set_query(Some("immutable=1"));
-            (flags, name) = (flags | OpenFlags::SQLITE_OPEN_URI, String::from(address).into());
-        }
-        let mut connection = Connection::open_with_flags(name, flags)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(file, flags)?;
         connection.busy_timeout(PATIENCE)?;
         let tx = connection.transaction()?;
         let found: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;

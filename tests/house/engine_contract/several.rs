@@ -11,7 +11,7 @@ use std::{
 use countersign::{
     engine::Opened,
     limits,
-    store::{Checkpoint, Lease, NewRun, Server, Store, StoreError},
+    store::{Checkpoint, Lease, NewRun, RunStatus, RunsAsked, Server, Store, StoreError},
     types::{IssueNo, RunId, Timestamp},
 };
 use postgres::{Client, NoTls};
@@ -119,6 +119,20 @@ async fn no_run_is_two_nodes_at_once() {
     }
     let taken = nodes.sql("SELECT COUNT(DISTINCT seq) FROM all_run WHERE taken IS NOT NULL");
     assert_eq!(taken, [i64::try_from(held.len()).unwrap()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_shows_the_runs_of_all() {
+    let Some(nodes) = Nodes::new(2) else { return };
+    let Opened::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
+    let ready = RunsAsked { state: Some(RunStatus::Ready), most: 5, ..RunsAsked::default() };
+    let any = RunsAsked { state: None, ..ready.clone() };
+    // It needs a person.
+    nodes.sql("UPDATE all_run SET parked = 0 RETURNING 1::bigint");
+    for (store, asked) in nodes.stores.iter().flat_map(|store| [(store, &ready), (store, &any)]) {
+        let page = store.run_page(asked).await.unwrap();
+        assert_eq!(page.runs.iter().map(|line| line.id).collect::<Vec<_>>(), [run], "{asked:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
