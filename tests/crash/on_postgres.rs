@@ -54,8 +54,10 @@ fn killed_at(
         let kill = Arc::new(kill(&w, models.clone(), key.clone(), address));
         watch(&w, models, &key, move |what| {
             if kind_of(&what) == Some(kind) && counted.fetch_add(1, Ordering::SeqCst) == moment {
-                *kept.lock().unwrap() = Some(kill(moment, what));
-                told.cancel();
+                // Said also where the kill fails, for which it would be waited in vain.
+                let _told = told.clone().drop_guard();
+                // A number of its own for each kind: what a model is asked goes by it.
+                *kept.lock().unwrap() = Some(kill(moment * KINDS.len() + kind, what));
             }
         });
         let playing = tokio::spawn(async move { play(&mut w, scenario, |_| ()).await });
@@ -68,7 +70,9 @@ fn killed_at(
                 ended => ended.unwrap(),
             }
         }
-        left.lock().unwrap().take()
+        let left = left.lock().unwrap().take();
+        assert!(left.is_some() || !killed.is_cancelled(), "what kills it failed");
+        left
     });
     // Of what it still does nobody hears.
     runtime.shutdown_background();

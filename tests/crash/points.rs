@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -179,7 +180,8 @@ impl Recorder {
     }
 }
 
-/// A directory as it is on disk. The index of a write-ahead log is made anew by whoever opens it next.
+/// A directory as it is on disk, without what goes away meanwhile. The index of a write-ahead log is made anew by whoever
+/// opens it next.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -188,7 +190,10 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         if entry.file_type().unwrap().is_dir() {
             copy(&path, &target);
         } else if !entry.file_name().to_string_lossy().ends_with("-shm") {
-            fs::copy(&path, &target).unwrap();
+            match fs::copy(&path, &target) {
+                Err(gone) if gone.kind() == ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use postgres::{Client, NoTls};
+use postgres::{Client, NoTls, error::SqlState};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Set by who has installed one: then nothing may be skipped.
@@ -113,13 +113,17 @@ pub(super) fn cut_off(address: &str) -> String {
         let mut client = Client::connect(&others, NoTls).unwrap();
         client.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).unwrap();
         let ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1";
-        assert!(
-            client.query(ended, &[&name]).unwrap().iter().all(|row| row.get(0)),
-            "somebody is still there"
-        );
-        let open = format!("ALTER DATABASE {renamed} ALLOW_CONNECTIONS true");
-        client.batch_execute(&format!("ALTER DATABASE {name} RENAME TO {renamed}")).unwrap();
-        client.batch_execute(&open).unwrap();
+        let rename = format!("ALTER DATABASE {name} RENAME TO {renamed}");
+        // Who was on the way in when the database was closed may come in yet.
+        loop {
+            client.query(ended, &[&name]).unwrap();
+            match client.batch_execute(&rename) {
+                Ok(()) => break,
+                Err(error) if error.code() == Some(&SqlState::OBJECT_IN_USE) => {}
+                Err(error) => panic!("{rename}: {error}"),
+            }
+        }
+        client.batch_execute(&format!("ALTER DATABASE {renamed} ALLOW_CONNECTIONS true")).unwrap();
     };
     thread::spawn(work).join().unwrap();
     cut
