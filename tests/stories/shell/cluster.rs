@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use countersign::providers::REHEARSAL;
@@ -11,7 +12,7 @@ use url::Url;
 
 use super::{
     browser::Page,
-    process::{Running, countersign, finished, free_address, text},
+    process::{Running, countersign, finish, finished, free_address, text},
     server::Site,
 };
 use crate::postgres;
@@ -165,28 +166,29 @@ fn a_server_that_nobody_vouches_for_gets_nothing_by_tls() {
     let Some(site) = on_postgres() else { return };
     let Some(authority) = postgres::authority() else { return };
     let file = site.directory().join("postgres.url");
-    let address = fs::read_to_string(&file).unwrap() + "?sslmode=require";
+    let plain = fs::read_to_string(&file).unwrap();
+    let secured = format!("{plain}?sslmode=require");
     let serve = || countersign(&["serve", "--config", site.config().to_str().unwrap()]);
     let trusting = || {
         let mut serve = serve();
         serve.env("SSL_CERT_FILE", &authority);
         serve
     };
-    let refused = |mut serve: std::process::Command, why: &str| {
-        let output = serve.output().unwrap();
+    let refused = |mut serve: Command, why: &str| {
+        let output = finish(&mut serve);
         let said = text(&output.stderr);
         assert!(output.status.code() == Some(1) && said.contains(why), "{said}");
         assert!(said.contains("put the authority of its certificate among those"), "{said}");
     };
-    fs::write(&file, &address).unwrap();
+    fs::write(&file, &secured).unwrap();
     refused(trusting(), "not valid for");
-    fs::write(&file, address.replace("127.0.0.1", "localhost")).unwrap();
+    fs::write(&file, secured.replace("127.0.0.1", "localhost")).unwrap();
     refused(serve(), "UnknownIssuer");
     let mut serving = Running::start(&mut trusting());
     serving.hear("serving");
-    let plain = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+    let open = "SELECT COUNT(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
         WHERE datname = current_database() AND application_name = 'countersign' AND NOT ssl";
-    assert_eq!(postgres::number(&address.replace("?sslmode=require", ""), "", plain), 0);
-    assert!(postgres::number(&address.replace("?sslmode=require", ""), "", &plain.replace("NOT ", "")) > 0);
+    assert_eq!(postgres::number(&plain, "", open), 0);
+    assert!(postgres::number(&plain, "", &open.replace("NOT ", "")) > 0);
     stop([serving]);
 }

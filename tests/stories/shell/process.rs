@@ -5,7 +5,7 @@ use std::{
     net::TcpListener,
     path::Path,
     process::{Child, Command, Output, Stdio},
-    sync::mpsc::{Receiver, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
@@ -20,9 +20,20 @@ pub(crate) fn countersign(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs to the end.
+/// Runs to the end, which comes by a kill where it does not come by itself.
 pub(crate) fn finished(arguments: &[&str]) -> Output {
-    countersign(arguments).output().unwrap()
+    finish(&mut countersign(arguments))
+}
+
+pub(crate) fn finish(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (pid, (_ended, end)) = (Pid::from_child(&child), channel::<()>());
+    std::thread::spawn(move || {
+        if end.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+    });
+    child.wait_with_output().unwrap()
 }
 
 pub(crate) fn text(bytes: &[u8]) -> String {
