@@ -185,6 +185,8 @@ impl Cargo {
                 _ => {}
             }
         }
+        // They are told as their builds end, in another order each time.
+        self.waiting.make_contiguous().sort_by(|one, other| one.id.cmp(&other.id));
         let whole = self.targets().is_none();
         for package in documented.intersection(&tested).filter(|_| whole) {
             self.waiting.push_back(self.documentation(package));

@@ -109,6 +109,27 @@ fn cargo_is_read() {
 }
 
 #[test]
+fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
+    let order = |built: &[&str]| {
+        let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), Found::default());
+        suite.begin().unwrap();
+        let mut call = suite.read(came(End::Exit(101), &built.join("\n"), &[]), &mut found);
+        let mut programs = Vec::new();
+        while let Some(asked) = call {
+            programs.push(asked.program);
+            call = suite.read(came(End::Exit(0), "", &[]), &mut found);
+        }
+        programs
+    };
+    let built = recorded("cargo-build.jsonl");
+    let mut built: Vec<_> = built.lines().collect();
+    let programs = order(&built);
+    assert!(programs.len() > 3, "{programs:?}");
+    built.reverse();
+    assert_eq!(order(&built), programs);
+}
+
+#[test]
 fn a_line_of_cargo_s_that_nests_without_end_is_none() {
     let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
     let found = read(&cargo::RUNNER, project(), came(End::Exit(0), &deep, &[]));
