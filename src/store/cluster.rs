@@ -10,7 +10,7 @@
 use std::{
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
         mpsc,
     },
     thread,
@@ -76,6 +76,8 @@ pub(super) struct Cluster {
     holds_until: watch::Sender<u64>,
     /// How many processes live.
     nodes: watch::Sender<u32>,
+    /// The end of the lease of which it was said that it comes.
+    let_go: AtomicU64,
     told: news::UnboundedSender<News>,
     heard: tokio::sync::Mutex<news::UnboundedReceiver<News>>,
     /// A delivery came to another node.
@@ -143,6 +145,7 @@ impl Cluster {
             lease,
             holds_until: watch::Sender::new(asked_at + millis(lease)),
             nodes: watch::Sender::new(1),
+            let_go: AtomicU64::new(0),
             told,
             heard: tokio::sync::Mutex::new(heard),
             deliveries: Notify::new(),
@@ -194,11 +197,27 @@ impl Cluster {
     /// Waits for what another process did.
     pub(super) fn news(&self) -> BoxFuture<'_, News> {
         Box::pin(async {
-            match self.heard.lock().await.recv().await {
-                Some(news) => news,
-                None => std::future::pending().await,
+            let (mut heard, mut renewed) = (self.heard.lock().await, self.holds_until.subscribe());
+            loop {
+                let until = *renewed.borrow_and_update();
+                // Also while the beat waits for a database that says nothing.
+                let left = self.lease_left().saturating_sub(self.lease / BEATS);
+                let told = self.let_go.load(SeqCst) == until;
+                tokio::select! {
+                    Some(news) = heard.recv() => return news,
+                    _ = renewed.changed() => {}
+                    () = tokio::time::sleep(left), if !told => self.let_go(),
+                }
             }
         })
+    }
+
+    /// Says once of each end of the lease that it comes.
+    fn let_go(&self) {
+        let until = *self.holds_until.borrow();
+        if self.let_go.swap(until, SeqCst) != until {
+            self.tell(News::LeaseOver);
+        }
     }
 
     fn tell(&self, news: News) {
@@ -231,6 +250,7 @@ impl Tell {
 
 impl Threads {
     fn beat(&self, rung: &mpsc::Receiver<()>, every: Duration) {
+        let mut late = false;
         loop {
             let Some(cluster) = self.cluster.upgrade() else { return };
             if cluster.ended.load(SeqCst) {
@@ -244,17 +264,17 @@ impl Threads {
             let sent = since_boot();
             match self.renew(&cluster) {
                 Ok(nodes) => {
-                    cluster.holds_until.send_replace(sent + millis(cluster.lease));
+                    // Late: others may have taken up what is in hand. Until the next beat nothing is written to GitHub.
+                    late = !late && cluster.lease_left().is_zero();
+                    if late {
+                        cluster.let_go();
+                    } else {
+                        cluster.holds_until.send_replace(sent + millis(cluster.lease));
+                    }
                     cluster.nodes.send_if_modified(|known| std::mem::replace(known, nodes) != nodes);
                     self.look(&cluster);
                 }
-                Err(error) => {
-                    tracing::error!(%error, "the lease of this node could not be renewed");
-                    // Nobody else may have taken it up before we let go.
-                    if cluster.lease_left() < every + every / 2 {
-                        cluster.tell(News::LeaseOver);
-                    }
-                }
+                Err(error) => tracing::error!(%error, "the lease of this node could not be renewed"),
             }
             drop(cluster);
             let _ = rung.recv_timeout(every);

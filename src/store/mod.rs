@@ -199,7 +199,7 @@ impl Store {
         })?;
         let agenda = Arc::new(agenda);
         let repos = root.join("repos");
-        let mirrored = move |repo: RepoId| repos.join(repo.to_string()).exists();
+        let mirrored = move |repo: RepoId| repos.join(repo.to_string()).join("mirror.git").exists();
         cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), mirrored);
         Ok(Arc::new(Self {
             root: root.to_owned(),

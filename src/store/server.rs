@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use postgres::{
@@ -297,10 +297,19 @@ fn number(messages: &[SimpleQueryMessage]) -> Option<String> {
     messages.iter().rev().find_map(row)
 }
 
-/// A connection, and what it has ready.
+/// A connection, what it has ready, and since when it waits for work.
 struct Link {
     client: postgres::Client,
     kept: Kept,
+    idle_since: Instant,
+}
+
+impl Link {
+    /// Whether it still answers: that it was cut while nothing was asked shows at the first word, which is lost then.
+    fn answers(&mut self) -> bool {
+        !self.client.is_closed()
+            && (self.idle_since.elapsed() < ASKED_AGAIN || self.client.is_valid(SILENCE).is_ok())
+    }
 }
 
 /// Connections to one Postgres.
@@ -335,6 +344,9 @@ pub(super) const NEWEST: u32 = MIGRATIONS.len() as u32;
 const CONNECT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// A connection that waited for longer is asked whether it is still there.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
+
 /// Whoever listens looks up this often.
 const LISTEN: Duration = Duration::from_secs(2);
 
@@ -347,8 +359,12 @@ impl Pool {
     pub(super) fn new(address: &str) -> Result<Self, StoreError> {
         let mend = mend_server(None);
         let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
-        let mut config: postgres::Config =
-            address.trim().parse().map_err(|error| refused(with_causes(&error)))?;
+        let address = address.trim();
+        // What is no such address may have a password anywhere, and what is said of it may show it.
+        if !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme)) {
+            return Err(refused("it does not begin with postgres://".to_owned()));
+        }
+        let mut config: postgres::Config = address.parse().map_err(|error| refused(with_causes(&error)))?;
         // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
         if config.get_ssl_mode() == SslMode::Prefer {
             let named = config.get_hosts().iter().all(|host| match host {
@@ -448,9 +464,12 @@ impl Pool {
             idle = self.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
         }
         idle.out += 1;
-        let known = idle.links.pop().filter(|link| !link.client.is_closed());
         drop(idle);
-        Taken { pool: self, link: known }
+        let mut taken = Taken { pool: self, link: None };
+        // Cut at the same moment, they are all gone.
+        taken.link = std::iter::from_fn(|| self.lock().links.pop())
+            .find_map(|mut link| link.answers().then_some(link));
+        taken
     }
 }
 
@@ -489,7 +508,7 @@ impl Taken<'_> {
             Some(link) => Ok(link),
             none => {
                 let client = self.pool.connect()?;
-                Ok(none.insert(Link { client, kept: Kept::default() }))
+                Ok(none.insert(Link { client, kept: Kept::default(), idle_since: Instant::now() }))
             }
         }
     }
@@ -512,9 +531,10 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
+        let link = self.link.take().filter(|link| !link.client.is_closed());
         let mut idle = self.pool.lock();
         idle.out -= 1;
-        idle.links.extend(self.link.take().filter(|link| !link.client.is_closed()));
+        idle.links.extend(link.map(|link| Link { idle_since: Instant::now(), ..link }));
         drop(idle);
         self.pool.returned.notify_one();
     }

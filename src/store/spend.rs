@@ -7,6 +7,8 @@
 //! again from its ledger before the next reservation, as is everything when `main.db` is not the one that was here last.
 
 use crate::store::sql::Transaction;
+use std::time::Duration;
+
 use rusqlite::params;
 
 use super::{
@@ -148,8 +150,12 @@ pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, Fault> {
     tx.execute(&sql, [])
 }
 
+/// How long a month's sums are kept after it.
+const KEPT: Duration = Duration::from_secs(31 * 24 * 3600);
+
 fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<Reserved, Fault> {
-    tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().0])?;
+    // Kept for a while: another node's clock may say that the month is not over yet.
+    tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().minus(KEPT).0])?;
     for (cap, spent) in shared(tx, (asked.run.repo, asked.installation), Some(asked), now)? {
         let most = match cap {
             SharedCap::RepositoryDay => asked.repository_day,

@@ -192,10 +192,10 @@ impl Inbox<'_> {
 
     /// Writes down what became of deliveries, all at once.
     pub async fn end(&self, endings: Vec<(DeliveryId, Ending)>) -> Result<(), StoreError> {
-        let now = self.store.clock.now();
+        let at = (self.store.clock.now(), self.store.epoch);
         self.store
             .main
-            .write(move |tx| endings.iter().try_for_each(|(id, ending)| end(tx, now, id, ending)))
+            .write(move |tx| endings.iter().try_for_each(|(id, ending)| end(tx, at, id, ending)))
             .await
     }
 
@@ -336,7 +336,13 @@ fn insert(
     Ok(if rearmed == 1 { Accepted::Rearmed } else { Accepted::Duplicate })
 }
 
-fn end(tx: &Transaction<'_>, now: Timestamp, id: &DeliveryId, ending: &Ending) -> Result<(), Fault> {
+/// What another node took since is not given back.
+fn end(
+    tx: &Transaction<'_>,
+    (now, epoch): (Timestamp, i64),
+    id: &DeliveryId,
+    ending: &Ending,
+) -> Result<(), Fault> {
     let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4 WHERE id = ?1";
     match ending {
         Ending::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0])?,
@@ -345,14 +351,15 @@ fn end(tx: &Transaction<'_>, now: Timestamp, id: &DeliveryId, ending: &Ending) -
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
                      put_at = ?5, asleep = CASE WHEN CAST(?4 AS BIGINT) <= ?5 THEN 1 ELSE 0 END
-                 WHERE id = ?1 AND state = 'taken'",
+                 WHERE id = ?1 AND state = 'taken' AND epoch = ?6",
             )?
-            .execute(params![id.0, why, at.0, holds.0, now.0])?,
+            .execute(params![id.0, why, at.0, holds.0, now.0, epoch])?,
         Ending::Untouched => tx
             .prepare_cached(
-                "UPDATE inbox SET state = 'new', attempts = attempts - 1, epoch = NULL WHERE id = ?1 AND state = 'taken'",
+                "UPDATE inbox SET state = 'new', attempts = attempts - 1, epoch = NULL
+                 WHERE id = ?1 AND state = 'taken' AND epoch = ?2",
             )?
-            .execute(params![id.0])?,
+            .execute(params![id.0, epoch])?,
     };
     Ok(())
 }

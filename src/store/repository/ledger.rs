@@ -11,20 +11,26 @@ use super::{
 };
 use crate::{
     store::{
-        AnswerRow, Approvers, ArtifactRow, CallRow, CommitRow, GateSpec, Lease, Ledger, Record, SectionRow,
-        StoreError, database::signed, error::Fault, gathered::Booking,
+        AnswerRow, Approvers, ArtifactRow, CallRow, CallStatus, CommitRow, GateSpec, Lease, Ledger, Record,
+        SectionRow, StoreError, database::signed, error::Fault, gathered::Booking,
     },
     types::{IssueNo, RunId},
 };
 
 impl RepoDb {
     /// Writes a ledger row of the visit; the same key again replaces it in its place. A late writer is not
-    /// refused: what was paid was paid.
+    /// refused: what was paid was paid. But it begins no call.
     pub async fn record(&self, lease: &Lease, key: &str, record: Record) -> Result<(), StoreError> {
-        let now = self.clock.now().0;
-        let (run, visit) = (lease.run.id, lease.run.visit);
+        let (at, now) = (self.at(), self.clock.now().0);
+        let (run, visit, held) = (lease.run.id, lease.run.visit, lease.clone());
         let booking = Booking { visit, key: key.to_owned(), record };
-        self.write_with(&lease.gathered, run, move |tx| book(tx, run, &booking, now)).await
+        self.write_with(&lease.gathered, run, move |tx| {
+            if matches!(&booking.record, Record::Call(call) if call.status == CallStatus::Reserved) {
+                at.fenced(tx, &held)?;
+            }
+            book(tx, run, &booking, now)
+        })
+        .await
     }
 
     /// The row of a paid call of this visit, if there is one on disk.

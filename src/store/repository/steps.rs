@@ -9,6 +9,7 @@ use super::{
     read::{LIVE, LIVING, Reader, given_remarks, status_text},
 };
 use crate::{
+    limits,
     store::{
         Checkpoint, GateSpec, Lease, Opened, RunRow, RunStatus, StoreError,
         agenda::Became,
@@ -56,23 +57,24 @@ impl RepoDb {
         .await
     }
 
-    /// Lets others have a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
+    /// Lets go of a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
     pub(in crate::store) async fn give_back(
         &self,
         lease: &Lease,
         until: Option<Timestamp>,
     ) -> Result<Vec<Became>, StoreError> {
-        let (at, held) = (self.at(), lease.clone());
+        let (at, held, now) = (self.at(), lease.clone(), self.clock.now());
         self.write(move |tx| {
             at.fenced(tx, &held)?;
             let seq = signed(held.run.id.seq);
-            let sql = "UPDATE run SET taken = NULL, due = CASE
+            let sql = "UPDATE run SET taken = ?4, due = CASE
                            WHEN CAST(?2 AS BIGINT) IS NULL OR cancel IS NOT NULL OR remarks < ?3
                                OR EXISTS (SELECT 1 FROM answer WHERE answer.run = run.seq AND state = 'waiting')
                            THEN due ELSE ?2 END
                        WHERE seq = ?1";
             let remarks = signed(given_remarks(tx, held.run.id)?);
-            tx.prepare_cached(sql)?.execute(params![seq, until.map(|until| until.0), remarks])?;
+            let taken = until.and_then(|until| at.keeps(tx, until, now));
+            tx.prepare_cached(sql)?.execute(params![seq, until.map(|until| until.0), remarks, taken])?;
             Ok(vec![at.became(tx, seq)?])
         })
         .await
@@ -99,6 +101,12 @@ impl RepoDb {
 }
 
 impl Reader {
+    /// Who looks at a run again soon keeps it from others: a job that goes on for it is in no other process.
+    fn keeps(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
+        let soon = until <= now.plus(limits::JOB_LOOK);
+        (soon && matches!(tx, Transaction::Server(_))).then_some(self.epoch)
+    }
+
     /// Refuses whoever took the run in an older boot, or before it was saved last.
     pub(super) fn fenced(self, tx: &Transaction<'_>, lease: &Lease) -> Result<(), Fault> {
         let number: Option<i64> = tx
@@ -146,6 +154,8 @@ struct Columns<'a> {
     why: Option<&'a str>,
     outcome: Option<String>,
     remarks: u64,
+    /// Who keeps it.
+    taken: Option<i64>,
 }
 
 impl Save<'_> {
@@ -165,6 +175,7 @@ impl Save<'_> {
             why: None,
             outcome: None,
             remarks: run.remarks,
+            taken: None,
         };
         let remarks = given_remarks(self.tx, run.id)?;
         let (now, next) = (Some(self.now), run.visit + 1);
@@ -196,7 +207,8 @@ impl Save<'_> {
             Checkpoint::Wait { state, until, why } => {
                 let due = if self.answered_meanwhile()? { now } else { Some(until) };
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
-                self.update(Columns { status, state, due, why: Some(&why), remarks, ..as_it_was })
+                let taken = self.at.keeps(self.tx, until, self.now);
+                self.update(Columns { status, state, due, why: Some(&why), remarks, taken, ..as_it_was })
             }
             Checkpoint::Done { state, outcome, then } => {
                 self.close_gate()?;
@@ -232,8 +244,9 @@ impl Save<'_> {
                 self.update(Columns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
+                let taken = self.at.keeps(self.tx, due, self.now);
                 let (due, why) = (Some(due), Some(why.as_str()));
-                self.update(Columns { attempts, due, why, ..as_it_was })
+                self.update(Columns { attempts, due, why, taken, ..as_it_was })
             }
             Checkpoint::Park { why } => {
                 let parked = Some(self.at.epoch);
@@ -249,7 +262,7 @@ impl Save<'_> {
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
                      parked = ?9, halt = ?10, why = ?11, outcome = ?12, updated_at = ?13, remarks = ?14, lease = lease + 1,
-                     taken = NULL
+                     taken = ?15
                  WHERE seq = ?1",
             )?
             .execute(params![
@@ -266,7 +279,8 @@ impl Save<'_> {
                 to.why,
                 to.outcome,
                 self.now.0,
-                signed(to.remarks)
+                signed(to.remarks),
+                to.taken
             ])?;
         Ok(())
     }

@@ -11,12 +11,15 @@ use std::{
 use countersign::{
     engine::Opened,
     limits,
-    store::{Checkpoint, Lease, NewRun, RunStatus, RunsAsked, Server, Store, StoreError},
+    store::{
+        CallRow, CallStatus, Checkpoint, Lease, NewRun, Record, RunStatus, RunsAsked, Server, Store,
+        StoreError,
+    },
     types::{IssueNo, RunId, Timestamp},
 };
 use postgres::{Client, NoTls};
 
-use super::world::{BEGINNING, Hands, REPO, World};
+use super::world::{BEGINNING, Hands, REPO, World, bill};
 use crate::postgres::database;
 
 /// Nodes with directories of their own.
@@ -169,6 +172,45 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
     assert!(matches!(begun, countersign::store::Begun::Fresh { interrupted: true }), "{begun:?}");
     second.save_step(&found, wait()).await.unwrap();
     assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_journal WHERE value IS NOT NULL"), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_again_soon_keeps_a_run_and_who_waits_for_long_does_not() {
+    let Some(nodes) = Nodes::new(2) else { return };
+    let store = &nodes.stores[0];
+    store.start_run(new_run(1)).await.unwrap();
+    // As while a job goes on: the first word is written down, and what repeats it is not.
+    for _ in 0..2 {
+        let held = claim(store).await.unwrap();
+        let (until, why) = (BEGINNING, "tests run".to_owned());
+        store.save_step(&held, Checkpoint::Wait { state: b"{}".to_vec(), until, why }).await.unwrap();
+        assert_eq!(nodes.sql("SELECT taken FROM all_run"), [store.boot()]);
+    }
+    let held = claim(store).await.unwrap();
+    store.save_step(&held, wait()).await.unwrap();
+    assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_run WHERE taken IS NULL"), [1]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_lost_a_run_begins_no_call() {
+    let Some(nodes) = Nodes::new(2) else { return };
+    let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
+    first.start_run(new_run(1)).await.unwrap();
+    let lost = claim(first).await.unwrap();
+    nodes.is_dead(0);
+    let found = loop {
+        if let Some(found) = claim(second).await {
+            break found;
+        }
+        tokio::task::yield_now().await;
+    };
+    let call = |status| Record::Call(CallRow { status, ..bill(1) });
+    let [first, second] = [first.repo(REPO).await.unwrap(), second.repo(REPO).await.unwrap()];
+    second.record(&found, "paid", call(CallStatus::Done)).await.unwrap();
+    let refused = first.record(&lost, "paid", call(CallStatus::Reserved)).await;
+    assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
+    // What was paid was paid.
+    first.record(&lost, "other", call(CallStatus::Done)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -319,7 +319,7 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
 }
 
 /// A paid call's row.
-fn bill(attempts: u32) -> CallRow {
+pub(super) fn bill(attempts: u32) -> CallRow {
     CallRow {
         role: "drafter".into(),
         provider: "claude".into(),
