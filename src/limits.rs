@@ -125,8 +125,8 @@ pub const LOOK_GAP: Duration = Duration::from_secs(5);
 /// as not there.
 pub const LAG: Duration = Duration::from_secs(120);
 
-/// A step looks so often whether its job is over: a look reads and writes nothing, and between a job's end and the next look
-/// a run stands still.
+/// A step looks so often whether its job is over: in files a look reads and writes nothing, and between a job's end and the
+/// next look a run stands still.
 pub const JOB_LOOK: Duration = Duration::from_millis(500);
 
 /// How long a lock that somebody else holds on a database file is waited for.

@@ -318,13 +318,23 @@ impl Threads {
             );
             let mut due = tx.prepare_cached(&due)?;
             let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-            due.collect::<Result<Vec<_>, Fault>>()
+            let cancelled =
+                "SELECT repo, seq FROM all_run WHERE taken = ?1 AND cancel IS NOT NULL AND status <> 'halting'";
+            let mut cancelled = tx.prepare_cached(cancelled)?;
+            let cancelled = cancelled.query_map([node], |row| {
+                Ok(RunId { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
+            })?;
+            Ok((due.collect::<Result<Vec<_>, Fault>>()?, cancelled.collect::<Result<Vec<_>, Fault>>()?))
         });
         match read {
-            Ok(due) => due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now)),
+            Ok((due, cancelled)) => {
+                due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now));
+                cancelled.into_iter().for_each(|run| cluster.tell(News::Cancelled(run)));
+            }
             Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
         }
         self.settings();
+        cluster.changed.send_modify(|times| *times += 1);
         cluster.deliveries.notify_one();
         cluster.tell(News::Due);
     }

@@ -7,10 +7,16 @@ use std::{
     fs,
     io::{Error, ErrorKind},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{
-    PauseScope, Store, StoreError, archive, database::signed, off_thread, sql::Transaction, upgrade::Kept,
+    PauseScope, Store, StoreError, archive,
+    database::{Database, signed},
+    off_thread,
+    server::Part,
+    sql::Transaction,
+    upgrade::Kept,
 };
 use crate::types::RepoId;
 
@@ -69,16 +75,20 @@ impl Store {
                 Ok(())
             })
             .await?;
-        if self.cluster.is_some() {
-            self.main
-                .write(move |tx| {
+        if let Some(cluster) = &self.cluster {
+            // In turn with whoever writes there, which may take long and keeps nobody else waiting.
+            let part = Part::new(Arc::clone(&cluster.pool), Some(repo));
+            let its = Database::served(part, Arc::clone(&self.watch));
+            off_thread(move || {
+                its.write_now(|tx| {
                     // What refers to others first.
                     for table in TABLES {
                         tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [signed(repo.0)])?;
                     }
                     Ok(())
                 })
-                .await?;
+            })
+            .await?;
         }
         self.resume(PauseScope::Repo(repo)).await?;
         self.inbox().forget(repo).await?;

@@ -406,7 +406,7 @@ impl Pool {
         let mut migrate = || -> Result<Result<(), u32>, Fault> {
             let mut tx = client.transaction()?;
             tx.batch_execute(&format!(
-                "SELECT pg_advisory_xact_lock({LOCKS}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
+                "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCKS}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
             ))?;
             let known = tx.query_one("SELECT to_regclass('meta') IS NOT NULL", &[])?.get(0);
             let version = if known {
@@ -464,11 +464,14 @@ impl Pool {
             idle = self.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
         }
         idle.out += 1;
+        let known = idle.links.pop();
         drop(idle);
-        let mut taken = Taken { pool: self, link: None };
-        // Cut at the same moment, they are all gone.
-        taken.link = std::iter::from_fn(|| self.lock().links.pop())
-            .find_map(|mut link| link.answers().then_some(link));
+        let mut taken = Taken { pool: self, link: known };
+        if taken.link.as_mut().is_some_and(|link| !link.answers()) {
+            // Whatever cut this one cut the others.
+            let others = std::mem::take(&mut self.lock().links);
+            drop((taken.link.take(), others));
+        }
         taken
     }
 }
@@ -557,6 +560,17 @@ mod tests {
         ] {
             let pool = Pool::new(&format!("postgres://bot@{hosts}")).unwrap();
             assert_eq!(pool.config.get_ssl_mode(), wanted, "{hosts}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_what_is_no_address_is_told_to_nobody() {
+        for address in
+            ["\"postgres://bot:secret@db/x?sslmode=disable\"", "postgre://bot:secret@db/x", "secret"]
+        {
+            let Err(error) = Pool::new(address) else { panic!("{address}") };
+            let said = with_causes(&error);
+            assert!(said.contains("does not begin with postgres://") && !said.contains("secret"), "{said}");
         }
     }
 }

@@ -88,11 +88,12 @@ impl Bench {
     /// As if these had been taken just now.
     async fn in_hand(&self, rows: &[(DeliveryId, Subject, Ending)]) {
         let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
+        let epoch = self.store.epoch;
         let taken = move |tx: &Transaction<'_>| {
             for (id, subject) in &rows {
                 insert(tx, NOW, id, "issues", subject, false, &Stored::pack(Vec::new()))?;
             }
-            tx.execute("UPDATE inbox SET state = 'taken' WHERE id LIKE 'put-off-%'", [])
+            tx.execute("UPDATE inbox SET state = 'taken', epoch = ?1 WHERE id LIKE 'put-off-%'", [epoch])
         };
         assert!(self.store.main.write(taken).await.unwrap() > 0);
     }

@@ -214,6 +214,19 @@ async fn who_lost_a_run_begins_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_cut_while_nothing_was_asked_is_seen_before_it_is_used() {
+    let Some(nodes) = Nodes::new(1) else { return };
+    let store = &nodes.stores[0];
+    store.start_run(new_run(1)).await.unwrap();
+    let cut = "SELECT COUNT(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity
+               WHERE application_name = 'countersign' AND datname = current_database()";
+    assert!(nodes.sql(cut)[0] > 0);
+    // Longer than a connection is used again without a question.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    store.start_run(new_run(2)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_connection_leaves_nothing_half_done_and_nothing_twice() {
     const RUNS: u64 = 60;
     let Some(nodes) = Nodes::new(1) else { return };
