@@ -263,7 +263,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 self.pause().await;
             }
             _ = let_go.changed() => {
-                tracing::error!(run = %held.run.id, "given up in the middle of a step: it may be another process's now");
+                tracing::error!(run = %held.run.id, "let go in the middle of a step: another process may have the run now; its late result was dropped");
                 lock(&self.in_flight).remove(&held.run.id);
             }
             () = self.park.cancelled() => {

@@ -107,6 +107,7 @@ fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
     let second = serve(&config);
     let page = site.browser().wait_for(&issue, "/approve lld ");
     first.signal(Signal::CONT);
+    // By itself, or when it would save: both are due at once.
     first.hear("its late result was dropped");
     approve(&mut site, &issue, &page);
     stop([first, second]);
