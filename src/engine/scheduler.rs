@@ -143,6 +143,19 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// each run, until `shutdown`. Then steps in flight are awaited until [`park`](Self::park), and given
     /// up after that.
     pub async fn run(self: &Arc<Self>, shutdown: CancellationToken) {
+        // Heard also while the next step is looked for, in a database that may say nothing.
+        let hear = async {
+            loop {
+                self.heard(self.backing.news().await);
+            }
+        };
+        tokio::select! {
+            () = self.take_steps(shutdown) => {}
+            () = hear => {}
+        }
+    }
+
+    async fn take_steps(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
             looks.extend(self.backing.looks(self.clock.now()));
@@ -150,7 +163,6 @@ impl<T: Send + Sync + 'static> Engine<T> {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.woken.notified() => {}
-                news = self.backing.news() => self.heard(news),
                 Some(_) = steps.join_next() => {}
                 Some(()) = looks.next() => {}
                 () = self.clock.sleep(nap) => {}
@@ -175,7 +187,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     /// What another process did, or may do any moment.
     fn heard(&self, news: News) {
         match news {
-            News::Due => {}
+            News::Due => self.woken.notify_one(),
             News::Cancelled(run) => {
                 self.cancels.fetch_add(1, SeqCst);
                 if let Some(token) = lock(&self.in_flight).get(&run) {

@@ -149,7 +149,7 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     /// The workflow that goes on from what it made, where people asked for all of them at once, or for that one.
     const THEN: Option<&'static str> = None;
 
-    /// How often its longest loop may go round between two words of a person.
+    /// How often its loops may go round between two words of a person.
     fn max_iterations() -> u32;
 
     fn start(&self, trigger: &Trigger) -> Self::State;

@@ -428,16 +428,8 @@ impl Api {
             // The limit may have come while this waited.
             session.open(self.clock.now(), search)?;
         }
-        let most = self.pace.most().filter(|_| !request.only_reads());
-        let late = || Fault::NotNow {
-            call: request.shown.clone(),
-            why: "this server's lease is about to end".into(),
-        };
-        if most.is_some_and(|most| most < LEAST_LEASE) {
-            return Err(late());
-        }
         let sent = self.installed(id, &session, search, request);
-        match most {
+        match self.pace.most().filter(|_| !request.only_reads()) {
             // GitHub knows no fence: what it has not got by then it is not given.
             Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
                 Err(Fault::Transient {
@@ -446,6 +438,17 @@ impl Api {
                 })
             }),
             None => sent.await,
+        }
+    }
+
+    /// Asked just before a write is sent: this machine may have slept since, which no timeout counts.
+    fn leased(&self, request: &Request) -> Result<(), Fault> {
+        match self.pace.most() {
+            Some(most) if most < LEAST_LEASE && !request.only_reads() => Err(Fault::NotNow {
+                call: request.shown.clone(),
+                why: "this server's lease is about to end".into(),
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -459,9 +462,11 @@ impl Api {
         let target = request.target();
         let kept = self.answers.get(id, &target).filter(|_| request.kept);
         let live = self.live(id, session, None).await?;
+        self.leased(request)?;
         let mut result = self.exchange(live.client_for(request), request, kept.as_ref()).await;
         if matches!(result, Err(Fault::Unauthorized { .. })) {
             let renewed = self.live(id, session, Some(&live)).await?;
+            self.leased(request)?;
             result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
         match &result {

@@ -78,6 +78,8 @@ pub(super) struct Cluster {
     nodes: watch::Sender<u32>,
     /// The end of the lease of which it was said that it comes.
     let_go: AtomicU64,
+    /// Something may have become due, however often that was said.
+    due: Notify,
     told: news::UnboundedSender<News>,
     heard: tokio::sync::Mutex<news::UnboundedReceiver<News>>,
     /// A delivery came to another node.
@@ -96,6 +98,7 @@ struct Threads {
     main: Database,
     agenda: Arc<Agenda>,
     clock: SharedClock,
+    inbox: Arc<inbox::Memory>,
     mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
 }
 
@@ -146,6 +149,7 @@ impl Cluster {
             holds_until: watch::Sender::new(asked_at + millis(lease)),
             nodes: watch::Sender::new(1),
             let_go: AtomicU64::new(0),
+            due: Notify::new(),
             told,
             heard: tokio::sync::Mutex::new(heard),
             deliveries: Notify::new(),
@@ -163,10 +167,11 @@ impl Cluster {
         main: Database,
         agenda: Arc<Agenda>,
         clock: SharedClock,
+        inbox: Arc<inbox::Memory>,
         mirror: impl Fn(RepoId) -> bool + Send + Sync + 'static,
     ) {
         let threads =
-            Threads { cluster: Arc::downgrade(self), main, agenda, clock, mirror: Box::new(mirror) };
+            Threads { cluster: Arc::downgrade(self), main, agenda, clock, inbox, mirror: Box::new(mirror) };
         let (threads, (bell, rung)) = (Arc::new(threads), mpsc::channel());
         let _ = self.bell.set(bell);
         let listening = Arc::clone(&threads);
@@ -205,6 +210,7 @@ impl Cluster {
                 let told = self.let_go.load(SeqCst) == until;
                 tokio::select! {
                     Some(news) = heard.recv() => return news,
+                    () = self.due.notified() => return News::Due,
                     _ = renewed.changed() => {}
                     () = tokio::time::sleep(left), if !told => self.let_go(),
                 }
@@ -324,10 +330,14 @@ impl Threads {
             let cancelled = cancelled.query_map([node], |row| {
                 Ok(RunId { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
             })?;
-            Ok((due.collect::<Result<Vec<_>, Fault>>()?, cancelled.collect::<Result<Vec<_>, Fault>>()?))
+            let runs = (due.collect::<Result<Vec<_>, Fault>>()?, cancelled.collect::<Result<Vec<_>, Fault>>()?);
+            Ok((runs, inbox::suspects(tx)?))
         });
         match read {
-            Ok((due, cancelled)) => {
+            Ok(((due, cancelled), suspects)) => {
+                if suspects {
+                    self.inbox.suspect();
+                }
                 due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now));
                 cancelled.into_iter().for_each(|run| cluster.tell(News::Cancelled(run)));
             }
@@ -336,7 +346,7 @@ impl Threads {
         self.settings();
         cluster.changed.send_modify(|times| *times += 1);
         cluster.deliveries.notify_one();
-        cluster.tell(News::Due);
+        cluster.due.notify_one();
     }
 
     /// Who is left alone now.
@@ -384,7 +394,7 @@ impl Threads {
                 let now = self.clock.now();
                 let when = if (self.mirror)(repo) { now } else { now.plus(MIRROR_FIRST) };
                 self.agenda.recheck_at(repo, when);
-                cluster.tell(News::Due);
+                cluster.due.notify_one();
             }
             CANCELLED => {
                 if let Ok(run) = about.parse::<RunId>() {
@@ -395,7 +405,7 @@ impl Threads {
             SETTINGS => {
                 self.settings();
                 cluster.changed.send_modify(|times| *times += 1);
-                cluster.tell(News::Due);
+                cluster.due.notify_one();
             }
             _ => {} // of a version to come
         }

@@ -128,7 +128,7 @@ pub struct Store {
     walking: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever archives or forgets.
     archiving: Arc<tokio::sync::Mutex<()>>,
-    inbox: inbox::Memory,
+    inbox: Arc<inbox::Memory>,
     /// Locked for as long as the store is open, or something of it is being opened.
     lock: Arc<fs::File>,
 }
@@ -156,6 +156,10 @@ impl Store {
             patrol::begin_sweeping(tx, now)?;
             Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
         })?;
+        let inbox = Arc::<inbox::Memory>::default();
+        if suspects {
+            inbox.suspect();
+        }
         // If this fails, the next boot looks into every repository, and finds nothing amiss.
         drop(lock.write_all_at(format!("{epoch:>20}").as_bytes(), 0));
         Ok(Arc::new(Self {
@@ -169,7 +173,7 @@ impl Store {
             watch,
             walking: Arc::default(),
             archiving: Arc::default(),
-            inbox: inbox::Memory::after_boot(suspects),
+            inbox,
             lock: Arc::new(lock),
         }))
     }
@@ -197,10 +201,10 @@ impl Store {
             let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
             Ok(Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?))
         })?;
-        let agenda = Arc::new(agenda);
+        let (agenda, inbox) = (Arc::new(agenda), Arc::<inbox::Memory>::default());
         let repos = root.join("repos");
         let mirrored = move |repo: RepoId| repos.join(repo.to_string()).join("mirror.git").exists();
-        cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), mirrored);
+        cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), Arc::clone(&inbox), mirrored);
         Ok(Arc::new(Self {
             root: root.to_owned(),
             main,
@@ -212,7 +216,7 @@ impl Store {
             watch,
             walking: Arc::default(),
             archiving: Arc::default(),
-            inbox: inbox::Memory::default(),
+            inbox,
             lock: Arc::new(lock),
         }))
     }

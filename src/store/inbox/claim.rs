@@ -58,7 +58,11 @@ pub(super) enum Most {
 pub(super) type Source = i64;
 
 /// Those in the inbox that can be taken, are in hand or hold others back, written as the index on them is.
-const AWAKE: &str = "state IN ('new', 'taken') AND asleep = 0";
+pub(super) const AWAKE: &str = "state IN ('new', 'taken') AND asleep = 0";
+
+/// Those that were in hand when a process ended, which one of them may have caused. Such a one is taken with nothing else
+/// in the same hand, so that each end counts against the one that caused it.
+pub(super) const SUSPECT: &str = "(attempts > 1 OR (attempts = 1 AND state = 'new'))";
 
 impl Inbox<'_> {
     /// Takes the oldest delivery that is ready.
@@ -96,9 +100,9 @@ pub(super) fn take(
     after: Source,
 ) -> Result<(Vec<Vec<Taken>>, bool), Fault> {
     wake(tx, now)?;
-    let (lanes, left) = match suspects.then(|| suspect(tx)).transpose()? {
+    let (lanes, left) = match suspects.then(|| suspect(tx, epoch)).transpose()? {
         None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),
-        Some(Suspect::InHand) => (Vec::new(), true),
+        Some(Suspect::Later) => (Vec::new(), true),
         Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
     };
     let lanes = lanes
@@ -124,24 +128,30 @@ fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A delivery that was in hand when a process ended may be why it ended. Such are taken one by one, with
-/// nothing else in hand, so that each end counts against the one that caused it.
 enum Suspect {
     None,
-    InHand,
+    /// Whoever asks has something in hand, and takes no more before that has ended.
+    Later,
     Next(i64),
 }
 
-fn suspect(tx: &Transaction<'_>) -> Result<Suspect, Fault> {
+/// The suspect that whoever asks takes next. What others have in hand of its lane, or fences it off, comes first.
+fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
     let sql = format!(
-        "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken') FROM inbox
-         WHERE {AWAKE} AND (attempts > 1 OR (attempts = 1 AND state = 'new'))
+        "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
+         WHERE {AWAKE} AND {SUSPECT} AND (state = 'new' OR epoch = ?1) AND NOT EXISTS (
+             SELECT 1 FROM inbox other WHERE other.state = 'taken' AND other.epoch <> ?1
+                 AND other.installation IS NOT DISTINCT FROM inbox.installation
+                 AND (other.repository IS NULL OR inbox.repository IS NULL OR other.repository = inbox.repository)
+                 AND (other.fence = 1 OR inbox.fence = 1 OR other.repository IS NOT DISTINCT FROM inbox.repository
+                     AND other.issue IS NOT DISTINCT FROM inbox.issue))
          ORDER BY state DESC, seq LIMIT 1"
     );
-    let found = tx.prepare_cached(&sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let found =
+        tx.prepare_cached(&sql)?.query_row([epoch], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(match found {
         None => Suspect::None,
-        Some((_, true)) => Suspect::InHand,
+        Some((_, true)) => Suspect::Later,
         Some((seq, false)) => Suspect::Next(seq),
     })
 }
@@ -215,7 +225,7 @@ struct Standing {
     installation: Option<i64>,
     issue: Option<i64>,
     fence: bool,
-    /// It can be taken; otherwise it is in hand or put off, and holds others back.
+    /// It can be taken; otherwise it is in hand, put off or a suspect, and holds others back.
     ready: bool,
     bytes: u64,
 }
@@ -318,7 +328,7 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
 
 fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {
     let sql = format!(
-        "SELECT seq, installation, issue, fence, state = 'new' AND due <= ?1, length(body) FROM inbox
+        "SELECT seq, installation, issue, fence, state = 'new' AND attempts = 0 AND due <= ?1, length(body) FROM inbox
          WHERE {AWAKE} AND {} ORDER BY seq LIMIT ?3",
         of(source, 2)
     );

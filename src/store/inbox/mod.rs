@@ -7,13 +7,16 @@ mod claim;
 mod retention;
 mod shown;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::store::sql::{Row, Transaction};
 use rusqlite::params;
 
-use self::body::Stored;
 pub use self::shown::DeliveryRow;
+use self::{
+    body::Stored,
+    claim::{AWAKE, SUSPECT},
+};
 use super::{
     Store, StoreError,
     cluster::Tell,
@@ -118,24 +121,29 @@ pub struct InboxCounts {
 /// What one process knows of its inbox.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Some deliveries were in hand when an earlier process ended: one of them may be why it did.
+    /// Some deliveries were in hand when a process ended: one of them may be why it did.
     suspects: AtomicBool,
 }
 
 impl Memory {
-    pub(super) fn after_boot(suspects: bool) -> Self {
-        Self { suspects: AtomicBool::new(suspects) }
+    /// From now on each claim looks for suspects, until none is left.
+    pub(super) fn suspect(&self) {
+        self.suspects.store(true, Ordering::Relaxed);
     }
 }
 
-/// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether any was in
-/// hand at all.
+/// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether there are
+/// suspects.
 pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> {
     free(tx, now)?;
     tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
-    let sql =
-        "SELECT EXISTS (SELECT 1 FROM inbox WHERE state IN ('new', 'taken') AND asleep = 0 AND attempts > 0)";
-    tx.query_row(sql, [], |row| row.get(0))
+    suspects(tx)
+}
+
+/// Is anything here that was in hand when a process ended?
+pub(super) fn suspects(tx: &Transaction<'_>) -> Result<bool, Fault> {
+    let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND {SUSPECT})");
+    tx.query_row(&sql, [], |row| row.get(0))
 }
 
 /// Frees what processes had in hand that live no more, and says how many. One that was in hand each time its process

@@ -286,9 +286,9 @@ async fn an_edge_outside_the_graph_is_refused(world: World) {
 async fn a_loop_without_people_ends(world: World) {
     let run = world.started("loop").await;
     assert_eq!(world.view(run).await.status, Status::Failed);
-    // Two rounds of the longest loop (draft, review, gate) and one straight walk.
+    // Two rounds and one straight walk, of at most all four steps each.
     let told = world.toys.told.lock().unwrap().clone();
-    assert_eq!(told, [Halt::Limit { moves: 2 * 3 + 4 }]);
+    assert_eq!(told, [Halt::Limit { moves: 2 * 4 + 4 }]);
 }
 
 async fn every_word_of_a_person_gives_new_moves(world: World) {

@@ -12,10 +12,10 @@ use countersign::{
     engine::Opened,
     limits,
     store::{
-        CallRow, CallStatus, Checkpoint, Lease, NewRun, Record, RunStatus, RunsAsked, Server, Store,
-        StoreError,
+        Accepted, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, Record, RunStatus,
+        RunsAsked, Server, Store, StoreError, Subject,
     },
-    types::{IssueNo, RunId, Timestamp},
+    types::{DeliveryId, IssueNo, RunId, Timestamp},
 };
 use postgres::{Client, NoTls};
 
@@ -211,6 +211,46 @@ async fn who_lost_a_run_begins_no_call() {
     assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
     // What was paid was paid.
     first.record(&lost, "other", call(CallStatus::Done)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dead_node_had_in_hand_is_taken_alone() {
+    let Some(mut nodes) = Nodes::new(2) else { return };
+    let taken = async |node: usize, nodes: &Nodes| {
+        let lanes = nodes.stores[node].inbox().claim_lanes(8, None).await.unwrap();
+        lanes.into_iter().flatten().map(|taken| taken.id.0).collect::<Vec<_>>()
+    };
+    let come = async |id: &str, issue: u64, nodes: &Nodes| {
+        let subject = Subject { repository: Some(REPO), issue: Some(IssueNo(issue)), ..Subject::default() };
+        let (id, event) = (DeliveryId(id.into()), "issues".into());
+        let new = NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() };
+        assert_eq!(nodes.stores[1].inbox().accept(new).await.unwrap(), Accepted::New);
+    };
+    for (id, issue) in [("poison", 1), ("beside", 2)] {
+        come(id, issue, &nodes).await;
+    }
+    assert_eq!(taken(0, &nodes).await, ["poison", "beside"]);
+    nodes.is_dead(0);
+    // Whoever joins frees them, and learns of them a moment later.
+    nodes.join(&nodes.address.clone(), Hands::new());
+    for (id, issue) in [("behind", 2), ("new", 3)] {
+        come(id, issue, &nodes).await;
+    }
+    assert_eq!(taken(1, &nodes).await, ["new"], "who knows of none takes none");
+    for id in ["poison", "beside"] {
+        let alone = loop {
+            let alone = taken(2, &nodes).await;
+            if !alone.is_empty() {
+                break alone;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(alone, [id]);
+        assert_eq!(taken(2, &nodes).await, [""; 0], "nothing beside it");
+        let done = vec![(DeliveryId(id.into()), Ending::Done(String::new()))];
+        nodes.stores[2].inbox().end(done).await.unwrap();
+    }
+    assert_eq!(taken(2, &nodes).await, ["behind"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
