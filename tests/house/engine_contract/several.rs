@@ -12,8 +12,8 @@ use countersign::{
     engine::Opened,
     limits,
     store::{
-        Accepted, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, Record, RunStatus,
-        RunsAsked, Server, Store, StoreError, Subject,
+        Accepted, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, News, Record,
+        RunStatus, RunsAsked, Server, Store, StoreError, Subject,
     },
     types::{DeliveryId, IssueNo, RunId, Timestamp},
 };
@@ -41,9 +41,13 @@ impl Nodes {
 
     /// One more, which has this address and this clock.
     pub(super) fn join(&mut self, address: &str, clock: Arc<Hands>) {
-        let home = tempfile::tempdir().unwrap();
         // So long that no lease is renewed before the test is over.
-        let server = Server { address: address.into(), lease: Duration::from_secs(3600) };
+        self.join_for(Duration::from_secs(3600), address, clock);
+    }
+
+    fn join_for(&mut self, lease: Duration, address: &str, clock: Arc<Hands>) {
+        let home = tempfile::tempdir().unwrap();
+        let server = Server { address: address.into(), lease };
         self.stores.push(Store::join(&server, home.path(), clock).unwrap());
         self.homes.push(home);
     }
@@ -251,6 +255,26 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         nodes.stores[2].inbox().end(done).await.unwrap();
     }
     assert_eq!(taken(2, &nodes).await, ["behind"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
+    let Some(mut nodes) = Nodes::new(0) else { return };
+    nodes.join_for(Duration::from_secs(2), &nodes.address.clone(), Hands::new());
+    let store = Arc::clone(&nodes.stores[0]);
+    let until = async |holds: bool| {
+        while store.lease_left().unwrap().is_zero() == holds {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until(true).await;
+    // The beat waits for it, as for a database that says nothing.
+    let (held, holder) = nodes.held("BEGIN; LOCK TABLE countersign.node".to_owned());
+    while store.news().await != News::LeaseOver {}
+    until(false).await;
+    drop(held);
+    holder.join().unwrap();
+    until(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -91,18 +91,31 @@ fn what_a_killed_server_had_in_hand_another_ends() {
     stop([second, again]);
 }
 
+/// The model takes so long for a first draft.
+fn slow(site: &Site, millis: u32) {
+    let script =
+        REHEARSAL.replacen("role = \"drafter\"\n", &format!("role = \"drafter\"\ndelay_ms = {millis}\n"), 1);
+    fs::write(site.directory().join("slow.toml"), script).unwrap();
+    let settings = fs::read_to_string(site.config()).unwrap();
+    fs::write(site.config(), settings + "\n[providers.stub]\nscript = \"slow.toml\"\n").unwrap();
+}
+
+const BEGUN: &str = "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'";
+
+/// Waits for a call that is going on, and answers the database's address.
+fn calling(site: &Site) -> String {
+    let address = fs::read_to_string(site.directory().join("postgres.url")).unwrap();
+    while postgres::number(&address, "", BEGUN) == 0 {}
+    address
+}
+
 #[test]
 fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
     let Some(mut site) = on_postgres() else { return };
-    // The first draft takes long enough to be in hand when its server freezes.
-    let slow = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 6000\n", 1);
-    fs::write(site.directory().join("slow.toml"), slow).unwrap();
-    let settings = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), settings + "\n[providers.stub]\nscript = \"slow.toml\"\n").unwrap();
+    slow(&site, 6000);
     let (config, mut first) = (another(&site), site.serve());
     let issue = site.label("countersign:lld");
-    let address = fs::read_to_string(site.directory().join("postgres.url")).unwrap();
-    while postgres::number(&address, "", "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'") == 0 {}
+    calling(&site);
     first.signal(Signal::STOP);
     let second = serve(&config);
     let page = site.browser().wait_for(&issue, "/approve lld ");
@@ -110,6 +123,24 @@ fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
     // By itself, or when it would save: both are due at once.
     first.hear("its late result was dropped");
     approve(&mut site, &issue, &page);
+    stop([first, second]);
+}
+
+#[test]
+fn a_stop_reaches_a_call_that_another_server_makes() {
+    let Some(mut site) = on_postgres() else { return };
+    // Nobody waits for its end.
+    slow(&site, 3_600_000);
+    let config = another(&site);
+    let issue = site.label("countersign:lld");
+    let second = serve(&config);
+    let address = calling(&site);
+    // Webhooks go to this one.
+    let first = site.serve();
+    site.comment(&issue, "/stop");
+    site.wait_for(&issue, "lld: stopped");
+    // It may have been billed.
+    assert_eq!(postgres::number(&address, "", BEGUN), 1);
     stop([first, second]);
 }
 
