@@ -3,13 +3,10 @@
 use std::path::Path;
 
 use crate::store::sql::Transaction;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::params;
 
-use super::{Store, StoreError, cluster::Tell, error::Fault};
-use crate::{
-    limits,
-    types::{Hash, Timestamp},
-};
+use super::{Source, Store, StoreError, cluster::Tell, error::Fault};
+use crate::types::{Hash, Timestamp};
 
 /// A key that rests, as far as one model is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,20 +85,14 @@ impl Store {
 
 /// The same, read beside a server that may be at work in the directory. One that was never used has none.
 pub fn resting_keys(root: &Path) -> Result<Vec<RestingKey>, StoreError> {
-    let file = root.join("main.db");
-    if !file.exists() {
+    if !root.join("main.db").exists() {
         return Ok(Vec::new());
     }
-    let read = || -> Result<Vec<RestingKey>, Fault> {
-        let mut connection = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(limits::FILE_LOCK)?;
-        let tx = connection.transaction()?;
-        let tx = Transaction::File(&tx);
+    Source::from(root).main(|tx| {
         // An older version's, which nobody has started this one on.
         let known = tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?;
-        if known { all(&tx) } else { Ok(Vec::new()) }
-    };
-    read().map_err(|fault| fault.at(&file))
+        if known { all(tx) } else { Ok(Vec::new()) }
+    })
 }
 
 fn all(tx: &Transaction<'_>) -> Result<Vec<RestingKey>, Fault> {

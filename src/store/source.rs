@@ -8,7 +8,7 @@ use std::{
 use secrecy::ExposeSecret;
 
 use super::{
-    Server, StoreError,
+    Server, Store, StoreError,
     check::glimpse,
     error::Fault,
     repository::FILE,
@@ -60,6 +60,14 @@ impl Source {
         }
     }
 
+    /// May a repository have left something here? Of files, only those that are there are looked into.
+    pub(super) fn holds(&self, repo: RepoId) -> bool {
+        match self {
+            Self::Files(root) => file(root, repo).exists(),
+            Self::Server(_) => true,
+        }
+    }
+
     /// Looks at the server's own tables as they are at one moment.
     pub(super) fn main<R: Send>(
         &self,
@@ -91,6 +99,16 @@ impl Source {
                 let part = Part::new(Arc::clone(pool), repo);
                 apart(|| part.snapshot(inside)).map_err(|fault| fault.at(&part.name()))
             }
+        }
+    }
+}
+
+impl Store {
+    /// Where to read beside the databases that are open, so that no step waits for who looks.
+    pub(super) fn beside(&self) -> Source {
+        match &self.cluster {
+            None => Source::Files(self.root.clone()),
+            Some(cluster) => Source::Server(Opened(Arc::clone(&cluster.pool))),
         }
     }
 }

@@ -9,12 +9,10 @@ use serde::Serialize;
 use super::{
     Answer, ApprovalRow, CallRow, CommitRow, FindingRow, GateSpec, Store, StoreError, TextRow, VerdictRow,
     Walked,
-    check::glimpse,
     database::{signed, unsigned},
     error::Fault,
     off_thread,
-    repository::{self, json, text, walk},
-    server::Part,
+    repository::{json, text, walk},
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
@@ -136,18 +134,10 @@ impl Store {
         repo: RepoId,
         inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault> + Send + 'static,
     ) -> Result<Option<V>, StoreError> {
-        let file = self.repo_dir(repo).join(repository::FILE);
-        let part = self.cluster.as_ref().map(|cluster| Part::new(Arc::clone(&cluster.pool), Some(repo)));
-        off_thread(move || {
-            if let Some(part) = part {
-                let name = part.name();
-                return part.snapshot(inside).map(Some).map_err(|fault| fault.at(&name));
-            }
-            if !file.exists() {
-                return Ok(None);
-            }
-            glimpse(&file, inside).map(Some).map_err(|fault| fault.at(&file))
-        })
+        let beside = self.beside();
+        off_thread(
+            move || if beside.holds(repo) { beside.repository(repo, inside).map(Some) } else { Ok(None) },
+        )
         .await
     }
 }

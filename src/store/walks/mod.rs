@@ -18,13 +18,12 @@ use crate::store::sql::{Optional, Row, Transaction};
 use rusqlite::{Connection, OpenFlags, params};
 
 use super::{
-    CallRow, RunStatus, Spending, Store, StoreError,
+    CallRow, RunStatus, Source, Spending, Store, StoreError,
     database::{signed, unsigned},
     error::Fault,
     hints, off_thread,
     repository::{self, json, status},
     rows::TextKind,
-    server::Part,
 };
 use crate::types::{IssueNo, Malformed, RepoId, RunId, Timestamp};
 
@@ -253,27 +252,20 @@ impl Store {
     }
 
     /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
-    fn peek<V>(
+    fn peek<V: Send>(
         &self,
         repo: RepoId,
         left_out: &mut Vec<LeftOut>,
-        inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault>,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<V, Fault> + Send,
     ) -> Option<V> {
-        let file = self.repo_dir(repo).join(repository::FILE);
-        if let Some(cluster) = &self.cluster {
-            let part = Part::new(Arc::clone(&cluster.pool), Some(repo));
-            return match part.snapshot(inside) {
-                Ok(value) => Some(value),
-                Err(fault) => {
-                    tracing::warn!(%repo, ?fault, "a repository is left out of the operator's page");
-                    left_out.push(LeftOut { repo, why: "it cannot be read now".to_owned() });
-                    None
-                }
-            };
-        }
-        let error = match peek(&file, inside) {
+        let beside = self.beside();
+        let read = match &beside {
+            Source::Files(_) => peek(&self.repo_dir(repo).join(repository::FILE), inside),
+            Source::Server(_) => beside.repository(repo, inside),
+        };
+        let error = match read {
             Ok(value) => return Some(value),
-            Err(_) if !file.exists() => return None,
+            Err(_) if !beside.holds(repo) => return None,
             Err(error) => error,
         };
         tracing::warn!(%repo, %error, "a repository is left out of the operator's page");
