@@ -299,11 +299,18 @@ impl Left {
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
 impl Session {
-    /// Is GitHub's limit over? One further away than any is what is left of a clock that was put back.
-    fn open(&self, now: Timestamp, search: bool) -> Result<(), Fault> {
-        let limits = [Some(&self.limited_until), search.then_some(&self.searches_until)];
-        for until in limits.into_iter().flatten() {
-            let until = Timestamp(until.load(Ordering::Relaxed));
+    /// Is GitHub's limit over, also the one that another process `told` of? One further away than any is what is left of
+    /// a clock that was put back.
+    fn open(
+        &self,
+        now: Timestamp,
+        search: bool,
+        told: impl Fn(bool) -> Option<Timestamp>,
+    ) -> Result<(), Fault> {
+        let own = |limit: &AtomicI64| Some(Timestamp(limit.load(Ordering::Relaxed)));
+        let all = [own(&self.limited_until), told(false)];
+        let searches = [own(&self.searches_until), told(true)].into_iter().filter(|_| search);
+        for until in all.into_iter().chain(searches).flatten() {
             if until > now && until.since(now) <= limits::RATE_WAIT {
                 return Err(Fault::RateLimited { until });
             }
@@ -419,14 +426,15 @@ impl Api {
             As::Installation(id) => id,
         };
         let (session, search) = (self.session(id), request.route.starts_with("/search/"));
-        session.open(self.clock.now(), search)?;
+        let open = || session.open(self.clock.now(), search, |search| self.pace.limited(id, search));
+        open()?;
         if !request.only_reads() {
             if !self.pace.turn(id, request.urgency).await {
                 let why = "other writes come first".to_owned();
                 return Err(Fault::NotNow { call: request.shown.clone(), why });
             }
             // The limit may have come while this waited.
-            session.open(self.clock.now(), search)?;
+            open()?;
         }
         let sent = self.installed(id, &session, search, request);
         match self.pace.most().filter(|_| !request.only_reads()) {
@@ -469,18 +477,20 @@ impl Api {
             self.leased(request)?;
             result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
-        match &result {
-            Ok(answer) => {
-                if let Some(tag) = answer.tag().filter(|_| request.kept) {
-                    self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
-                }
-                self.note_left(id, &answer.headers);
-                if let Some(until) = used_up(&answer.headers, self.clock.now()) {
-                    session.close(until, search);
-                }
+        if let Ok(answer) = &result {
+            if let Some(tag) = answer.tag().filter(|_| request.kept) {
+                self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
             }
-            Err(Fault::RateLimited { until }) => session.close(*until, search),
-            Err(_) => {}
+            self.note_left(id, &answer.headers);
+        }
+        let limited = match &result {
+            Ok(answer) => used_up(&answer.headers, self.clock.now()),
+            Err(Fault::RateLimited { until }) => Some(*until),
+            Err(_) => None,
+        };
+        if let Some(until) = limited {
+            session.close(until, search);
+            self.pace.limit(id, search, until);
         }
         result
     }

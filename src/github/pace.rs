@@ -105,6 +105,21 @@ impl Pace {
         self.store.get().and_then(|store| store.lease_left())
     }
 
+    /// Tells the store's other processes of GitHub's limit, as [`Store::limit`] does; nobody waits for that.
+    pub(crate) fn limit(&self, installation: InstallationId, search: bool, until: Timestamp) {
+        let Some(store) = self.store.get().cloned() else { return };
+        tokio::spawn(async move {
+            if let Err(error) = store.limit(installation, search, until).await {
+                tracing::warn!(%error, "other servers were not told of GitHub's limit");
+            }
+        });
+    }
+
+    /// See [`Store::limited`].
+    pub(crate) fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        self.store.get()?.limited(installation, search)
+    }
+
     /// Resolves when it is known whether the write may be sent, which all but refusals may in the end. Dropping the
     /// future gives the place in the queue up.
     pub(crate) async fn turn(&self, installation: InstallationId, urgency: Urgency) -> bool {

@@ -8,6 +8,7 @@
 //! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -37,7 +38,7 @@ use super::{
 use crate::{
     clock::SharedClock,
     limits,
-    types::{RepoId, RunId, Timestamp},
+    types::{InstallationId, RepoId, RunId, Timestamp},
 };
 
 /// What nodes tell each other on: a payload is the node that says it, a word, and what it is about.
@@ -46,6 +47,7 @@ const RUNS: &str = "runs";
 const CANCELLED: &str = "cancelled";
 const DELIVERIES: &str = "deliveries";
 const SETTINGS: &str = "settings";
+const LIMITED: &str = "limited";
 
 /// Renewed so many times before a lease would be over.
 const BEATS: u32 = 4;
@@ -86,6 +88,8 @@ pub(super) struct Cluster {
     pub(super) deliveries: Notify,
     /// What is known of models and keys was changed by another node.
     pub(super) changed: watch::Sender<u64>,
+    /// Until when GitHub leaves which installation nothing, or no search, as other nodes were told.
+    limits: Mutex<HashMap<(InstallationId, bool), Timestamp>>,
     ended: AtomicBool,
     /// Hurries the next beat.
     bell: OnceLock<mpsc::Sender<()>>,
@@ -154,6 +158,7 @@ impl Cluster {
             heard: tokio::sync::Mutex::new(heard),
             deliveries: Notify::new(),
             changed: watch::Sender::new(0),
+            limits: Mutex::default(),
             ended: AtomicBool::new(false),
             bell: OnceLock::new(),
             beating: Mutex::default(),
@@ -226,6 +231,12 @@ impl Cluster {
         }
     }
 
+    /// See [`Store::limited`](super::Store::limited).
+    pub(super) fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.get(&(installation, search)).copied()
+    }
+
     fn tell(&self, news: News) {
         let _ = self.told.send(news);
     }
@@ -237,6 +248,7 @@ pub(super) enum Tell {
     Cancelled(RunId),
     Deliveries,
     Settings,
+    Limited { installation: InstallationId, search: bool, until: Timestamp },
 }
 
 impl Tell {
@@ -247,6 +259,9 @@ impl Tell {
             Self::Cancelled(run) => (CANCELLED, run.to_string()),
             Self::Deliveries => (DELIVERIES, String::new()),
             Self::Settings => (SETTINGS, String::new()),
+            Self::Limited { installation, search, until } => {
+                (LIMITED, format!("{installation} {search} {}", until.0))
+            }
         };
         let payload = format!("{} {word} {about}", session.node());
         tx.prepare_cached("SELECT pg_notify(?1, ?2)")?.query(params![CHANNEL, payload])?;
@@ -406,6 +421,14 @@ impl Threads {
                 self.settings();
                 cluster.changed.send_modify(|times| *times += 1);
                 cluster.due.notify_one();
+            }
+            LIMITED => {
+                let mut words = about.split(' ');
+                let mut word = || words.next().unwrap_or_default();
+                if let (Ok(id), Ok(search), Ok(until)) = (word().parse(), word().parse(), word().parse()) {
+                    let mut limits = cluster.limits.lock().unwrap_or_else(PoisonError::into_inner);
+                    limits.insert((id, search), Timestamp(until));
+                }
             }
             _ => {} // of a version to come
         }

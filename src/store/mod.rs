@@ -58,7 +58,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use self::{
     agenda::Agenda,
-    cluster::Cluster,
+    cluster::{Cluster, Tell},
     database::{Database, Schema, Traffic, Watch, signed, unsigned},
     error::Fault,
     open_databases::OpenDatabases,
@@ -93,7 +93,10 @@ pub use self::{
     story::{Entry, GateStory, RunStory, Seen, VisitRow},
     walks::{LeftOut, PageMark, RunLine, RunPage, RunsAsked, SpendLine},
 };
-use crate::{clock::SharedClock, types::RepoId};
+use crate::{
+    clock::SharedClock,
+    types::{InstallationId, RepoId, Timestamp},
+};
 
 const MAIN: Schema = Schema {
     mark: 0x4353_6d31,
@@ -237,6 +240,28 @@ impl Store {
     /// Grows when another process learned something of a model or a key.
     pub fn learned_elsewhere(&self) -> u64 {
         self.cluster.as_ref().map_or(0, |cluster| *cluster.changed.borrow())
+    }
+
+    /// Tells other processes that GitHub leaves this installation nothing, or no search, until then. Who does not hear it
+    /// hears it from GitHub.
+    pub async fn limit(
+        &self,
+        installation: InstallationId,
+        search: bool,
+        until: Timestamp,
+    ) -> Result<(), StoreError> {
+        match &self.cluster {
+            Some(_) => {
+                let limited = Tell::Limited { installation, search, until };
+                self.main.write(move |tx| limited.say(tx)).await
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Until when that is so, as another process said last.
+    pub fn limited(&self, installation: InstallationId, search: bool) -> Option<Timestamp> {
+        self.cluster.as_ref()?.limited(installation, search)
     }
 
     /// How many processes share what GitHub lets an installation do.

@@ -69,10 +69,10 @@ impl Store {
     pub async fn wake_key(&self, key: Hash, model: String) -> Result<(), StoreError> {
         self.main
             .write(move |tx| {
-                tx.execute(
-                    "DELETE FROM resting_key WHERE key = ?1 AND model = ?2",
-                    params![key.to_string(), model],
-                )?;
+                let sql = "DELETE FROM resting_key WHERE key = ?1 AND model = ?2";
+                if tx.execute(sql, params![key.to_string(), model])? > 0 {
+                    Tell::Settings.say(tx)?;
+                }
                 Ok(())
             })
             .await

@@ -6,8 +6,10 @@ use countersign::{
     clock::Clock,
     engine::Status,
     localhub::{Fault, RequestView},
+    store::{Server, Store},
 };
 
+use crate::postgres;
 use crate::world::{Setting, World, some, world};
 
 /// What people can see of a finished design, without what is different in every world.
@@ -178,6 +180,27 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
         w.stands(Status::Asking).await;
         assert_eq!(w.notifying(), 2);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
+    let Some(address) = postgres::database() else { return };
+    let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
+    let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
+    let server = Server { address: address.into(), lease };
+    let other = Store::join(&server, home.path(), w.clock.clone()).unwrap();
+    let until = w.clock.now().plus(Duration::from_secs(600));
+    // Until it listens.
+    while w.app.store.limited(w.installation, false).is_none() {
+        other.limit(w.installation, false, until).await.unwrap();
+    }
+    w.label("maya", "countersign:lld").await;
+    w.wait(500).await;
+    // What the App asks in its own name counts elsewhere.
+    let of_the_app = |request: &RequestView| request.actor.starts_with("app ");
+    assert!(w.hub.requests().iter().all(of_the_app), "GitHub punishes whoever asks on");
+    w.wait(160).await;
+    w.stands(Status::Asking).await;
 }
 
 #[tokio::test]

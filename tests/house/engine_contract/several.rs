@@ -15,7 +15,7 @@ use countersign::{
         Accepted, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, News, Record,
         RunStatus, RunsAsked, Server, Store, StoreError, Subject,
     },
-    types::{DeliveryId, IssueNo, RunId, Timestamp},
+    types::{DeliveryId, InstallationId, IssueNo, RunId, Timestamp},
 };
 use postgres::{Client, NoTls};
 
@@ -275,6 +275,18 @@ async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
     drop(held);
     holder.join().unwrap();
     until(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_github_limits_is_told_to_the_others() {
+    let Some(nodes) = Nodes::new(2) else { return };
+    let installation = InstallationId(7);
+    // Until the other one listens.
+    while nodes.stores[1].limited(installation, true).is_none() {
+        nodes.stores[0].limit(installation, true, BEGINNING).await.unwrap();
+    }
+    assert_eq!(nodes.stores[1].limited(installation, true), Some(BEGINNING));
+    assert_eq!(nodes.stores[1].limited(installation, false), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
