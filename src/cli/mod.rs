@@ -320,7 +320,7 @@ fn must_hold_data(data: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     Err(anyhow::anyhow!(
-        "{} holds no databases of countersign; check [data] dir in the settings. What is in a Postgres, this command does not read",
+        "{} holds no databases of countersign; check [data] dir in the settings. What is in a Postgres, this command reads through a running server or not at all",
         data.display()
     ))
 }

@@ -21,13 +21,12 @@ use rusqlite::{params, types::ValueRef};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Store, StoreError,
+    Source, Store, StoreError,
     backup::sync_directory,
-    check::glimpse,
     database::{signed, unsigned},
     error::Fault,
     mentions::{LASTING, MENTIONS, mentions},
-    off_thread, packer, repository,
+    off_thread, packer,
     upgrade::compact,
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
@@ -39,25 +38,25 @@ pub const ARCHIVED: &str = "texts were archived";
 const OVER: &str = "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// Everything there is of a run but its documents, by the column that names it.
-const TABLES: [(&str, &str); 17] = [
-    ("run", "seq"),
-    ("trail", "run"),
-    ("journal", "run"),
-    ("gate", "run"),
-    ("answer", "run"),
-    ("remark", "run"),
-    ("retry", "run"),
-    ("call", "run"),
-    ("verdict", "run"),
-    ("finding", "run"),
-    ("approval", "run"),
-    ("raise", "run"),
-    ("own_commit", "run"),
-    ("pull_section", "run"),
-    ("artifact", "run"),
-    ("route", "run"),
-    ("audit", "run"),
+/// Everything there is of a run but its documents, by the column that names it and the one that tells the order.
+const TABLES: [(&str, &str, &str); 17] = [
+    ("run", "seq", "seq"),
+    ("trail", "run", "visit"),
+    ("journal", "run", "rowid"),
+    ("gate", "run", "id"),
+    ("answer", "run", "id"),
+    ("remark", "run", "rowid"),
+    ("retry", "run", "rowid"),
+    ("call", "run", "rowid"),
+    ("verdict", "run", "rowid"),
+    ("finding", "run", "rowid"),
+    ("approval", "run", "rowid"),
+    ("raise", "run", "rowid"),
+    ("own_commit", "run", "rowid"),
+    ("pull_section", "run", "rowid"),
+    ("artifact", "run", "rowid"),
+    ("route", "run", "rowid"),
+    ("audit", "run", "seq"),
 ];
 
 /// What an archiving of a repository came to.
@@ -115,18 +114,13 @@ impl Store {
         to: &Path,
     ) -> Result<Option<Archived>, StoreError> {
         // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
-        if self.cluster.is_some() {
-            return Err(StoreError::Missing {
-                what: "a database in a file, which is what can be archived".to_owned(),
-            });
-        }
         let turn = Arc::clone(&self.archiving).lock_owned().await;
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
-        let (database, now) = (self.repo_dir(repo).join(repository::FILE), self.clock.now());
+        let (source, now) = (self.beside(), self.clock.now());
         let to = std::path::absolute(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
         let (exported, _turn) = off_thread(move || {
-            let plan = glimpse_plan(&database, before, now)?;
-            let export = |plan: Plan| Ok((export(&database, (&to, repo), &plan)?, plan));
+            let plan = source.repository(repo, |tx| plan(tx, before, now))?;
+            let export = |plan: Plan| Ok((export(&source, (&to, repo), &plan)?, plan));
             Ok((plan.map(export).transpose()?, turn))
         })
         .await?;
@@ -155,33 +149,30 @@ impl Store {
     }
 }
 
-fn glimpse_plan(database: &Path, before: Timestamp, at: Timestamp) -> Result<Option<Plan>, StoreError> {
-    let read = glimpse(database, |tx| {
-        let mut statement = tx.prepare(&format!("SELECT seq FROM run WHERE {OVER} ORDER BY seq"))?;
-        let over = statement.query_map([before.0], |row| row.get::<_, i64>(0))?;
-        let over: Vec<u64> = over.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
-        if over.is_empty() {
-            return Ok(None);
+fn plan(tx: &Transaction<'_>, before: Timestamp, at: Timestamp) -> Result<Option<Plan>, Fault> {
+    let mut statement = tx.prepare(&format!("SELECT seq FROM run WHERE {OVER} ORDER BY seq"))?;
+    let over = statement.query_map([before.0], |row| row.get::<_, i64>(0))?;
+    let over: Vec<u64> = over.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
+    if over.is_empty() {
+        return Ok(None);
+    }
+    let mut runs: HashMap<u64, HashSet<String>> = over.iter().map(|seq| (*seq, HashSet::new())).collect();
+    let (gone, mut needed) = (archived_before(tx)?, HashSet::new());
+    mentions(tx, &MENTIONS, None, |run, hash| match runs.get_mut(&run) {
+        Some(named) => {
+            named.insert(hash.to_owned());
         }
-        let mut runs: HashMap<u64, HashSet<String>> = over.iter().map(|seq| (*seq, HashSet::new())).collect();
-        let (gone, mut needed) = (archived_before(tx)?, HashSet::new());
-        mentions(tx, &MENTIONS, None, |run, hash| match runs.get_mut(&run) {
-            Some(named) => {
-                named.insert(hash.to_owned());
-            }
-            None if gone.contains(&run) => {}
-            None => {
-                needed.insert(hash.to_owned());
-            }
-        })?;
-        mentions(tx, &LASTING, None, |_, hash| {
+        None if gone.contains(&run) => {}
+        None => {
             needed.insert(hash.to_owned());
-        })?;
-        let mut runs: Vec<_> = runs.into_iter().collect();
-        runs.sort_unstable_by_key(|(seq, _)| *seq);
-        Ok(Some(Plan { at, before, runs, needed }))
-    });
-    read.map_err(|fault| fault.at(database))
+        }
+    })?;
+    mentions(tx, &LASTING, None, |_, hash| {
+        needed.insert(hash.to_owned());
+    })?;
+    let mut runs: Vec<_> = runs.into_iter().collect();
+    runs.sort_unstable_by_key(|(seq, _)| *seq);
+    Ok(Some(Plan { at, before, runs, needed }))
 }
 
 /// Runs whose texts went before: what they name and others do not is in no database any more.
@@ -195,7 +186,7 @@ fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
 /// Writes everything of these runs into a new file, and reads it back. The file appears when it is whole; which it is, and
 /// which texts were damaged.
 fn export(
-    database: &Path,
+    source: &Source,
     (to, repo): (&Path, RepoId),
     plan: &Plan,
 ) -> Result<(PathBuf, Vec<String>), StoreError> {
@@ -206,7 +197,7 @@ fn export(
     let half = to.join(format!("{repo}-{}{HALF}", compact(plan.at)));
     let io = |source| StoreError::Io { path: half.clone(), source };
     let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&half).map_err(io)?;
-    let made = write(database, &half, out, plan).and_then(|(written, damaged)| {
+    let made = write(source, (repo, &half), out, plan).and_then(|(written, damaged)| {
         if read_back(&half).map_err(io)? != written {
             let detail = "what was written is not what can be read from it".to_owned();
             return Err(StoreError::Damaged { file: half.clone(), detail });
@@ -233,14 +224,19 @@ fn publish(half: &Path, (to, repo): (&Path, RepoId), mut at: Timestamp) -> io::R
     }
 }
 
-fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<(Sum, Vec<String>), StoreError> {
+fn write(
+    source: &Source,
+    (repo, half): (RepoId, &Path),
+    file: File,
+    plan: &Plan,
+) -> Result<(Sum, Vec<String>), StoreError> {
     let io = |source| StoreError::Io { path: half.to_owned(), source };
     let mut out = zstd::Encoder::new(BufWriter::new(file), 0).map_err(io)?;
     out.include_checksum(true).map_err(io)?;
     let (mut sum, mut damaged) = (Sum::default(), Vec::new());
     // A disk that is full is the file's, and not the database's.
     let mut failed = None;
-    let read = glimpse(database, |tx| {
+    let read = source.repository(repo, |tx| {
         let mut line = |value: &Value| {
             let line = value.to_string();
             sum.add(line.as_bytes());
@@ -252,8 +248,8 @@ fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<(Sum, 
             })
         };
         for (seq, named) in &plan.runs {
-            for (table, column) in TABLES {
-                rows(tx, table, column, *seq, &mut line)?;
+            for table in TABLES {
+                rows(tx, table, *seq, &mut line)?;
             }
             let mut named: Vec<&String> = named.iter().collect();
             named.sort_unstable();
@@ -273,7 +269,7 @@ fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<(Sum, 
     if let Some(error) = failed {
         return Err(io(error));
     }
-    read.map_err(|fault| fault.at(database))?;
+    read?;
     let file =
         out.finish().and_then(|buffered| buffered.into_inner().map_err(io::IntoInnerError::into_error));
     file.and_then(|file| file.sync_all()).map_err(io)?;
@@ -284,12 +280,11 @@ fn write(database: &Path, half: &Path, file: File, plan: &Plan) -> Result<(Sum, 
 
 fn rows(
     tx: &Transaction<'_>,
-    table: &str,
-    column: &str,
+    (table, column, order): (&str, &str, &str),
     seq: u64,
     line: &mut impl FnMut(&Value) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY rowid"))?;
+    let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY {order}"))?;
     let names: Vec<String> = statement.column_names();
     let mut rows = statement.query([signed(seq)])?;
     while let Some(row) = rows.next()? {

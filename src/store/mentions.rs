@@ -45,13 +45,14 @@ pub(super) fn mentions(
     of: Option<&[u64]>,
     mut each: impl FnMut(u64, &str),
 ) -> Result<(), Fault> {
-    for source in sources {
-        let marks = of.map(|runs| format!(" WHERE run IN ({})", vec!["?"; runs.len()].join(", ")));
-        let mut statement =
-            tx.prepare(&format!("SELECT run, value FROM ({source}) AS named{}", marks.unwrap_or_default()))?;
-        let mut rows =
-            statement.query(of.unwrap_or_default().iter().copied().map(signed).collect::<Vec<_>>())?;
-        while let Some(row) = rows.next()? {
+    for source in sources.iter().filter(|_| of.is_none_or(|runs| !runs.is_empty())) {
+        let marks = of.map(|runs| {
+            let marks: Vec<_> = (1..=runs.len()).map(|at| format!("?{at}")).collect();
+            format!(" WHERE run IN ({})", marks.join(", "))
+        });
+        let sql = format!("SELECT run, value FROM ({source}) AS named{}", marks.unwrap_or_default());
+        let runs: Vec<_> = of.unwrap_or_default().iter().copied().map(signed).collect();
+        tx.sweep(&sql, runs, |row| {
             let run = unsigned(row.get(0)?);
             let value = row.get_ref(1)?;
             let bytes = value.as_bytes().map_err(|error| Fault::Row(error.to_string()))?;
@@ -60,7 +61,8 @@ pub(super) fn mentions(
                     each(run, word);
                 }
             }
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -44,9 +44,6 @@ const OF_FILES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
 /// These are filled before the tables whose rows point to theirs.
 const FIRST: [&str; 3] = ["cancel", "run", "gate"];
 
-/// Rows that are fetched at a time.
-const BATCH: usize = 50;
-
 /// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
 /// repository that is done.
 ///
@@ -166,8 +163,6 @@ fn copy(
         let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
         let mut insert = to.prepare(&format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))?;
         let (mut here, mut there) = (Sum::default(), Sum::default());
-        let mut source = from.prepare(&read)?;
-        let mut rows = source.query([])?;
         if !before {
             // All that whoever once served from there has left in an empty database.
             if table == "meta" {
@@ -180,8 +175,8 @@ fn copy(
                 )));
             }
         }
-        while let Some(row) = rows.next()? {
-            let values = values(&table, &columns, &row)?;
+        from.sweep(&read, [], |row| {
+            let values = values(&table, &columns, row)?;
             if !before {
                 insert
                     .execute(values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect::<Vec<_>>())?;
@@ -194,19 +189,12 @@ fn copy(
                     all.last = all.last.max(*number);
                 }
             }
-        }
-        to.run(&format!("DECLARE moved NO SCROLL CURSOR FOR {read}"))?;
-        loop {
-            let (known, mut batch) = (there.rows, to.prepare(&format!("FETCH {BATCH} FROM moved"))?);
-            let mut rows = batch.query([])?;
-            while let Some(row) = rows.next()? {
-                there.add(&values(&table, &columns, &row)?);
-            }
-            if there.rows == known {
-                break;
-            }
-        }
-        to.run("CLOSE moved")?;
+            Ok(())
+        })?;
+        to.sweep(&read, [], |row| {
+            there.add(&values(&table, &columns, row)?);
+            Ok(())
+        })?;
         if here != there {
             let whose = repo.map_or_else(|| "the server".to_owned(), |repo| format!("repository {repo}"));
             return Err(refused(&format!(

@@ -38,12 +38,21 @@ pub(super) trait Session {
     fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, Fault>;
     fn execute(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<usize, Fault>;
     fn query(&self, statement: &postgres::Statement, values: &[ToSqlOutput<'_>]) -> Result<Answer, Fault>;
+    fn sweep(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+        each: &mut dyn FnMut(&postgres::Row) -> Result<(), Fault>,
+    ) -> Result<(), Fault>;
     fn batch(&self, sql: &str) -> Result<(), Fault>;
     /// The connection is gone, and with it what was written.
     fn lost(&self) -> bool;
     /// The node it is of; 0 before it joined.
     fn node(&self) -> i64;
 }
+
+/// Rows of a long answer that are fetched at a time.
+const SWEPT: i32 = 50;
 
 struct Open<'a> {
     transaction: RefCell<postgres::Transaction<'a>>,
@@ -92,6 +101,24 @@ impl Session for Open<'_> {
         let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
         let rows = self.heard(self.transaction.borrow_mut().query(statement, &args))?;
         Ok(Answer { rows: rows.into_iter(), row: None })
+    }
+
+    fn sweep(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+        each: &mut dyn FnMut(&postgres::Row) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let portal = self.heard(self.transaction.borrow_mut().bind(statement, &args))?;
+        loop {
+            let rows = self.heard(self.transaction.borrow_mut().query_portal(&portal, SWEPT))?;
+            rows.iter().try_for_each(&mut *each)?;
+            if rows.len() < SWEPT as usize {
+                return Ok(());
+            }
+        }
     }
 
     fn batch(&self, sql: &str) -> Result<(), Fault> {

@@ -84,6 +84,28 @@ impl<'a> Transaction<'a> {
         })
     }
 
+    /// Shows `each` row of an answer that may be long: few are in memory at a time.
+    pub(super) fn sweep(
+        &self,
+        sql: &str,
+        args: impl Args,
+        mut each: impl FnMut(&Row<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        match self {
+            Self::File(connection) => {
+                let mut statement = connection.prepare(sql)?;
+                let mut rows = statement.query(params_from_iter(args.values()?))?;
+                while let Some(row) = rows.next()? {
+                    each(&Row::File(row))?;
+                }
+                Ok(())
+            }
+            Self::Server(session) => {
+                session.sweep(&session.prepare(sql)?, &args.values()?, &mut |row| each(&Row::Server(row)))
+            }
+        }
+    }
+
     /// A word to the database itself, such as a savepoint.
     pub(super) fn run(&self, sql: &str) -> Result<(), Fault> {
         match self {

@@ -268,13 +268,11 @@ pub(in crate::store) fn walk(
 ) -> Result<Walked, Fault> {
     let (mut links, mut head, mut broken) = (0, Hash::of(b""), Vec::new());
     let mut last: HashMap<(u64, u64, String), (usize, String)> = HashMap::new();
-    let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    tx.sweep("SELECT * FROM audit ORDER BY seq", [], |row| {
         links += 1;
-        let Ok(link) = audit_row(repo, &row) else {
+        let Ok(link) = audit_row(repo, row) else {
             broken.push(format!("link {links} (unreadable)"));
-            continue;
+            return Ok(());
         };
         let named = || format!("link {links} (`{}` of run {}, {})", link.what, link.run, link.key);
         if !link.sound() {
@@ -287,7 +285,8 @@ pub(in crate::store) fn walk(
             last.insert((link.run.seq, link.visit, name.to_owned()), (links, body.to_owned()));
         }
         each(links, link);
-    }
+        Ok(())
+    })?;
     let (altered, uncovered) = held_against(tx, repo, last)?;
     Ok(Walked { links, head, broken, altered, uncovered })
 }
@@ -301,9 +300,7 @@ fn held_against(
     // Who starts a run starts its links, so all runs after the first that has one have one.
     let first = last.keys().filter(|(.., name)| name == "run").map(|(run, ..)| *run).min();
     let (mut altered, mut uncovered) = (Vec::new(), 0);
-    let mut statement = tx.prepare(ROWS)?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    tx.sweep(ROWS, [], |row| {
         let (run, visit, name) = (unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, String>(2)?);
         let body: String = row.get(3)?;
         let (of, key) = (RunId { repo, seq: run }, (run, visit, name));
@@ -313,7 +310,8 @@ fn held_against(
             None if first.is_none_or(|first| run < first) => uncovered += 1,
             None => altered.push(format!("{} of run {of} has no link", key.2)),
         }
-    }
+        Ok(())
+    })?;
     // One that was tried again has not ended that way.
     let mut gone: Vec<_> = last.into_iter().filter(|((.., name), _)| name != END).collect();
     gone.sort_by_key(|(_, (link, _))| *link);

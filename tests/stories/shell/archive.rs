@@ -1,6 +1,7 @@
 //! What long ended runs left goes into a file, and nothing else changes.
 
 use std::{
+    collections::BTreeMap,
     io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -18,7 +19,10 @@ use rusqlite::{Connection, types::Value as Cell};
 use serde_json::Value;
 
 use super::process::{countersign, finished, text};
-use crate::world::{World, world};
+use crate::{
+    postgres,
+    world::{Setting, World, world},
+};
 
 const TABLES: [&str; 8] = ["trail", "journal", "gate", "answer", "call", "verdict", "finding", "approval"];
 
@@ -79,8 +83,7 @@ fn sound(w: &World) {
 }
 
 /// One run that ended a hundred days ago, and one at its gate on another issue.
-async fn old_and_new() -> (World, RunId, RunId) {
-    let mut w = world().await;
+async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
     w.comes_to_the_gate().await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
@@ -101,7 +104,7 @@ async fn old_and_new() -> (World, RunId, RunId) {
 
 #[tokio::test]
 async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
-    let (mut w, old, new) = old_and_new().await;
+    let (mut w, old, new) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let (living, costs) = (all_of(&database, new), count(&database, "call"));
@@ -153,7 +156,7 @@ async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
 
 #[tokio::test]
 async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
-    let (w, old, _) = old_and_new().await;
+    let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let before = all_of(&database, old);
@@ -183,9 +186,51 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     sound(&w);
 }
 
+/// Of each table how many rows the file has, of which columns; and how many texts.
+fn shape(file: &Path) -> BTreeMap<String, u64> {
+    let mut shape = BTreeMap::new();
+    for line in lines(file) {
+        let row = line["row"].as_object().into_iter().flatten();
+        let columns: Vec<_> =
+            row.map(|(name, _)| &**name).filter(|name| !["repo", "rowid"].contains(name)).collect();
+        *shape.entry(format!("{} {}", line["table"], columns.join(" "))).or_default() += 1;
+    }
+    shape
+}
+
+#[tokio::test]
+async fn what_is_in_a_postgres_is_archived_alike() {
+    let Some(address) = postgres::database() else { return };
+    let in_files = old_and_new(world().await).await.0;
+    let setting = Setting { postgres: Some(address.clone()), ..Setting::default() };
+    let in_postgres = old_and_new(World::new(setting).await).await.0;
+    let mut shapes = Vec::new();
+    for w in [&in_files, &in_postgres] {
+        let (open, to) = (w.socket(), w.directory().join("shelf"));
+        let (code, said) = archive(w, &to).await;
+        assert!(code == Some(0) && said.contains(" of 1 run are in "), "{said}");
+        let [file] = &files(&to)[..] else { panic!("{:?}", files(&to)) };
+        shapes.push(shape(file));
+        let (code, said) = archive(w, &to).await;
+        assert_eq!((code, said.as_str()), (Some(0), "No run ended that long ago.\n"));
+        drop(open);
+    }
+    assert_eq!(shapes[1], shapes[0]);
+    let database = in_files.checkpoints(in_files.data());
+    for table in ["document", "journal", "trail", "audit"] {
+        let there = postgres::number(&address, "", &format!("SELECT COUNT(*) FROM all_{table}"));
+        assert_eq!(count(&database, table), u64::try_from(there).unwrap(), "{table}");
+    }
+    let config = in_postgres.directory().join("bot/countersign.toml");
+    let verify =
+        beside(countersign(&["audit", "verify", "maya/tally", "--config", config.to_str().unwrap()])).await;
+    let said = text(&verify.stdout);
+    assert!(said.contains(" documents archived in ") && said.ends_with("The chain holds.\n"), "{said}");
+}
+
 #[tokio::test]
 async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
-    let (w, old, _) = old_and_new().await;
+    let (w, old, _) = old_and_new(world().await).await;
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let hash: String = database
@@ -211,7 +256,7 @@ async fn a_text_that_is_damaged_is_named_and_stays_and_the_rest_is_archived() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_repository_that_is_forgotten_while_it_is_archived() {
-    let (w, _, _) = old_and_new().await;
+    let (w, _, _) = old_and_new(world().await).await;
     let to = Store::archives(w.data());
     let (store, repo) = (&w.app.store, w.repo);
     let mut given_up = Box::pin(store.archive(repo, w.clock.now(), &to));
