@@ -6,9 +6,9 @@ use anyhow::{anyhow, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlag, must_hold_data, say};
+use super::{ConfigFlag, say};
 use crate::{
-    app::App,
+    app::{self, App},
     clock::{SharedClock, SystemClock},
     codebase::{self, Index},
     commands::ROUTE,
@@ -68,7 +68,6 @@ fn event(text: &str) -> Result<Imagined, String> {
 impl Simulate {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
-        must_hold_data(&settings.data_dir)?;
         let [mut ended, mut asked_to] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
         tokio::select! {
             lines = foresee(settings, Arc::new(SystemClock), &self.asked) => lines?.iter().for_each(say),
@@ -88,11 +87,13 @@ pub async fn foresee(
     clock: SharedClock,
     asked: &Asked,
 ) -> anyhow::Result<Vec<String>> {
-    let known = store::repository_named(&settings.data_dir.as_path().into(), &asked.repo)?;
+    let Some(data) = app::place(&settings)? else { bail!("no server ever started on these settings") };
+    let known = store::repository_named(&data, &asked.repo)?;
     // Gone with this call, however it ends.
     let copy = tempfile::tempdir()?;
-    store::copy_of(&settings.data_dir, known, copy.path())?;
-    settings.data_dir = copy.path().to_owned();
+    store::copy_of(&data, known, copy.path())?;
+    drop(data);
+    (settings.data_dir, settings.postgres) = (copy.path().to_owned(), None);
     let app = App::build(settings, clock).await?;
     app.github.only_read();
     let (installation, here) = find(&app, &asked.repo).await?;

@@ -16,7 +16,15 @@ use std::{
 use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
-use super::{StoreError, create_directory, error::Fault, hints, repository, sql::Transaction};
+use super::{
+    MAIN, Source, StoreError, create_directory,
+    database::{Database, Watch},
+    error::Fault,
+    hints, moved,
+    repository::{self, REPOSITORY},
+    source,
+    sql::Transaction,
+};
 use crate::{limits, types::RepoId};
 
 /// What a copy holds.
@@ -48,16 +56,24 @@ pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<Backed
     done
 }
 
-/// Copies `main.db` and the database of one repository, if it has one, into an empty directory: for whoever wants to try
-/// something on them.
-pub fn copy_of(from: &Path, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
-    let never = CancellationToken::new();
-    copy_database(&from.join("main.db"), &to.join("main.db"), &never)?;
-    let place = |repo: RepoId| Path::new("repos").join(repo.to_string());
-    if let Some(place) = repo.map(place).filter(|place| from.join(place).join(repository::FILE).exists()) {
-        create_directory(&to.join(&place))?;
-        let file = place.join(repository::FILE);
-        copy_database(&from.join(&file), &to.join(&file), &never)?;
+/// Puts what there is of the whole server and of one repository, if it left anything, into databases of an empty
+/// directory: for whoever wants to try something on them.
+///
+/// # Errors
+/// When something cannot be read, or `to` cannot be filled.
+pub fn copy_of(from: &Source, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
+    let repo = repo.filter(|repo| from.holds(*repo));
+    for (part, schema) in [(None, &MAIN)].into_iter().chain(repo.map(|repo| (Some(repo), &REPOSITORY))) {
+        let file = source::file(to, part);
+        create_directory(file.parent().unwrap_or(to))?;
+        match from {
+            Source::Files(root) => {
+                copy_database(&source::file(root, part), &file, &CancellationToken::new())?;
+            }
+            Source::Server(_) => {
+                moved::fetch(from, part, &Database::open(&file, schema, Watch::default(), None)?)?;
+            }
+        }
     }
     Ok(())
 }

@@ -12,10 +12,10 @@ use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Server, Store, StoreError,
+    Server, Source, Store, StoreError,
     backup::sync_directory,
     check::{check, glimpse},
-    database::unsigned,
+    database::{Database, unsigned},
     error::Fault,
     patrol::SWEPT_TO,
     repository::{self, walk},
@@ -156,19 +156,15 @@ fn copy(
     let mut all = Copied::default();
     for table in tables(from)? {
         let columns = columns(from, to, &table, repo)?;
-        let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
-        // The number of a boot is in files what the schema's is there.
-        let own = if table == "meta" { " WHERE key NOT IN ('epoch', 'schema')" } else { "" };
-        let read = format!("SELECT {list} FROM \"{table}\"{own}");
-        let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
-        let mut insert = to.prepare(&format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))?;
+        let (read, insert) = statements(&table, &columns);
+        let mut insert = to.prepare(&insert)?;
         let (mut here, mut there) = (Sum::default(), Sum::default());
         if !before {
             // All that whoever once served from there has left in an empty database.
             if table == "meta" {
                 to.execute("DELETE FROM meta WHERE key = ?1", [SWEPT_TO])?;
             }
-            let held = format!("SELECT EXISTS (SELECT 1 FROM \"{table}\"{own})");
+            let held = format!("SELECT EXISTS ({read})");
             if to.query_row(&held, [], |row| row.get(0))? {
                 return Err(refused(&format!(
                     "the database is not empty: there are rows in its table {table}"
@@ -178,8 +174,7 @@ fn copy(
         from.sweep(&read, [], |row| {
             let values = values(&table, &columns, row)?;
             if !before {
-                insert
-                    .execute(values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect::<Vec<_>>())?;
+                insert.execute(borrowed(&values))?;
             }
             here.add(&values);
             for (column, value) in columns.iter().zip(&values) {
@@ -206,6 +201,38 @@ fn copy(
         all.rows += here.rows;
     }
     Ok(all)
+}
+
+/// The other way, into a new database in a file: what a server has of itself, or of one repository. Nothing is compared.
+pub(super) fn fetch(from: &Source, repo: Option<RepoId>, to: &Database) -> Result<(), StoreError> {
+    let filled = |from: &Transaction<'_>| {
+        Ok(to.write_now(|to| {
+            for table in tables(to)? {
+                let columns = columns(to, from, &table, repo)?;
+                let (read, insert) = statements(&table, &columns);
+                let mut insert = to.prepare(&insert)?;
+                from.sweep(&read, [], |row| {
+                    insert.execute(borrowed(&values(&table, &columns, row)?)).map(drop)
+                })?;
+            }
+            Ok(())
+        }))
+    };
+    from.look(repo, filled)?
+}
+
+/// How the rows of a table are read, and how one is written.
+fn statements(table: &str, columns: &[String]) -> (String, String) {
+    let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
+    let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
+    // The number of a boot is in files what the schema's is there.
+    let own = if table == "meta" { " WHERE key NOT IN ('epoch', 'schema')" } else { "" };
+    let read = format!("SELECT {list} FROM \"{table}\"{own}");
+    (read, format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))
+}
+
+fn borrowed<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
+    values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect()
 }
 
 /// The tables of a file that are moved, in an order in which they can be filled.

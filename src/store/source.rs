@@ -63,7 +63,7 @@ impl Source {
     /// May a repository have left something here? Of files, only those that are there are looked into.
     pub(super) fn holds(&self, repo: RepoId) -> bool {
         match self {
-            Self::Files(root) => file(root, repo).exists(),
+            Self::Files(root) => file(root, Some(repo)).exists(),
             Self::Server(_) => true,
         }
     }
@@ -85,14 +85,14 @@ impl Source {
         self.look(Some(repo), inside)
     }
 
-    fn look<R: Send>(
+    pub(super) fn look<R: Send>(
         &self,
         repo: Option<RepoId>,
         inside: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send,
     ) -> Result<R, StoreError> {
         match self {
             Self::Files(root) => {
-                let file = repo.map_or_else(|| root.join("main.db"), |repo| file(root, repo));
+                let file = file(root, repo);
                 glimpse(&file, inside).map_err(|fault| fault.at(&file))
             }
             Self::Server(Opened(pool)) => {
@@ -113,6 +113,10 @@ impl Store {
     }
 }
 
-fn file(root: &Path, repo: RepoId) -> PathBuf {
-    root.join("repos").join(repo.to_string()).join(FILE)
+/// The server's own database in a data directory, or a repository's.
+pub(super) fn file(root: &Path, repo: Option<RepoId>) -> PathBuf {
+    match repo {
+        None => root.join("main.db"),
+        Some(repo) => root.join("repos").join(repo.to_string()).join(FILE),
+    }
 }

@@ -388,7 +388,7 @@ async fn what_others_spent_is_known_without_their_ledgers() {
     drop(store);
     // A copy that has neither repository.
     let copy = tempfile::tempdir().unwrap();
-    copy_of(root.path(), None, copy.path()).unwrap();
+    copy_of(&root.path().into(), None, copy.path()).unwrap();
     let store = open(copy.path()).unwrap();
     for _ in 0..2 {
         let spent = store.shared_spend(RepoId(1), InstallationId(7)).await.unwrap();

@@ -48,7 +48,7 @@ const REPOSITORY_CACHE_KIB: u32 = 256;
 /// Beside the mirror in the repository's folder.
 pub(super) const FILE: &str = "checkpoints.db";
 
-const REPOSITORY: Schema = Schema {
+pub(super) const REPOSITORY: Schema = Schema {
     mark: 0x4353_7231,
     migrations: &[
         include_str!("../migrations/repository-1.sql"),

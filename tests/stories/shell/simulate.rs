@@ -15,7 +15,10 @@ use countersign::{
 use rustix::process::Signal;
 
 use super::process::{Running, countersign, finished, text};
-use crate::world::{Setting, World, world};
+use crate::{
+    postgres,
+    world::{Setting, World, world},
+};
 
 /// Every file below, but what SQLite lets readers write beside a database.
 fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
@@ -112,6 +115,28 @@ async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
     let said = told(&w, comment("/retry"), "tess").await;
     assert!(said.contains("it would be answered: "), "{said}");
     w.settle().await;
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
+async fn with_the_data_in_a_postgres_the_same_is_told() {
+    let Some(address) = postgres::database() else { return };
+    let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    w.wait(60).await;
+    let rows = || {
+        ["answer", "run", "audit", "call", "document"]
+            .map(|table| postgres::number(&address, "", &format!("SELECT COUNT(*) FROM all_{table}")))
+    };
+    let (before, line) = (rows(), w.approve_line());
+    let said = told(&w, comment(&line), "sam").await;
+    assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
+    let (by, why) = ("ops".to_owned(), String::new());
+    let pause = Pause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
+    w.app.store.pause(pause).await.unwrap();
+    let said = told(&w, label("countersign:issue"), "tess").await;
+    assert!(said.contains("started issue as") && said.contains("is paused since"), "{said}");
+    assert_eq!(rows(), before);
     w.stands(Status::Asking).await;
 }
 
