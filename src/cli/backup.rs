@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ConfigFlag, INTERRUPTED, absolute_path, must_hold_data, say, serve::on_signals};
 use crate::{
     config::Settings,
-    store::{self, StoreError},
+    store::{self, Source, StoreError},
     types::count,
     workflows,
 };
@@ -36,7 +36,7 @@ pub(super) struct Backup {
 /// Look whether the databases are sound; changes nothing.
 ///
 /// Reads every page, every document against its hash, every link of the audit chains. May run beside a server: each
-/// database is read as it is at one moment. Exit code 1 when something is wrong.
+/// database is read as it is at one moment. In a Postgres its pages are left to it. Exit code 1 when something is wrong.
 #[derive(clap::Args)]
 pub(super) struct Check {
     #[command(flatten)]
@@ -91,30 +91,32 @@ fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
 
 impl Check {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let data = self.config.data(None)?;
-        let checked = {
-            let data = data.clone();
-            tokio::task::spawn_blocking(move || store::check(&data)).await??
+        let source = self.config.place(None)?;
+        let mend = match &source {
+            Source::Files(data) => format!(
+                "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
+                 harms no other: it alone may be taken from the backup.",
+                data.display()
+            ),
+            Source::Server(_) => {
+                "Stop all nodes, keep a dump for whoever looks into it, and go on from an older one."
+                    .to_owned()
+            }
         };
         let mut sound = true;
-        for database in &checked {
-            let file = database.file.display();
+        for database in tokio::task::spawn_blocking(move || store::check(&source)).await?? {
+            let place = &database.place;
             if database.wrong.is_empty() {
-                say(format_args!("{file}: sound; {}", database.holds));
+                say(format_args!("{place}: sound; {}", database.holds));
             }
             for wrong in &database.wrong {
-                say(format_args!("{file}: WRONG: {wrong}"));
+                say(format_args!("{place}: WRONG: {wrong}"));
                 sound = false;
             }
         }
-        if sound {
-            return Ok(ExitCode::SUCCESS);
+        if !sound {
+            say(mend);
         }
-        say(format_args!(
-            "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
-             harms no other: it alone may be taken from the backup.",
-            data.display()
-        ));
-        Ok(ExitCode::FAILURE)
+        Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -1,16 +1,13 @@
-//! Is what lies in a data directory sound? Reads only, on connections of its own, so that a server may be at work in
-//! it: each database is looked at as it was at one moment.
+//! Is what lies in a data directory, or in a Postgres, sound? Reads only, on connections of its own, so that a server may be
+//! at work on it: each database is looked at as it was at one moment.
 
-use std::{
-    collections::HashSet,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashSet, path::Path};
 
 use crate::store::sql::Transaction;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{
-    StoreError,
+    Source, StoreError,
     error::Fault,
     mentions::{MENTIONS, mentions},
     packer,
@@ -24,8 +21,8 @@ use crate::{
 /// What was found in one database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// Below the data directory.
-    pub file: PathBuf,
+    /// A file below the data directory; in a Postgres, whose tables.
+    pub place: String,
     /// What it holds, for people.
     pub holds: String,
     /// What is wrong with it; nothing when it is sound.
@@ -35,13 +32,13 @@ pub struct Checked {
 /// Of each kind of damage this many are named; the rest is counted.
 const NAMED: usize = 5;
 
-/// Looks at every database of a data directory.
-pub fn check(root: &Path) -> Result<Vec<Checked>, StoreError> {
-    let mut all = vec![check_file(root, PathBuf::from("main.db"), main)];
-    for repo in super::repositories_in(root)? {
-        let file = PathBuf::from("repos").join(repo.to_string()).join("checkpoints.db");
-        all.push(check_file(root, file, |tx, wrong| repository(tx, repo, wrong)));
-    }
+/// Looks at everything there.
+///
+/// # Errors
+/// When it cannot be told which repositories there are. What cannot be read is wrong with what was found.
+pub fn check(source: &Source) -> Result<Vec<Checked>, StoreError> {
+    let mut all = vec![check_part(source, None)];
+    all.extend(source.repositories()?.into_iter().map(|repo| check_part(source, Some(repo))));
     Ok(all)
 }
 
@@ -56,19 +53,19 @@ pub(super) fn glimpse<R>(
     inside(&Transaction::File(&tx))
 }
 
-fn check_file(
-    root: &Path,
-    file: PathBuf,
-    inside: impl Fn(&Transaction<'_>, &mut Vec<String>) -> Result<String, Fault>,
-) -> Checked {
-    let read = glimpse(&root.join(&file), |tx| {
-        let mut wrong = sqlites_own(tx)?;
+fn check_part(source: &Source, repo: Option<RepoId>) -> Checked {
+    let read = source.look(repo, |tx| {
         // What SQLite itself cannot read says nothing about what we wrote into it.
-        let holds = if wrong.is_empty() { inside(tx, &mut wrong)? } else { String::new() };
+        let mut wrong = if let Transaction::File(_) = tx { sqlites_own(tx)? } else { Vec::new() };
+        let holds = match repo {
+            _ if !wrong.is_empty() => String::new(),
+            None => main(tx)?,
+            Some(repo) => repository(tx, repo, &mut wrong)?,
+        };
         Ok((holds, wrong))
     });
-    let (holds, wrong) = read.unwrap_or_else(|fault| (String::new(), vec![fault.at(&file).to_string()]));
-    Checked { file, holds, wrong }
+    let (holds, wrong) = read.unwrap_or_else(|error| (String::new(), vec![error.to_string()]));
+    Checked { place: source.name(repo), holds, wrong }
 }
 
 fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, Fault> {
@@ -92,7 +89,7 @@ fn sqlites_own(tx: &Transaction<'_>) -> Result<Vec<String>, Fault> {
     Ok(wrong)
 }
 
-fn main(tx: &Transaction<'_>, _: &mut Vec<String>) -> Result<String, Fault> {
+fn main(tx: &Transaction<'_>) -> Result<String, Fault> {
     let [deliveries, repositories] = [rows(tx, "inbox")?, rows(tx, "repository")?];
     let repositories = count(repositories, "repository", "repositories");
     Ok(format!("{}, {repositories}", count(deliveries, "delivery", "deliveries")))
@@ -126,9 +123,7 @@ fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, Fault> {
 /// The names of all documents, and which of them do not hold what their name says.
 fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, Named), Fault> {
     let (mut names, mut damaged) = (HashSet::new(), Named::new("documents are not what their hash says"));
-    let mut statement = tx.prepare("SELECT hash, bytes, zstd FROM document ORDER BY rowid")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
+    tx.sweep("SELECT hash, bytes, zstd FROM document ORDER BY rowid", [], |row| {
         let (name, bytes, packed): (String, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let size = usize::try_from(bytes).unwrap_or(0);
         let text = packer::unpack(&packed, size);
@@ -136,7 +131,8 @@ fn documents(tx: &Transaction<'_>) -> Result<(HashSet<String>, Named), Fault> {
             damaged.add(name.clone());
         }
         names.insert(name);
-    }
+        Ok(())
+    })?;
     Ok((names, damaged))
 }
 

@@ -56,8 +56,10 @@ pub fn move_into(
     mut told: impl FnMut(RepoId, u64),
 ) -> Result<Moved, StoreError> {
     let root = &from.root;
-    if let Some(unsound) = check(root)?.into_iter().find(|file| !file.wrong.is_empty()) {
-        return Err(StoreError::Damaged { file: root.join(unsound.file), detail: unsound.wrong.join("; ") });
+    if let Some(unsound) =
+        check(&Source::Files(root.clone()))?.into_iter().find(|file| !file.wrong.is_empty())
+    {
+        return Err(StoreError::Damaged { file: root.join(unsound.place), detail: unsound.wrong.join("; ") });
     }
     let repos = all_of(root)?;
     let pool = Arc::new(Pool::new(server.address.expose_secret())?);

@@ -60,6 +60,14 @@ impl Source {
         }
     }
 
+    /// What people know the server's own tables by, or a repository's.
+    pub(super) fn name(&self, repo: Option<RepoId>) -> String {
+        match self {
+            Self::Files(_) => file(Path::new(""), repo).display().to_string(),
+            Self::Server(Opened(pool)) => Part::new(Arc::clone(pool), repo).name().display().to_string(),
+        }
+    }
+
     /// May a repository have left something here? Of files, only those that are there are looked into.
     pub(super) fn holds(&self, repo: RepoId) -> bool {
         match self {

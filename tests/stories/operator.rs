@@ -15,7 +15,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 
-use crate::world::{World, world};
+use crate::{
+    postgres,
+    world::{Setting, World, world},
+};
 
 const LABEL: &str = "countersign:lld";
 
@@ -280,7 +283,7 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
         let (code, said) = typed(&w, &["backup", place.to_str().unwrap()]).await;
         assert!(code == Some(1) && said.contains(words), "{said}");
     }
-    assert!(check(&directory).unwrap().iter().all(|database| database.wrong.is_empty()));
+    assert!(check(&directory.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
 
     // The original goes on to its end, and is then lost with all that came after the copy.
     w.settle().await;
@@ -308,7 +311,7 @@ async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
     drop(database);
-    check(&copy).unwrap().into_iter().flat_map(|checked| checked.wrong).collect()
+    check(&copy.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect()
 }
 
 #[tokio::test]
@@ -326,7 +329,7 @@ async fn damage_is_found_and_named() {
             AuditEntry { run, visit: 99, key: key.to_owned(), what: "seen".to_owned(), detail: Value::Null };
         w.app.store.repo(w.repo).await.unwrap().audit(&Gathered::default(), entry).await.unwrap();
     }
-    let sound = check(w.data()).unwrap();
+    let sound = check(&w.data().into()).unwrap();
     assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");
     let holds: Vec<_> = sound.iter().map(|Checked { holds, .. }| holds.as_str()).collect();
     assert!(holds[0].contains("deliveries") && holds[1].contains("1 run, "), "{holds:?}");
@@ -350,6 +353,26 @@ async fn damage_is_found_and_named() {
         let wrong = harmed(&w, name, harm).await;
         assert!(wrong.iter().any(|line| line.contains(words)), "{name}: {wrong:?}");
     }
+}
+
+#[tokio::test]
+async fn damage_is_found_in_a_postgres_as_well() {
+    let Some(address) = postgres::database() else { return };
+    let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
+    w.comes_to_the_gate().await;
+    w.wait(60).await;
+    let (code, said) = typed(&w, &["check"]).await;
+    let sound =
+        [format!("repository {}: sound; 1 run, ", w.repo), "the server's own tables: sound; ".to_owned()];
+    assert!(code == Some(0) && sound.iter().all(|words| said.contains(words)), "{said}");
+    postgres::sql(
+        &address,
+        "UPDATE countersign.all_audit SET what = 'nothing'; UPDATE countersign.all_document SET zstd = ''",
+    );
+    let (code, said) = typed(&w, &["check"]).await;
+    let wrong =
+        ["links of the audit chain do not hold", "not what their hash says", "Stop all nodes, keep a dump"];
+    assert!(code == Some(1) && wrong.iter().all(|words| said.contains(words)), "{said}");
 }
 
 /// A command as it is typed, beside the world's own configuration.
@@ -432,6 +455,6 @@ async fn without_a_server_the_command_line_looks_for_itself() {
             std::fs::remove_dir_all(damaged).unwrap();
         })
         .await;
-    let copied = check(Path::new(&copy)).unwrap();
+    let copied = check(&Path::new(&copy).into()).unwrap();
     assert!(copied.iter().all(|database| database.wrong.is_empty()), "{copied:?}");
 }

@@ -366,7 +366,8 @@ async fn is_carried_over(packed: &[u8]) {
         w.pull();
     }
     assert_eq!(calls(&checkpoints).len(), only);
-    let wrong: Vec<_> = check(&data).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
+    let wrong: Vec<_> =
+        check(&data.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
     assert_eq!(wrong, [""; 0], "documents and audit chain");
 }
 
