@@ -9,7 +9,7 @@ use std::{
 use anyhow::bail;
 use tokio_util::sync::CancellationToken;
 
-use super::{ConfigFlag, INTERRUPTED, absolute_path, must_hold_data, say, serve::on_signals};
+use super::{ConfigFlag, INTERRUPTED, absolute_path, say, serve::on_signals};
 use crate::{
     config::Settings,
     store::{self, Source, StoreError},
@@ -17,7 +17,7 @@ use crate::{
     workflows,
 };
 
-/// Copy the data directory, also while the server works.
+/// Copy everything there is into a data directory of files, also while the server works.
 ///
 /// The copy is complete and consistent once the command ends with success. A repository whose database cannot be read
 /// is named and left out, and the exit code is 1. DIR appears when everything else is in it; Ctrl-C leaves nothing. To
@@ -47,10 +47,10 @@ impl Backup {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         let directory = self.directory;
-        must_hold_data(&settings.data_dir)?;
+        let from = self.config.place(None)?;
         must_be_apart(&settings, &directory)?;
         let begun = Instant::now(); // for the person who waited for it; decides nothing
-        let (from, to) = (settings.data_dir, directory.clone());
+        let to = directory.clone();
         let stop = CancellationToken::new();
         tokio::spawn(on_signals(stop.clone(), CancellationToken::new()));
         let made = match tokio::task::spawn_blocking(move || store::backup(&from, &to, &stop)).await? {

@@ -1,4 +1,4 @@
-//! A copy of a data directory, made while it is in use. Whoever wants one reads the databases; no server makes one for
+//! A copy of what a data directory or a Postgres has, in files, made while it is in use. Whoever wants one reads the databases; no server makes one for
 //! somebody who asks.
 //!
 //! Each database is copied as one snapshot, `main.db` first and the repositories after it. So the copy may hold a run
@@ -21,7 +21,7 @@ use super::{
     database::{Database, Watch},
     error::Fault,
     hints, moved,
-    repository::{self, REPOSITORY},
+    repository::REPOSITORY,
     source,
     sql::Transaction,
 };
@@ -36,12 +36,12 @@ pub struct BackedUp {
     pub missing: Vec<String>,
 }
 
-/// Copies everything but the mirrors of a data directory into `to`, which must be empty or not exist; the copy is whole
+/// Copies everything but mirrors, as files, into `to`, which must be empty or not exist; the copy is whole
 /// when it appears there. Told to stop, it takes all of it away again.
 ///
 /// # Errors
 /// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
-pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
+pub fn backup(from: &Source, to: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
     must_be_free(to)?;
     let half = half_done(to)?;
     let done = fill(from, &half, stop).and_then(|done| {
@@ -62,20 +62,33 @@ pub fn backup(from: &Path, to: &Path, stop: &CancellationToken) -> Result<Backed
 /// # Errors
 /// When something cannot be read, or `to` cannot be filled.
 pub fn copy_of(from: &Source, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
-    let repo = repo.filter(|repo| from.holds(*repo));
-    for (part, schema) in [(None, &MAIN)].into_iter().chain(repo.map(|repo| (Some(repo), &REPOSITORY))) {
-        let file = source::file(to, part);
-        create_directory(file.parent().unwrap_or(to))?;
-        match from {
-            Source::Files(root) => {
-                copy_database(&source::file(root, part), &file, &CancellationToken::new())?;
-            }
-            Source::Server(_) => {
-                moved::fetch(from, part, &Database::open(&file, schema, Watch::default(), None)?)?;
-            }
-        }
+    for part in [None].into_iter().chain(repo.filter(|repo| from.holds(*repo)).map(Some)) {
+        copy_part(from, part, to, &CancellationToken::new())?;
     }
     Ok(())
+}
+
+/// Copies the server's own tables or a repository's to their place below `to`; how large the file is.
+fn copy_part(
+    from: &Source,
+    part: Option<RepoId>,
+    to: &Path,
+    stop: &CancellationToken,
+) -> Result<u64, StoreError> {
+    let file = source::file(to, part);
+    let directory = file.parent().unwrap_or(to);
+    create_directory(directory)?;
+    match from {
+        Source::Files(root) => copy_database(&source::file(root, part), &file, stop),
+        Source::Server(_) => {
+            let io = |source| StoreError::Io { path: directory.to_owned(), source };
+            let filled = tempfile::tempdir_in(directory).map_err(io)?;
+            let filled = filled.path().join("filled.db");
+            let schema = if part.is_some() { &REPOSITORY } else { &MAIN };
+            moved::fetch(from, part, &Database::open(&filled, schema, Watch::default(), None)?, stop)?;
+            copy_database(&filled, &file, stop)
+        }
+    }
 }
 
 fn must_be_free(to: &Path) -> Result<(), StoreError> {
@@ -104,20 +117,18 @@ fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
     Ok(to.with_file_name(name))
 }
 
-fn fill(from: &Path, half: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
+fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
-    let mut bytes = copy_database(&from.join("main.db"), &main, stop)?;
+    let mut bytes = copy_part(from, None, half, stop)?;
     let (mut copied, mut missing) = (Vec::new(), Vec::new());
     // Listed after main.db was copied: a repository that is new by then is in the copy as well.
-    for repo in super::repositories_in(from)? {
+    for repo in from.repositories()? {
         let place = half.join("repos").join(repo.to_string());
-        create_directory(&place)?;
-        let source = from.join("repos").join(repo.to_string()).join(repository::FILE);
-        match copy_database(&source, &place.join(repository::FILE), stop) {
+        match copy_part(from, Some(repo), half, stop) {
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
-            Err(_) if !source.exists() => {
+            Err(_) if !from.holds(repo) => {
                 remove(&place)?;
                 continue;
             }

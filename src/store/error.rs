@@ -155,6 +155,7 @@ pub(super) enum Fault {
     Row(String),
     Fenced,
     Missing(String),
+    Closing,
 }
 
 impl Fault {
@@ -168,6 +169,7 @@ impl Fault {
             Self::Server { code, said } => Self::Server { code: code.clone(), said: said.clone() },
             Self::Row(detail) => Self::Row(detail.clone()),
             Self::Fenced => Self::Fenced,
+            Self::Closing => Self::Closing,
             Self::Missing(what) => Self::Missing(what.clone()),
         }
     }
@@ -195,6 +197,7 @@ impl Fault {
             }
             Self::Row(detail) => StoreError::Row { file, detail },
             Self::Fenced => StoreError::Fenced,
+            Self::Closing => StoreError::Closing,
             Self::Missing(what) => StoreError::Missing { what },
         }
     }

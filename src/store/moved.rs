@@ -10,6 +10,7 @@ use std::{
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     Server, Source, Store, StoreError,
@@ -206,7 +207,12 @@ fn copy(
 }
 
 /// The other way, into a new database in a file: what a server has of itself, or of one repository. Nothing is compared.
-pub(super) fn fetch(from: &Source, repo: Option<RepoId>, to: &Database) -> Result<(), StoreError> {
+pub(super) fn fetch(
+    from: &Source,
+    repo: Option<RepoId>,
+    to: &Database,
+    stop: &CancellationToken,
+) -> Result<(), StoreError> {
     let filled = |from: &Transaction<'_>| {
         Ok(to.write_now(|to| {
             for table in tables(to)? {
@@ -214,6 +220,9 @@ pub(super) fn fetch(from: &Source, repo: Option<RepoId>, to: &Database) -> Resul
                 let (read, insert) = statements(&table, &columns);
                 let mut insert = to.prepare(&insert)?;
                 from.sweep(&read, [], |row| {
+                    if stop.is_cancelled() {
+                        return Err(Fault::Closing);
+                    }
                     insert.execute(borrowed(&values(&table, &columns, row)?)).map(drop)
                 })?;
             }
@@ -271,12 +280,15 @@ fn columns(
     Ok(columns)
 }
 
-/// A row as it is there: what a boot of the directory could not read, any server tries anew.
+/// A row as it is there: what one boot or node could not read, others try anew, and nobody has anything in hand.
 fn values<'a>(table: &str, columns: &[String], row: &'a Row<'_>) -> Result<Vec<ValueRef<'a>>, Fault> {
     let value = |(at, column): (usize, &String)| {
         let value = row.get_ref(at)?;
-        let parked = table == "run" && column == "parked" && value != ValueRef::Null;
-        Ok(if parked { ValueRef::Integer(0) } else { value })
+        Ok(match (table, &**column) {
+            ("run", "parked") if value != ValueRef::Null => ValueRef::Integer(0),
+            ("run", "taken") => ValueRef::Null,
+            _ => value,
+        })
     };
     columns.iter().enumerate().map(value).collect()
 }

@@ -152,7 +152,7 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
 /// What `audit verify` says of a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> String {
     let copy = w.data().with_file_name(name);
-    backup(w.data(), &copy, &Default::default()).unwrap();
+    backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");

@@ -306,7 +306,7 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
 /// What is wrong with a copy after something was done to it.
 async fn harmed(w: &World, name: &str, harm: &str) -> Vec<String> {
     let copy = w.data().with_file_name(name);
-    backup(w.data(), &copy, &Default::default()).unwrap();
+    backup(&w.data().into(), &copy, &Default::default()).unwrap();
     let database = w.checkpoints(&copy);
     database.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
     assert!(database.execute(harm, []).unwrap() > 0, "{harm}");
@@ -356,7 +356,7 @@ async fn damage_is_found_and_named() {
 }
 
 #[tokio::test]
-async fn damage_is_found_in_a_postgres_as_well() {
+async fn a_backup_of_a_postgres_is_gone_on_from_in_files_whatever_becomes_of_it_there() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
@@ -365,6 +365,9 @@ async fn damage_is_found_in_a_postgres_as_well() {
     let sound =
         [format!("repository {}: sound; 1 run, ", w.repo), "the server's own tables: sound; ".to_owned()];
     assert!(code == Some(0) && sound.iter().all(|words| said.contains(words)), "{said}");
+    let (data, copy) = (w.data().to_owned(), w.data().with_file_name("copy"));
+    let (code, said) = typed(&w, &["backup", copy.to_str().unwrap()]).await;
+    assert!(code == Some(0) && said.contains("databases of 1 repository:"), "{said}");
     postgres::sql(
         &address,
         "UPDATE countersign.all_audit SET what = 'nothing'; UPDATE countersign.all_document SET zstd = ''",
@@ -373,6 +376,26 @@ async fn damage_is_found_in_a_postgres_as_well() {
     let wrong =
         ["links of the audit chain do not hold", "not what their hash says", "Stop all nodes, keep a dump"];
     assert!(code == Some(1) && wrong.iter().all(|words| said.contains(words)), "{said}");
+
+    let (line, config) = (w.approve_line(), w.app.settings.file.clone());
+    w = w
+        .restart_after(|_| {
+            let settings = std::fs::read_to_string(&config).unwrap();
+            let of_files =
+                |line: &&str| !line.starts_with("postgres_file") && !line.starts_with("lease_seconds");
+            let settings: Vec<_> = settings.lines().filter(of_files).collect();
+            std::fs::write(&config, settings.join("\n")).unwrap();
+            std::fs::remove_dir_all(&data).unwrap();
+            std::fs::rename(&copy, &data).unwrap();
+        })
+        .await;
+    w.settle().await;
+    w.stands(Status::Asking).await;
+    w.comment("sam", &line).await;
+    w.wait(60).await;
+    w.stands(Status::Done).await;
+    w.find("was accepted");
+    assert!(check(&data.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
 }
 
 /// A command as it is typed, beside the world's own configuration.

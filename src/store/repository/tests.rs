@@ -384,7 +384,7 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
     let _open = open(root.path());
     let copy = root.path().join("copy");
-    let made = backup(root.path(), &copy, &Default::default()).unwrap();
+    let made = backup(&root.path().into(), &copy, &Default::default()).unwrap();
     assert_eq!((made.repositories, made.missing.len()), (1, 1), "{made:?}");
     assert!(made.missing[0].contains("repos/3/checkpoints.db") && made.missing[0].contains("whole folder"));
     let store = open(&copy);
