@@ -287,20 +287,26 @@ async fn a_backup_taken_at_the_gate_is_gone_on_from_elsewhere() {
 
     // The original goes on to its end, and is then lost with all that came after the copy.
     w.settle().await;
-    let line = w.approve_line();
     open.abort();
-    let data = w.data().to_owned();
-    w = w
-        .restart_after(|_| {
-            std::fs::remove_dir_all(&data).unwrap();
-            std::fs::rename(&directory, &data).unwrap();
-        })
-        .await;
+    goes_on_from(w, &directory, || {}).await;
+}
+
+/// The copy of a run at its gate takes the place of the data, once `meanwhile` is over, and the run is accepted there.
+async fn goes_on_from(w: World, copy: &Path, meanwhile: impl FnOnce()) {
+    let (line, data) = (w.approve_line(), w.data().to_owned());
+    let restored = |_: &_| {
+        meanwhile();
+        std::fs::remove_dir_all(&data).unwrap();
+        std::fs::rename(copy, &data).unwrap();
+    };
+    let mut w = w.restart_after(restored).await;
     w.settle().await;
     w.stands(Status::Asking).await;
     w.comment("sam", &line).await;
     w.wait(60).await;
     w.stands(Status::Done).await;
+    w.find("was accepted");
+    assert!(check(&data.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
 }
 
 /// What is wrong with a copy after something was done to it.
@@ -365,7 +371,7 @@ async fn a_backup_of_a_postgres_is_gone_on_from_in_files_whatever_becomes_of_it_
     let sound =
         [format!("repository {}: sound; 1 run, ", w.repo), "the server's own tables: sound; ".to_owned()];
     assert!(code == Some(0) && sound.iter().all(|words| said.contains(words)), "{said}");
-    let (data, copy) = (w.data().to_owned(), w.data().with_file_name("copy"));
+    let copy = w.data().with_file_name("copy");
     let (code, said) = typed(&w, &["backup", copy.to_str().unwrap()]).await;
     assert!(code == Some(0) && said.contains("databases of 1 repository:"), "{said}");
     postgres::sql(
@@ -377,25 +383,14 @@ async fn a_backup_of_a_postgres_is_gone_on_from_in_files_whatever_becomes_of_it_
         ["links of the audit chain do not hold", "not what their hash says", "Stop all nodes, keep a dump"];
     assert!(code == Some(1) && wrong.iter().all(|words| said.contains(words)), "{said}");
 
-    let (line, config) = (w.approve_line(), w.app.settings.file.clone());
-    w = w
-        .restart_after(|_| {
-            let settings = std::fs::read_to_string(&config).unwrap();
-            let of_files =
-                |line: &&str| !line.starts_with("postgres_file") && !line.starts_with("lease_seconds");
-            let settings: Vec<_> = settings.lines().filter(of_files).collect();
-            std::fs::write(&config, settings.join("\n")).unwrap();
-            std::fs::remove_dir_all(&data).unwrap();
-            std::fs::rename(&copy, &data).unwrap();
-        })
-        .await;
-    w.settle().await;
-    w.stands(Status::Asking).await;
-    w.comment("sam", &line).await;
-    w.wait(60).await;
-    w.stands(Status::Done).await;
-    w.find("was accepted");
-    assert!(check(&data.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
+    let config = w.app.settings.file.clone();
+    let in_files = || {
+        let settings = std::fs::read_to_string(&config).unwrap();
+        let of_files = |line: &&str| !line.starts_with("postgres_file") && !line.starts_with("lease_seconds");
+        let settings: Vec<_> = settings.lines().filter(of_files).collect();
+        std::fs::write(&config, settings.join("\n")).unwrap();
+    };
+    goes_on_from(w, &copy, in_files).await;
 }
 
 /// A command as it is typed, beside the world's own configuration.
