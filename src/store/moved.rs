@@ -1,5 +1,5 @@
 //! The databases of a data directory, put into a Postgres: in one transaction, in which all of it is read back and compared
-//! before it is committed. Stopped anywhere, nothing is there; in the directory nothing is changed.
+//! before it is committed. Stopped anywhere before, nothing is there; in the directory nothing is changed but for a mark.
 
 use std::{
     fs::{self, File},
@@ -104,13 +104,14 @@ pub fn move_into(
             let inbox = "SELECT setval(pg_get_serial_sequence('inbox', 'seq'), (SELECT COALESCE(MAX(seq), 0) + 1 FROM inbox))";
             to.query_row(inbox, [], |_| Ok(()))?;
         }
+        // Before it counts there: whatever kills us now, never are both places worked on.
+        let mark = root.join(MARK);
+        let marked = File::create(&mark).and_then(|mark| mark.sync_all());
+        marked.map_err(|error| refused(&format!("{} cannot be written: {error}", mark.display())))?;
+        sync_directory(root).map_err(|error| refused(&error.to_string()))?;
         Ok(true)
     };
     part.transact(fill).map_err(|fault| fault.at(&part.name()))?;
-    let mark = root.join(MARK);
-    let written = File::create(&mark).and_then(|mark| mark.sync_all());
-    written.map_err(|source| StoreError::Io { path: mark, source })?;
-    sync_directory(root)?;
     Ok(moved)
 }
 
