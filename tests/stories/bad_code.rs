@@ -5,7 +5,7 @@ use countersign::engine::Status;
 use crate::{
     implement::{can_run, plain, specified, specified_in},
     script::{approved, small},
-    world::{Setting, World},
+    world::{Setting, World, all},
 };
 
 /// Whatever is wrong with a draft is told at once.
@@ -19,10 +19,10 @@ async fn halted(w: &mut World) -> String {
     w.last("Halted at").body.replace('\\', "")
 }
 
-/// Each of these drafts of the tests, in a world of its own.
+/// Each of these drafts of the tests, or every third as a sample, in a world of its own.
 async fn refused(tests: &[(String, &str)]) {
     let mut unsaid = Vec::new();
-    for (text, why) in tests {
+    for (text, why) in tests.iter().step_by(if all() { 1 } else { 3 }) {
         let mut w = specified(ONE, |script, _| script.drafts(text).of("implement")).await;
         let halt = halted(&mut w).await;
         if !halt.contains(why) {
