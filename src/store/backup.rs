@@ -1,5 +1,5 @@
-//! A copy of what a data directory or a Postgres has, in files, made while it is in use. Whoever wants one reads the databases; no server makes one for
-//! somebody who asks.
+//! A copy of what a data directory or a Postgres has, in files, made while it is in use. Whoever wants one reads the
+//! databases; no server makes one for somebody who asks.
 //!
 //! Each database is copied as one snapshot, `main.db` first and the repositories after it. So the copy may hold a run
 //! whose delivery it shows as not yet dealt with, which is then dealt with again and recognised by its id; the other way
