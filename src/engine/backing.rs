@@ -90,7 +90,7 @@ pub trait Backing: Send + Sync + 'static {
     /// Gives a run back as it was taken.
     ///
     /// # Errors
-    /// None as it is kept now; a backing elsewhere may fail to be reached.
+    /// [`StoreError::Fenced`] for a late one; a database elsewhere may fail to be reached.
     fn release<'a>(&'a self, lease: &'a Lease) -> Kept<'a, ()>;
     /// When something will be due, or may be: it may name an earlier time than there is need for.
     ///

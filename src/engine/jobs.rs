@@ -138,10 +138,16 @@ impl Jobs {
         ending.extend(over.filter_map(|(_, job)| job.stop()));
     }
 
-    /// Ends all of them, and waits until they have ended.
+    /// Ends all of them.
+    pub(super) fn stop(&self) {
+        let over: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
+        lock(&self.ending).extend(over);
+    }
+
+    /// The same, and waits until they have ended.
     pub(super) async fn end(&self) {
-        let mut ending: Vec<_> = lock(&self.all).drain().filter_map(|(_, job)| job.stop()).collect();
-        ending.append(&mut lock(&self.ending));
+        self.stop();
+        let ending = std::mem::take(&mut *lock(&self.ending));
         join_all(ending).await;
     }
 }

@@ -43,6 +43,13 @@ const TELL_AGAIN: Duration = Duration::from_secs(3600);
 
 pub(super) type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
 
+/// A visit that comes to nothing but waiting: since when, and when it was tried last.
+struct Waiting {
+    visit: u64,
+    since: Timestamp,
+    last: Timestamp,
+}
+
 /// A run that was taken, and how many cancels there had been before it was read.
 struct Claimed {
     lease: Lease,
@@ -61,9 +68,8 @@ pub struct Engine<T: Send + Sync + 'static> {
     pub(super) in_flight: Mutex<HashMap<RunId, CancellationToken>>,
     /// How many cancels were written down: a step that sees it grow since its run was read looks for one of its own.
     pub(super) cancels: AtomicU64,
-    /// Since when a run's visit has come to nothing but waiting. Forgotten by a restart, which is only more
-    /// patience.
-    waits: Mutex<HashMap<RunId, (u64, Timestamp)>>,
+    /// Runs whose visit came to nothing but waiting here. Forgotten by a restart, which is only more patience.
+    waits: Mutex<HashMap<RunId, Waiting>>,
     /// Tripped when the live loop is told to stop: no effect begins any more.
     stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
@@ -194,7 +200,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                     token.cancel();
                 }
             }
-            News::LeaseOver => self.let_go.send_modify(|times| *times += 1),
+            News::LeaseOver => {
+                self.let_go.send_modify(|times| *times += 1);
+                self.jobs.stop();
+            }
         }
     }
 
@@ -498,11 +507,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
     fn out_of_patience(&self, run: &RunRow) -> bool {
         let now = self.clock.now();
         let mut waits = lock(&self.waits);
-        let (visit, since) = waits.entry(run.id).or_insert((run.visit, now));
-        if *visit != run.visit {
-            (*visit, *since) = (run.visit, now);
+        // What another process made of one meanwhile is not known here.
+        waits.retain(|_, waiting| now.since(waiting.last) < PATIENCE);
+        let waiting = waits.entry(run.id).or_insert(Waiting { visit: run.visit, since: now, last: now });
+        if waiting.visit != run.visit {
+            (waiting.visit, waiting.since) = (run.visit, now);
         }
-        now.since(*since) > PATIENCE
+        waiting.last = now;
+        now.since(waiting.since) > PATIENCE
     }
 
     /// Counts and logs a failure of ours.
@@ -651,11 +663,20 @@ mod tests {
         };
         let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
         let Opened::New(run) = engine.backing.start(new).await.unwrap() else { panic!() };
-        lock(&engine.waits).insert(run, (1, at));
+        lock(&engine.waits).insert(run, Waiting { visit: 1, since: at, last: at });
         let cancel = CancelRow { cause: Cause("b".into()), by, why: "enough".into(), at };
         engine.backing.cancel(repo, issue, None, cancel).await.unwrap();
         assert_eq!(engine.tick().await.unwrap(), 1);
         assert_eq!(engine.backing.run(run).await.unwrap().unwrap().status, RunStatus::Stopped);
         assert!(lock(&engine.waits).is_empty());
+
+        // Another process may have gone on with it between two times that it came to nothing here.
+        let row = engine.backing.run(run).await.unwrap().unwrap();
+        let hours = |hours: u64| engine.clock.now().minus(Duration::from_secs(hours * 3600));
+        for (last, over) in [(1, true), (40, false)] {
+            let waiting = Waiting { visit: row.visit, since: hours(48), last: hours(last) };
+            lock(&engine.waits).insert(run, waiting);
+            assert_eq!(engine.out_of_patience(&row), over, "{last} hours ago");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! When each live run wants a worker, and who has one: kept in memory, since one process has the directory.
+//! When each live run wants a worker, and who has one: kept in memory. Where several processes share a
+//! database it is a hint of what may be claimed.
 //!
 //! It mirrors the repository databases. Whoever changes one holds the repository's order from before
 //! the change until the agenda knows of it; whoever fails in between leaves the repository to be looked into
@@ -106,6 +107,14 @@ struct Held {
 struct Look {
     due: Timestamp,
     under_way: bool,
+    /// What is found by the look that is under way may be old already.
+    again: Option<Timestamp>,
+}
+
+impl Look {
+    fn at(due: Timestamp) -> Self {
+        Self { due, under_way: false, again: None }
+    }
 }
 
 /// Runs of one installation in one repository, as they are served.
@@ -121,7 +130,7 @@ impl Agenda {
     ) -> Self {
         let runs = || RepoRuns { hinted: true, ..RepoRuns::default() };
         let repos: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, runs())).collect();
-        let look = || Look { due: Timestamp(0), under_way: false };
+        let look = || Look::at(Timestamp(0));
         let inner = Inner {
             looks: repos.keys().map(|repo| (*repo, look())).collect(),
             repos,
@@ -166,10 +175,15 @@ impl Agenda {
         Doubt { agenda: self, repo, settled: false }
     }
 
-    /// What stands here about `repo` may be wrong; look into its database then.
+    /// What stands here about `repo` may be wrong; look into its database then, or as somebody else wanted before.
     pub(super) fn recheck_at(&self, repo: RepoId, when: Timestamp) {
-        let look = Look { due: when, under_way: false };
-        self.lock().looks.entry(repo).or_insert(look).due = when;
+        let mut inner = self.lock();
+        let look = inner.looks.entry(repo).or_insert(Look::at(when));
+        if look.under_way {
+            look.again = Some(look.again.map_or(when, |again| again.min(when)));
+        } else {
+            look.due = look.due.min(when);
+        }
     }
 
     /// Looks that are due and that nobody has begun.
@@ -190,7 +204,9 @@ impl Agenda {
     /// What lives in `repo`, as its database says.
     pub(super) fn looked(&self, repo: RepoId, slots: Vec<Slot>) {
         let mut inner = self.lock();
-        inner.looks.remove(&repo);
+        if inner.looks.get(&repo).is_none_or(|look| look.again.is_none()) {
+            inner.looks.remove(&repo);
+        }
         inner.clear(repo);
         for slot in slots {
             inner.set(repo, slot.seq, Some(slot));
@@ -280,7 +296,7 @@ impl Agenda {
         {
             runs.served = held.served;
         }
-        inner.looks.entry(repo).or_insert(Look { due: Timestamp(0), under_way: false });
+        inner.looks.entry(repo).or_insert(Look::at(Timestamp(0)));
     }
 
     /// When something may be claimed, or is to be looked into by somebody.
@@ -493,6 +509,7 @@ impl Drop for Looking<'_> {
     fn drop(&mut self) {
         if let Some(look) = self.agenda.lock().looks.get_mut(&self.repo) {
             look.under_way = false;
+            look.due = look.again.take().unwrap_or(look.due);
         }
     }
 }
@@ -542,6 +559,25 @@ mod tests {
 
     fn picked(agenda: &Agenda) -> Option<(u64, u64)> {
         agenda.pick(NOW, &HashSet::new()).map(|picked| (picked.run.repo.0, picked.run.seq))
+    }
+
+    #[test]
+    fn what_is_told_during_a_look_is_looked_into_after_it() {
+        let (agenda, repo) = (Agenda::default(), RepoId(1));
+        agenda.recheck_at(repo, NOW);
+        // Who comes later keeps nobody else waiting.
+        agenda.recheck_at(repo, NOW.plus(Duration::from_secs(1)));
+        for told in [true, false] {
+            let looks = agenda.begin_looks(NOW);
+            assert_eq!(looks.len(), 1);
+            if told {
+                agenda.recheck_at(repo, NOW);
+            }
+            assert!(!agenda.looks_due(NOW), "somebody looks already");
+            agenda.looked(repo, vec![slot(1, Rank::Going, 1)]);
+            drop(looks);
+            assert_eq!(picked(&agenda), (!told).then_some((1, 1)));
+        }
     }
 
     #[test]

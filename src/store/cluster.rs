@@ -339,9 +339,10 @@ impl Threads {
             );
             let mut due = tx.prepare_cached(&due)?;
             let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
-            let cancelled =
-                "SELECT repo, seq FROM all_run WHERE taken = ?1 AND cancel IS NOT NULL AND status <> 'halting'";
-            let mut cancelled = tx.prepare_cached(cancelled)?;
+            let cancelled = format!(
+                "SELECT repo, seq FROM all_run WHERE {LIVE} AND taken = ?1 AND cancel IS NOT NULL AND status <> 'halting'"
+            );
+            let mut cancelled = tx.prepare_cached(&cancelled)?;
             let cancelled = cancelled.query_map([node], |row| {
                 Ok(RunId { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
             })?;

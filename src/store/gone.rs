@@ -81,6 +81,7 @@ impl Store {
             let its = Database::served(part, Arc::clone(&self.watch));
             off_thread(move || {
                 its.write_now(|tx| {
+                    tx.run("SET LOCAL statement_timeout = 0")?;
                     // What refers to others first.
                     for table in TABLES {
                         tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [signed(repo.0)])?;

@@ -232,14 +232,17 @@ impl Store {
     pub async fn run_row(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
         let Some(db) = self.repo_if_any(id.repo).await? else { return Ok(None) };
         let row = db.run(id).await?;
-        Ok(row.map(|row| RunRow { taken: self.agenda.held(id), ..row }))
+        Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.held(id), ..row }))
     }
 
     /// The same for the runs of one repository.
     pub async fn run_rows(&self, repo: RepoId, filter: super::Filter) -> Result<Vec<RunRow>, StoreError> {
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
         let rows = db.runs(filter).await?;
-        Ok(rows.into_iter().map(|row| RunRow { taken: self.agenda.held(row.id), ..row }).collect())
+        Ok(rows
+            .into_iter()
+            .map(|row| RunRow { taken: row.taken || self.agenda.held(row.id), ..row })
+            .collect())
     }
 
     /// Learns from its database what lives in `repo`.

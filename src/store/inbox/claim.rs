@@ -99,6 +99,13 @@ pub(super) fn take(
     most: Most,
     after: Source,
 ) -> Result<(Vec<Vec<Taken>>, bool), Fault> {
+    // What it took after its lease would be free to all.
+    let lives = "SELECT EXISTS (SELECT 1 FROM node WHERE id = ?1 AND until > now())";
+    if let Transaction::Server(_) = tx
+        && !tx.prepare_cached(lives)?.query_row([epoch], |row| row.get::<_, bool>(0))?
+    {
+        return Ok((Vec::new(), suspects));
+    }
     wake(tx, now)?;
     let (lanes, left) = match suspects.then(|| suspect(tx, epoch)).transpose()? {
         None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),

@@ -344,17 +344,18 @@ fn insert(
     Ok(if rearmed == 1 { Accepted::Rearmed } else { Accepted::Duplicate })
 }
 
-/// What another node took since is not given back.
+/// What another took since, or GitHub delivered anew, is left to whoever has it.
 fn end(
     tx: &Transaction<'_>,
     (now, epoch): (Timestamp, i64),
     id: &DeliveryId,
     ending: &Ending,
 ) -> Result<(), Fault> {
-    let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4 WHERE id = ?1";
+    let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4
+                WHERE id = ?1 AND state = 'taken' AND epoch = ?5";
     match ending {
-        Ending::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0])?,
-        Ending::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0])?,
+        Ending::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0, epoch])?,
+        Ending::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0, epoch])?,
         Ending::Later { why, at, holds } => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,

@@ -372,6 +372,7 @@ async fn what_github_numbers_belongs_to_one_delivery() {
     assert!(owns("app-hook").await);
     assert!(owns("app-hook").await, "also at a second try");
     assert!(!owns("other-hook").await);
+    b.store.inbox().claim().await.unwrap();
     b.end("app-hook", Ending::Dead("given up".into())).await;
     assert!(owns("other-hook").await, "what was given up is left to others");
 }
@@ -381,6 +382,9 @@ async fn bodies_go_with_age_and_ids_long_after() {
     let b = Bench::new();
     for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
         b.come(id, on).await;
+    }
+    for _ in 0..2 {
+        b.store.inbox().claim().await.unwrap();
     }
     b.done("done").await;
     b.end("dead", Ending::Dead("unreadable".into())).await;

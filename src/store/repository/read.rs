@@ -137,19 +137,22 @@ impl Reader {
     /// The row itself, and the number of the cancel it carries.
     fn row(self, row: &Row<'_>) -> Result<(RunRow, Option<i64>), Fault> {
         let time = |column: &str| -> Result<Timestamp, Fault> { Ok(Timestamp(row.get(column)?)) };
+        let status = status(&row.get::<_, String>("status")?)?;
         let run = RunRow {
             id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
             workflow: row.get("workflow")?,
             version: row.get("version")?,
             trigger: json(&row.get::<_, String>("request")?)?,
-            status: status(&row.get::<_, String>("status")?)?,
+            status,
             step: row.get("step")?,
             state: row.get("state")?,
             visit: unsigned(row.get("visit")?),
             moves: row.get("moves")?,
             attempts: row.get("attempts")?,
             due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
-            taken: row.get::<_, Option<i64>>("taken")?.is_some(),
+            // By another process; what ours has in hand the agenda knows. Who waits keeps it without being at work.
+            taken: row.get::<_, Option<i64>>("taken")?.is_some_and(|by| by != self.epoch)
+                && status != RunStatus::Waiting,
             parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= self.epoch),
             halt: row.get("halt")?,
             why: row.get("why")?,

@@ -38,14 +38,16 @@ impl RepoDb {
         .await
     }
 
-    /// Takes a run that no other process has in hand, and that is due now.
+    /// Takes a run that no other process has in hand, and that is due now; as long as its own lease holds, since whatever
+    /// it took after that would be free to all.
     async fn claim_among_others(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write_here(move |tx| {
             let sql = format!(
                 "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 AND {LIVE}
                      AND (due <= ?3 OR cancel IS NOT NULL AND status <> 'halting')
-                     AND (taken IS NULL OR taken = ?2 OR NOT {LIVING}) RETURNING lease"
+                     AND (taken IS NULL OR taken = ?2 OR NOT {LIVING})
+                     AND EXISTS (SELECT 1 FROM node WHERE id = ?2 AND until > now()) RETURNING lease"
             );
             let number: Option<i64> = tx
                 .prepare_cached(&sql)?
@@ -238,6 +240,8 @@ impl Save<'_> {
                 self.update(Columns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
+                // As it can be kept anywhere, since the chain seals it.
+                let why = why.replace('\0', "\u{fffd}");
                 self.close_gate()?;
                 self.leave("ended")?;
                 self.ends(status, &why)?;

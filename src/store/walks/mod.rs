@@ -204,13 +204,14 @@ impl Store {
         let shown: Vec<_> = shown.into_iter().collect();
         let read = self.peek_each(&shown, &mut left_out, |tx, repo| {
             let its = places.iter().filter(|place| place.repo == repo.0);
-            its.map(|place| Ok((*place, readable(line(tx, *place))?))).collect::<Result<Vec<_>, _>>()
+            its.map(|place| Ok((*place, readable(line(tx, self.epoch, *place))?)))
+                .collect::<Result<Vec<_>, _>>()
         });
         let mut runs = Vec::new();
         for (repo, read) in read {
             for (PageMark { seq, .. }, run) in read {
                 match run {
-                    Ok(run) => runs.push(RunLine { running: self.agenda.held(run.id), ..run }),
+                    Ok(run) => runs.push(RunLine { running: run.running || self.agenda.held(run.id), ..run }),
                     Err(detail) => {
                         tracing::warn!(%repo, seq, detail, "a run cannot be read");
                         left_out.push(LeftOut { repo, why: format!("run {repo}-{seq} cannot be read") });
@@ -334,7 +335,7 @@ fn seen(
     rows.collect::<Result<_, _>>()
 }
 
-fn line(tx: &Transaction<'_>, place: PageMark) -> Result<RunLine, Fault> {
+fn line(tx: &Transaction<'_>, node: i64, place: PageMark) -> Result<RunLine, Fault> {
     let title: Option<String> = tx
         .prepare_cached(
             "SELECT CASE WHEN json_valid(detail) THEN detail ->> 'title' END FROM audit
@@ -344,7 +345,8 @@ fn line(tx: &Transaction<'_>, place: PageMark) -> Result<RunLine, Fault> {
         .optional()?
         .flatten();
     let mut statement = tx.prepare_cached(
-        "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at FROM run WHERE seq = ?1",
+        "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at,
+             COALESCE(taken <> ?2 AND status <> 'waiting', FALSE) FROM run WHERE seq = ?1",
     )?;
     let read = |row: &Row<'_>| -> Result<RunLine, Fault> {
         Ok(RunLine {
@@ -355,13 +357,13 @@ fn line(tx: &Transaction<'_>, place: PageMark) -> Result<RunLine, Fault> {
             title,
             status: status(&row.get::<_, String>(2)?)?,
             parked: row.get(3)?,
-            running: false,
+            running: row.get(7)?,
             step: row.get(4)?,
             why: row.get(5)?,
             updated_at: Timestamp(row.get(6)?),
         })
     };
-    statement.query_row([place.seq], |row| Ok(read(row)))?
+    statement.query_row([place.seq, node], |row| Ok(read(row)))?
 }
 
 /// What is wrong with one row is that row's alone.
