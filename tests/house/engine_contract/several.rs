@@ -140,6 +140,28 @@ async fn each_node_shows_the_runs_of_all() {
         let page = store.run_page(asked).await.unwrap();
         assert_eq!(page.runs.iter().map(|line| line.id).collect::<Vec<_>>(), [run], "{asked:?}");
     }
+    nodes.sql("UPDATE all_run SET parked = NULL RETURNING 1::bigint");
+    claim(&nodes.stores[0]).await.unwrap();
+    for store in &nodes.stores {
+        let page = store.run_page(&any).await.unwrap();
+        assert!(page.runs[0].running && store.run_row(run).await.unwrap().unwrap().taken);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_lease_takes_nothing() {
+    let Some(nodes) = Nodes::new(1) else { return };
+    let store = &nodes.stores[0];
+    store.start_run(new_run(1)).await.unwrap();
+    let (id, event) = (DeliveryId("one".into()), "issues".into());
+    let new = NewDelivery { id, event, subject: Subject::default(), swept: false, body: b"{}".to_vec() };
+    store.inbox().accept(new).await.unwrap();
+    // Neither would be its own: the next one who looks may take both.
+    nodes.is_dead(0);
+    assert!(claim(store).await.is_none());
+    assert!(store.inbox().claim_lanes(8, None).await.unwrap().is_empty());
+    nodes.sql("UPDATE node SET until = now() + interval '1 hour' RETURNING id");
+    assert_eq!(store.inbox().claim_lanes(8, None).await.unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
