@@ -376,7 +376,12 @@ impl Drop for Unseen {
 
 fn address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| ["http", "https"].contains(&url.scheme()));
-    url.ok_or_else(|| format!("`{text}` is no web address; write https://HOST"))
+    let missing =
+        "an address is wanted: https://HOST; --webhook-url or --relay gives it where nobody is asked";
+    url.ok_or_else(|| match text {
+        "" => missing.to_owned(),
+        _ => format!("`{text}` is no web address; write https://HOST"),
+    })
 }
 
 /// GitHub's address, where something answers under it.

@@ -634,6 +634,21 @@ impl Providers {
         changed
     }
 
+    /// Gemini's keys as they are since the last reload.
+    pub fn gemini(&self) -> Arc<GeminiSettings> {
+        self.keys.gemini.get()
+    }
+
+    /// The names of the other keys that there are.
+    pub fn other_keys(&self) -> Vec<&'static str> {
+        let Keys { anthropic, openai, .. } = &self.keys;
+        let keys = [
+            ("ANTHROPIC_API_KEY", anthropic.get().api_key.is_some()),
+            ("OPENAI_API_KEY", openai.get().api_key.is_some()),
+        ];
+        keys.into_iter().filter(|(_, there)| *there).map(|(name, _)| name).collect()
+    }
+
     /// Does it matter to a key in use whether a repository is private?
     pub fn minds_privacy(&self) -> bool {
         self.keys.gemini.get().minds_privacy()

@@ -1,7 +1,5 @@
 //! Keys of models' makers that are not to be used for a while. The store knows them by their hashes only.
 
-use std::path::Path;
-
 use crate::store::sql::Transaction;
 use rusqlite::params;
 
@@ -83,14 +81,16 @@ impl Store {
     }
 }
 
-/// The same, read beside a server that may be at work in the directory. One that was never used has none.
-pub fn resting_keys(root: &Path) -> Result<Vec<RestingKey>, StoreError> {
-    if !root.join("main.db").exists() {
-        return Ok(Vec::new());
-    }
-    Source::from(root).main(|tx| {
-        // An older version's, which nobody has started this one on.
-        let known = tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?;
+/// The same, read beside a server that may be at work there.
+pub fn resting_keys(place: &Source) -> Result<Vec<RestingKey>, StoreError> {
+    place.main(|tx| {
+        // A file may be an older version's, which nobody has started this one on.
+        let known = match tx {
+            Transaction::File(_) => {
+                tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?
+            }
+            Transaction::Server(_) => true,
+        };
         if known { all(tx) } else { Ok(Vec::new()) }
     })
 }

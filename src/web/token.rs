@@ -9,9 +9,7 @@ use std::{
 };
 
 use axum::http::{HeaderMap, HeaderName, header};
-use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
-use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 pub(super) fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
@@ -63,14 +61,6 @@ impl Token {
     /// As an `Authorization` header has it.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0.expose_secret())
-    }
-
-    /// What only we can make of `text`.
-    pub(super) fn sign(&self, text: &str) -> String {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose_secret().as_bytes())
-            .expect("a key of any length will do");
-        mac.update(text.as_bytes());
-        hex::encode(mac.finalize().into_bytes())
     }
 
     /// Does a request bring it?

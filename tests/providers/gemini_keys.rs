@@ -196,7 +196,7 @@ impl Room {
 
     /// As `doctor` sees them, beside the server.
     fn resting(&self) -> Vec<(String, Vec<Rest>)> {
-        let learned = resting_keys(self.data.path()).unwrap();
+        let learned = resting_keys(&self.data.path().into()).unwrap();
         gemini_keys(&self.settings.gemini, &learned, self.clock.now())
             .into_iter()
             .map(|state| (state.key.name.clone(), state.rests.into_iter().map(|(_, rest)| rest).collect()))
@@ -232,7 +232,7 @@ async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
     room.mend("one");
     assert_eq!(room.ask().await.1, ["one"]);
     assert!(room.resting().iter().all(|(_, rests)| rests.is_empty()));
-    assert!(resting_keys(room.data.path()).unwrap().is_empty(), "what is over is not kept");
+    assert!(resting_keys(&room.data.path().into()).unwrap().is_empty(), "what is over is not kept");
 }
 
 #[tokio::test]

@@ -190,8 +190,10 @@ fn routes(report: &mut Report, what: &'static str, model: &str, routes: &[RouteS
 
 /// The keys of Gemini: as the settings describe them, and what a server learned by using them.
 fn keys(report: &mut Report, settings: &Settings) {
-    let learned = match store::resting_keys(&settings.data_dir) {
-        Ok(learned) => learned,
+    // Where nobody has started yet, and where the database does not answer, which has a row of its own, none is known.
+    let place = app::place(settings).ok().flatten();
+    let learned = match place.map(|place| store::resting_keys(&place)).transpose() {
+        Ok(learned) => learned.unwrap_or_default(),
         Err(error) => return report.bad("gemini key", error.to_string()),
     };
     for GeminiKeyState { key, rests } in gemini_keys(&settings.models.gemini, &learned, SystemClock.now()) {

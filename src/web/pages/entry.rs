@@ -106,7 +106,7 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let visit = match visit(&room, request.headers()).await {
+    let visit = match visit(&room, &name, request.headers()).await {
         Ok(Some(visit)) => visit,
         Ok(None) => return stranger(&name, request.headers()),
         Err(error) => return Trouble::from(error).into_response(),
@@ -121,15 +121,16 @@ pub(super) async fn guard(
     next.run(request).await
 }
 
-async fn visit(room: &Room, headers: &HeaderMap) -> Result<Option<Visit>, StoreError> {
+async fn visit(room: &Room, name: &Name, headers: &HeaderMap) -> Result<Option<Visit>, StoreError> {
     let control = &room.operator.control;
-    let cookie = cookie_name(room);
+    let cookie = cookie_name(name);
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
     let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     for (_, secret) in pairs.filter(|(name, _)| *name == cookie).take(2) {
         let session = Hash::of(secret.as_bytes());
         if let Some(scope) = control.store.session(session).await? {
-            let key = (scope == Scope::Act).then(|| control.token.sign(secret));
+            // Whoever has no cookie cannot know it, and each node behind one name does.
+            let key = (scope == Scope::Act).then(|| Hash::of_parts([b"form", secret.as_bytes()]).to_string());
             let pauses = control.store.pauses().await?;
             let paused = pauses.iter().any(|pause| pause.scope == PauseScope::Server);
             return Ok(Some(Visit { session, key, paused }));
@@ -139,8 +140,9 @@ async fn visit(room: &Room, headers: &HeaderMap) -> Result<Option<Visit>, StoreE
 }
 
 /// A browser sends a host's cookies to all its ports, and several servers may be there.
-fn cookie_name(room: &Room) -> String {
-    format!("countersign_{}", room.operator.control.at.port())
+fn cookie_name(name: &Name) -> String {
+    let port = name.origin.rsplit(':').next().filter(|port| port.parse::<u16>().is_ok());
+    format!("countersign_{}", port.unwrap_or("https"))
 }
 
 /// May this visitor send this form? The request comes back whole.
@@ -222,7 +224,7 @@ pub(super) async fn enter(
     let secure = if name.origin.starts_with("https:") { "; Secure" } else { "" };
     let cookie = format!(
         "{}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
-        cookie_name(&room),
+        cookie_name(&name),
         lasts.as_secs()
     );
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())

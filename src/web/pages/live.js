@@ -12,13 +12,14 @@ async function refresh() {
     const main = document.querySelector("main");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (!fresh) return answer.status === 404 && location.reload();
-    const focus = document.activeElement?.id;
+    const reached = (where) => [...where.querySelectorAll("a, button, summary, input, select")];
+    const focus = reached(main).indexOf(document.activeElement);
     for (const one of main.querySelectorAll("details[id]")) {
       const other = fresh.querySelector("#" + CSS.escape(one.id));
       if (other) other.open = one.open;
     }
     main.replaceWith(document.adoptNode(fresh));
-    if (focus) document.getElementById(focus)?.focus();
+    reached(fresh)[focus]?.focus({ preventScroll: true });
   } catch {
     // The server is away; the stream asks for it again, and then for the page.
   } finally {
@@ -31,7 +32,10 @@ function listen() {
   heard?.close();
   if (document.hidden) return;
   heard = new EventSource("/events");
-  heard.onmessage = refresh;
+  // What changed before it heard anything is drawn as well.
+  heard.onopen = heard.onmessage = refresh;
+  // A browser gives up on a stream that was refused.
+  heard.onerror = () => heard.readyState === EventSource.CLOSED && setTimeout(() => { listen(); refresh(); }, 5000);
 }
 document.addEventListener("visibilitychange", () => { listen(); refresh(); });
 listen();

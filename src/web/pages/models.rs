@@ -54,7 +54,7 @@ pub(super) async fn page(State(room): Asked, Extension(visit): Extension<Visit>)
         roles,
         resting: providers.resting(now).await,
         failures: providers.last_failures().into_iter().map(|one| (ago(now, one.at), one)).collect(),
-        keys: keys(settings, &learned, now),
+        keys: keys(providers, &learned, now),
     })
 }
 
@@ -80,16 +80,15 @@ fn pools(settings: &ModelSettings, providers: &Providers, roles: &[Readiness]) -
     pools.collect()
 }
 
-fn keys(settings: &ModelSettings, learned: &[RestingKey], now: Timestamp) -> Vec<Key> {
+/// As they are since the last reload.
+fn keys(providers: &Providers, learned: &[RestingKey], now: Timestamp) -> Vec<Key> {
     let others =
-        [("ANTHROPIC_API_KEY", &settings.anthropic.api_key), ("OPENAI_API_KEY", &settings.openai.api_key)];
-    let others = others.into_iter().filter(|(_, key)| key.is_some());
-    let others = others.map(|(name, _)| Key { name: name.to_owned(), rests: Vec::new() });
-    let gemini =
-        gemini_keys(&settings.gemini, learned, now).into_iter().map(|GeminiKeyState { key, rests }| Key {
-            name: key.name.clone(),
-            rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
-        });
+        providers.other_keys().into_iter().map(|name| Key { name: name.to_owned(), rests: Vec::new() });
+    let settings = providers.gemini();
+    let gemini = gemini_keys(&settings, learned, now).into_iter().map(|GeminiKeyState { key, rests }| Key {
+        name: key.name.clone(),
+        rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
+    });
     gemini.chain(others).collect()
 }
 
@@ -98,6 +97,6 @@ fn rested(model: &str, rest: Rest) -> String {
         Rest::Rate { until } => format!("asked too often for {model}, rests until {until}"),
         Rest::Quota { until } => format!("used up for {model}, rests until {until}"),
         Rest::Denied { until } => format!("may not use {model}, rests until {until}"),
-        Rest::Refused => "refused; put that right in .env and restart the server".to_owned(),
+        Rest::Refused => "refused; put that right in .env and run countersign reload".to_owned(),
     }
 }

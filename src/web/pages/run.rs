@@ -193,9 +193,9 @@ fn links(room: &Room, listed: &ListedRun, view: &RunView, story: &RunStory) -> V
     let pull =
         ["/proposal/pull_url", "/stage/proposal/pull_url"].iter().find_map(|at| state.pointer(at)?.as_str());
     let outcome = view.outcome.as_ref().and_then(|outcome| outcome.url.as_deref());
+    let there = |url: &&str| url.strip_prefix(web_url).is_some_and(|path| path.starts_with('/'));
     for (label, url) in [("Pull request", pull), ("What came of it", outcome)] {
-        links
-            .extend(url.filter(|url| url.starts_with(web_url)).map(|url| (label.to_owned(), url.to_owned())));
+        links.extend(url.filter(there).map(|url| (label.to_owned(), url.to_owned())));
     }
     links
 }
