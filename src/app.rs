@@ -207,6 +207,7 @@ impl App {
                 deliveries: self.deliveries.clone(),
                 github: self.github.left().clone(),
                 run_time: self.engine.watched().time().clone(),
+                run_ends: self.engine.watched().ends().clone(),
                 sandbox_time: self.sandbox_time.clone(),
                 traces: self.traced.clone(),
                 clock: self.clock.clone(),

@@ -29,7 +29,7 @@ pub use self::{
         Signal, Signalled, Start, Started, Status,
     },
     scheduler::Engine,
-    watched::{LeftVisit, Spent, Watched},
+    watched::{Ends, LeftVisit, Spent, Watched},
     workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},
 };
 pub use crate::store::{

@@ -328,7 +328,12 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let visit = LeftVisit::of(row, workflow.and_then(|workflow| workflow.step(&row.step)), &left);
         lock(&self.in_flight).remove(&run);
         self.log(&claimed.lease.run, &left);
-        let over = matches!(left, Checkpoint::Done { .. } | Checkpoint::Ended { .. });
+        let over = match &left {
+            Checkpoint::Done { .. } => Some("done"),
+            Checkpoint::Ended { status: RunStatus::Stopped, .. } => Some("stopped"),
+            Checkpoint::Ended { .. } => Some("failed"),
+            _ => None,
+        };
         let timed = matches!(
             left,
             Checkpoint::Ask { .. }
@@ -345,9 +350,9 @@ impl<T: Send + Sync + 'static> Engine<T> {
             // Whoever sleeps until the next one is due may have to rise earlier.
             self.woken.notify_one();
         }
-        if over {
+        if let Some(how) = over {
             lock(&self.waits).remove(&run);
-            self.watched.forget(run);
+            self.watched.ended(workflow.map_or("other", |workflow| workflow.name()), run, how);
             self.jobs.keep(run, None);
         }
         Ok(())

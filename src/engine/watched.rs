@@ -21,6 +21,9 @@ const KEPT_VISITS: usize = 1024;
 /// Seconds, by workflow and by what they went to.
 pub type Spent = Family<[(&'static str, &'static str); 2], Counter<f64, AtomicU64>>;
 
+/// Runs that ended, by workflow and by how.
+pub type Ends = Family<[(&'static str, &'static str); 2], Counter>;
+
 /// A visit that is over.
 #[derive(Debug, Clone)]
 pub struct LeftVisit {
@@ -64,6 +67,7 @@ pub struct Watched {
     /// What went on before was counted, if at all, by another process.
     started: Timestamp,
     spent: Spent,
+    ends: Ends,
     /// When this process saved a live run last: what people say to one that waits touches its row.
     saved: Mutex<HashMap<RunId, Timestamp>>,
     /// None: nobody ever asked.
@@ -72,12 +76,23 @@ pub struct Watched {
 
 impl Watched {
     pub(super) fn new(started: Timestamp) -> Self {
-        Self { started, spent: Spent::default(), saved: Mutex::default(), visits: OnceLock::new() }
+        Self {
+            started,
+            spent: Spent::default(),
+            ends: Ends::default(),
+            saved: Mutex::default(),
+            visits: OnceLock::new(),
+        }
     }
 
     /// Where the time of runs went since this server started, each counted when it was saved.
     pub fn time(&self) -> &Spent {
         &self.spent
+    }
+
+    /// How runs ended since this server started.
+    pub fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     /// Visits from now on.
@@ -104,7 +119,8 @@ impl Watched {
         add("work", saved.since(taken));
     }
 
-    pub(super) fn forget(&self, run: RunId) {
+    pub(super) fn ended(&self, workflow: &'static str, run: RunId, how: &'static str) {
+        self.ends.get_or_create(&[("workflow", workflow), ("end", how)]).inc();
         lock(&self.saved).remove(&run);
     }
 

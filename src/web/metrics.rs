@@ -12,7 +12,7 @@ use prometheus_client::{
 use super::{Deliveries, private::Operator};
 use crate::{
     clock::SharedClock,
-    engine::Spent,
+    engine::{Ends, Spent},
     github::Left,
     sandbox,
     store::{RunStatus, StoreError},
@@ -27,11 +27,13 @@ const PREFIX: &str = "countersign";
 type GaugeOf<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
 /// Every metric: its name without the prefix, its labels, and what it tells.
-pub const NAMES: [(&str, &str, &str); 15] = [
+pub const NAMES: [(&str, &str, &str); 17] = [
     ("deliveries", "outcome", "Requests to the webhook, by what was answered"),
     ("inbox", "state", "Deliveries that are kept"),
     ("inbox_oldest_seconds", "", "Age of the oldest delivery that is neither ended nor put off"),
     ("runs", "workflow, step, status", "Live runs, by where they were saved last"),
+    ("runs_ended", "workflow, end", "Runs that were done, failed or were stopped"),
+    ("pauses", "", "What an operator paused: the whole server, or a repository each"),
     (
         "run_seconds",
         "workflow, on",
@@ -62,6 +64,7 @@ pub struct Observed {
     pub deliveries: Deliveries,
     pub github: Left,
     pub run_time: Spent,
+    pub run_ends: Ends,
     pub sandbox_time: sandbox::Time,
     pub traces: traces::Counted,
     pub clock: SharedClock,
@@ -71,8 +74,13 @@ impl Observed {
     /// All of it, as it is now.
     pub(super) async fn text(&self, room: &Operator) -> Result<String, StoreError> {
         let inbox = room.control.store.inbox();
-        let (counts, oldest, month) =
-            (inbox.counts().await?, inbox.oldest().await?, room.control.store.spent_this_month().await?);
+        let store = &room.control.store;
+        let (counts, oldest, month, pauses) = (
+            inbox.counts().await?,
+            inbox.oldest().await?,
+            store.spent_this_month().await?,
+            store.pauses().await?,
+        );
         let kept = GaugeOf::<1>::default();
         for (state, count) in
             [("new", counts.new), ("taken", counts.taken), ("done", counts.done), ("dead", counts.dead)]
@@ -98,6 +106,8 @@ impl Observed {
         all.add("inbox", kept);
         all.add("inbox_oldest_seconds", gauge(age));
         all.add("runs", runs);
+        all.add("runs_ended", self.run_ends.clone());
+        all.add("pauses", gauge(pauses.len() as f64));
         all.add("run_seconds", self.run_time.clone());
         all.add("model_calls", calls.calls.clone());
         all.add("model_seconds", calls.seconds.clone());

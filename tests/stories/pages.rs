@@ -85,6 +85,12 @@ fn secret(text: &str) -> &str {
     text.rsplit('=').next().unwrap()
 }
 
+/// What the forms of a page bring.
+fn key(page: &str) -> &str {
+    let key = page.split("name=\"key\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {page}"));
+    key.split('"').next().unwrap()
+}
+
 /// A form of one field, whose value needs no escapes.
 fn form(request: RequestBuilder, name: &str, value: &str) -> RequestBuilder {
     request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(format!("{name}={value}"))
@@ -118,9 +124,7 @@ impl Door {
     }
 
     async fn key(&self, page: &str) -> String {
-        let (_, page) = self.get(page).await;
-        let key = page.split("name=\"key\" value=\"").nth(1).unwrap_or_else(|| panic!("no form: {page}"));
-        key.split('"').next().unwrap().to_owned()
+        key(&self.get(page).await.1).to_owned()
     }
 
     async fn enter(&self, link: &Url) -> Response {
@@ -217,7 +221,7 @@ async fn a_stranger_is_refused_on_every_route() {
     let name = name.replace(&inside.at.port().unwrap().to_string(), &door.at.port().unwrap().to_string());
     let wrong = [String::new(), "0".repeat(64), Hash::of(value.as_bytes()).to_string(), w.token()];
     for value in wrong {
-        door.cookie = format!("{name}={value}");
+        door.cookie = format!("{name}={value}; countersign_https={value}");
         for path in routes() {
             for method in [Method::GET, Method::POST, Method::PUT] {
                 let asked = || {
@@ -309,6 +313,25 @@ async fn another_site_or_another_name_gets_nowhere() {
         (says("x-content-type-options"), says("cache-control")),
         ("nosniff".into(), "no-store".into())
     );
+}
+
+/// Servers on one database may listen anywhere behind it.
+#[tokio::test]
+async fn a_visit_by_the_worlds_name_holds_at_every_door_behind_it() {
+    let w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
+    let (_open, mut doors) = (w.socket(), [w.pages().await, w.pages().await]);
+    let link = w.link(true).await;
+    let by_name = |door: &Door, method, path| {
+        let request = door.request(method, path).header("host", "ops.example.org");
+        request.header("origin", "https://ops.example.org")
+    };
+    let entered = form(by_name(&doors[0], Method::POST, "/enter"), "link", secret(link.as_str()));
+    let cookie = cookie(&entered.send().await.unwrap());
+    doors.iter_mut().for_each(|door| door.cookie.clone_from(&cookie));
+    let page = by_name(&doors[0], Method::GET, "/models").send().await.unwrap().text().await.unwrap();
+    let paused = form(by_name(&doors[1], Method::POST, "/pause"), "key", key(&page)).send().await.unwrap();
+    assert_eq!(paused.status(), StatusCode::SEE_OTHER);
+    assert_eq!(w.app.store.pauses().await.unwrap().len(), 1);
 }
 
 #[tokio::test]

@@ -112,6 +112,11 @@ async fn metrics_tell_what_happened_and_ask_for_the_token() {
     assert!(later[people] >= 3600.0, "{later:?}");
     let worked = later["countersign_run_seconds_total{workflow=\"lld\",on=\"work\"}"];
     assert!(worked < 60.0, "the clock stands still while steps work: {worked}");
+    assert_eq!(later["countersign_runs_ended_total{workflow=\"lld\",end=\"done\"}"], 1.0);
+    assert_eq!(
+        (seen["countersign_pauses"], seen.keys().any(|name| name.contains("runs_ended"))),
+        (0.0, false)
+    );
     assert!(!later.keys().any(|name| name.contains("status=\"asking\"") && name.contains("lld")));
 }
 
