@@ -242,6 +242,11 @@ impl Cluster {
     }
 }
 
+/// Does the lease of this node hold, as the database has it?
+pub(super) fn living(node: &str) -> String {
+    format!("EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND until > now())")
+}
+
 /// Tells the other nodes what this transaction changed, once it is committed.
 pub(super) enum Tell {
     Runs(RepoId),
@@ -334,8 +339,8 @@ impl Threads {
         let read = self.main.snapshot_now(|tx| {
             let due = format!(
                 "SELECT DISTINCT repo FROM all_run WHERE {LIVE} AND (due <= ?1 OR cancel IS NOT NULL AND status <> 'halting')
-                     AND (taken IS NULL OR taken <> ?2 AND NOT EXISTS (
-                         SELECT 1 FROM node WHERE id = all_run.taken AND until > now()))"
+                     AND (taken IS NULL OR taken <> ?2 AND NOT {})",
+                living("all_run.taken")
             );
             let mut due = tx.prepare_cached(&due)?;
             let due = due.query_map([now.0, node], |row| Ok(RepoId(unsigned(row.get(0)?))))?;

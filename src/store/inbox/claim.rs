@@ -30,6 +30,7 @@ use crate::{
     limits,
     store::{
         StoreError,
+        cluster::living,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -100,9 +101,10 @@ pub(super) fn take(
     after: Source,
 ) -> Result<(Vec<Vec<Taken>>, bool), Fault> {
     // What it took after its lease would be free to all.
-    let lives = "SELECT EXISTS (SELECT 1 FROM node WHERE id = ?1 AND until > now())";
     if let Transaction::Server(_) = tx
-        && !tx.prepare_cached(lives)?.query_row([epoch], |row| row.get::<_, bool>(0))?
+        && !tx
+            .prepare_cached(&format!("SELECT {}", living("?1")))?
+            .query_row([epoch], |row| row.get::<_, bool>(0))?
     {
         return Ok((Vec::new(), suspects));
     }

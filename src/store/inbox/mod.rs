@@ -19,7 +19,7 @@ use self::{
 };
 use super::{
     Store, StoreError,
-    cluster::Tell,
+    cluster::{Tell, living},
     database::{signed, unsigned},
     error::Fault,
 };
@@ -151,10 +151,8 @@ pub(super) fn suspects(tx: &Transaction<'_>) -> Result<bool, Fault> {
 pub(super) fn free(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
     let orphaned = match tx {
         // One process has the file, and has just begun.
-        Transaction::File(_) => "state = 'taken'",
-        Transaction::Server(_) => {
-            "state = 'taken' AND NOT EXISTS (SELECT 1 FROM node WHERE node.id = inbox.epoch AND until > now())"
-        }
+        Transaction::File(_) => "state = 'taken'".to_owned(),
+        Transaction::Server(_) => format!("state = 'taken' AND NOT {}", living("inbox.epoch")),
     };
     let buried = tx.execute(
         &format!(

@@ -10,7 +10,7 @@ use crate::{
         AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, TrailRow,
         VisitSpan,
         agenda::{Became, Place, Rank, Slot},
-        cluster::Tell,
+        cluster::{Tell, living},
         database::{signed, unsigned},
         error::Fault,
     },
@@ -213,7 +213,9 @@ impl Reader {
         // One that another process has in hand is nobody else's to take, until that one's lease is over.
         let elsewhere = match tx {
             Transaction::File(_) => String::new(),
-            Transaction::Server(_) => format!("WHEN taken <> {} AND {LIVING} THEN NULL", self.epoch),
+            Transaction::Server(_) => {
+                format!("WHEN taken <> {} AND {} THEN NULL", self.epoch, living("run.taken"))
+            }
         };
         format!(
         "SELECT seq,
@@ -227,9 +229,6 @@ impl Reader {
     )
     }
 }
-
-/// The node that has a run in hand lives.
-pub(super) const LIVING: &str = "EXISTS (SELECT 1 FROM node WHERE node.id = run.taken AND until > now())";
 
 fn slot(row: &Row<'_>) -> Result<Slot, Fault> {
     let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);

@@ -6,13 +6,14 @@ use rusqlite::params;
 use super::{
     RepoDb,
     chain::Link,
-    read::{LIVE, LIVING, Reader, given_remarks, status_text},
+    read::{LIVE, Reader, given_remarks, status_text},
 };
 use crate::{
     limits,
     store::{
         Checkpoint, GateSpec, Lease, Opened, RunRow, RunStatus, StoreError,
         agenda::Became,
+        cluster::living,
         database::{signed, unsigned},
         error::Fault,
     },
@@ -46,8 +47,9 @@ impl RepoDb {
             let sql = format!(
                 "UPDATE run SET taken = ?2, lease = lease + 1 WHERE seq = ?1 AND {LIVE}
                      AND (due <= ?3 OR cancel IS NOT NULL AND status <> 'halting')
-                     AND (taken IS NULL OR taken = ?2 OR NOT {LIVING})
-                     AND EXISTS (SELECT 1 FROM node WHERE id = ?2 AND until > now()) RETURNING lease"
+                     AND (taken IS NULL OR taken = ?2 OR NOT {}) AND {} RETURNING lease",
+                living("run.taken"),
+                living("?2")
             );
             let number: Option<i64> = tx
                 .prepare_cached(&sql)?
