@@ -1,8 +1,8 @@
 //! Long work that costs no money, beside the steps: a test run of twenty minutes keeps no step's slot, is no part of a
 //! `once`, and does not hold a shutdown up.
 //!
-//! A job lives in this process alone. A run that is stopped ends it, and so does a shutdown, or a lease that ends; the next boot's step finds
-//! none and begins it anew. What it came to is in the journal once a step has read it.
+//! A job lives in this process alone. A run that is stopped ends it, and so does a shutdown, or a lease that ends; the next
+//! boot's step finds none and begins it anew. What it came to is in the journal once a step has read it.
 
 use std::{
     collections::HashMap,
