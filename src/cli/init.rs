@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{IsTerminal, Write},
     os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
     sync::Arc,
     time::Duration,
@@ -22,7 +22,7 @@ use super::{
     doctor::{self, Expected},
     login::Login,
     say,
-    setup::{self, LOCAL_WEBHOOK, Setup, unreachable, write_secret},
+    setup::{self, LOCAL_WEBHOOK, Setup, add_secret, unreachable},
 };
 use crate::{
     clock::SystemClock,
@@ -428,20 +428,10 @@ async fn choice<T: ValueEnum>(text: String) -> Result<T, String> {
     })
 }
 
-/// Puts a key into `.env`, where everything else stays as it is.
-fn keep(env: &PathBuf, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
+/// Puts a key into `.env`, if there is one.
+fn keep(env: &Path, name: &str, key: Option<SecretString>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
-    let mut text = match fs::read_to_string(env) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", env.display())),
-    };
-    // A line that is there holds nothing, or nobody would have been asked.
-    let defines =
-        |line: &str| line.trim().trim_start_matches("export ").split('=').next().map(str::trim) == Some(name);
-    text = text.lines().filter(|line| !defines(line)).map(|line| format!("{line}\n")).collect();
-    text.push_str(&format!("{name}='{}'\n", key.expose_secret()));
-    write_secret(env, &text)?;
+    add_secret(env, name, &key)?;
     say(format_args!("{name} is in {}.", env.display()));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, OpenOptions},
-    io::Write,
+    io::{ErrorKind, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -208,19 +208,14 @@ async fn guide(
 async fn register(files: &Files, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api_url, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
-        Some(secret) => secret.expose_secret().to_owned(),
+        Some(secret) => secret,
         None => bail!(
             "GitHub made no webhook secret; set one in the App's settings and in {}",
             files.env.display()
         ),
     };
     write_secret(&files.key, app.private_key.expose_secret())?;
-    let env = format!(
-        "# Secrets of the server. Only this file is read; the process environment is not.\n\
-         COUNTERSIGN_WEBHOOK_SECRET={secret}\n\
-         # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n"
-    );
-    write_secret(&files.env, &env)?;
+    add_secret(&files.env, WEBHOOK_SECRET, secret)?;
     files.write_config(github, app.id)?;
     Ok(app)
 }
@@ -403,8 +398,10 @@ impl Files {
             env: directory.join(".env"),
             listen,
         };
+        // Keys that somebody put there first are no earlier setup.
+        let prepared = !read_secrets(&files.env)?.lines().any(|line| named(line).starts_with(WEBHOOK_SECRET));
         for file in [&files.config, &files.key, &files.env] {
-            if file.exists() {
+            if file.exists() && !(prepared && file == &files.env) {
                 bail!(
                     "{} is there already and will not be overwritten; if an earlier setup was not finished, `countersign \
                      doctor` says what it still needs; otherwise name a settings file in another directory with --config",
@@ -440,6 +437,34 @@ impl Files {
         );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
     }
+}
+
+const WEBHOOK_SECRET: &str = "COUNTERSIGN_WEBHOOK_SECRET";
+
+/// Puts a secret into `.env`, in place of a line that names it; everything else there stays as it is.
+pub(super) fn add_secret(env: &Path, name: &str, secret: &SecretString) -> anyhow::Result<()> {
+    let text = read_secrets(env)?;
+    let others = text.lines().filter(|line| named(line) != name);
+    let mut text: String = others.map(|line| format!("{line}\n")).collect();
+    text.push_str(&format!("{name}='{}'\n", secret.expose_secret()));
+    write_secret(env, &text)
+}
+
+/// What stands in `.env`, or how one begins.
+fn read_secrets(env: &Path) -> anyhow::Result<String> {
+    match fs::read_to_string(env) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok("# Secrets of the server. Only this file is read; the process environment is not.\n\
+                # The reviewer's key, from Google AI Studio:\n# GEMINI_API_KEY=\n"
+                .to_owned())
+        }
+        read => read.with_context(|| format!("{} cannot be read", env.display())),
+    }
+}
+
+/// The name before a line's `=`.
+fn named(line: &str) -> &str {
+    line.trim().trim_start_matches("export ").split('=').next().unwrap_or_default().trim()
 }
 
 /// Writes a file only its owner can read; one that exists is replaced.

@@ -265,7 +265,8 @@ impl Demo {
                 && let Some(run) = stage.run().await?
             {
                 progress.show(&run);
-                if let Some(nodes) = to_kill.take_if(|_| run.visit > 2 && run.status == Status::Ready) {
+                // At its gate at the latest, which is looked at here before it is answered.
+                if let Some(nodes) = to_kill.take_if(|_| run.visit > 2) {
                     nodes.kill_first()?;
                     stage.deliver_to_nodes()?;
                 }

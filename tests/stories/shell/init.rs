@@ -31,6 +31,10 @@ fn from_nothing_to_the_first_gate_in_two_questions() {
     let mut site = Site::bare();
     let webhook = format!("http://{}/webhook", free_address());
     let config = site.config().to_owned();
+    // Somebody put a key there first.
+    let env = site.directory().join(".env");
+    fs::create_dir_all(site.directory()).unwrap();
+    fs::write(&env, "GEMINI_API_KEY=AIza\n").unwrap();
     let (mut running, mut input) = init(&["--config", config.to_str().unwrap(), "--webhook-url", &webhook]);
     // A wrong answer is asked for again, with the reason.
     writeln!(input, "gihub").unwrap();
@@ -44,7 +48,7 @@ fn from_nothing_to_the_first_gate_in_two_questions() {
     site.register(&mut running);
     let (code, said) = running.end();
     assert_eq!(code, Some(0), "{said}");
-    let env = site.directory().join(".env");
+    assert!(fs::read_to_string(&env).unwrap().starts_with("GEMINI_API_KEY=AIza\n"));
     assert_eq!(fs::metadata(&env).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(said.contains("Checking (5 questions were asked):"), "two, and three asked again: {said}");
     assert!(said.contains("Everything needed is there."), "{said}");
