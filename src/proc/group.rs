@@ -19,8 +19,8 @@ use super::{
 const CHILD_MEMORY_LOOK: Duration = Duration::from_millis(250);
 
 /// Looks for descendants of a child after SIGKILL, at first a millisecond apart and then 20, before they are given up: most
-/// end at once, and one that hangs in the kernel ends when that lets it.
-const CHILD_KILL_LOOKS: u32 = 30;
+/// end at once, on a busy machine some seconds later, and one that hangs in the kernel ends when that lets it.
+const CHILD_KILL_LOOKS: u32 = 500;
 const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
 /// Why we ended a child ourselves.
@@ -180,7 +180,7 @@ pub(super) async fn kill_all(tree: &Tree, mut known: BTreeSet<super::table::Iden
             return;
         }
         signal_each(&known, Signal::KILL);
-        tokio::time::sleep(MOST_BETWEEN.min(Duration::from_millis(1 << look))).await;
+        tokio::time::sleep(MOST_BETWEEN.min(Duration::from_millis(1 << look.min(5)))).await;
     }
     tracing::warn!(left = known.len(), "processes of a child outlived SIGKILL");
 }

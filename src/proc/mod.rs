@@ -7,6 +7,7 @@
 //!
 //! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
 
+mod address;
 mod confinement;
 mod filter;
 mod group;
@@ -34,6 +35,7 @@ use tokio_util::sync::CancellationToken;
 #[cfg(target_os = "linux")]
 pub use self::confinement::confine_for_good;
 pub use self::{
+    address::reserved_address,
     confinement::{Calls, Confinement, DEVICES, SYSTEM, confinement_lacks, confinement_works},
     orphans::{end_orphans, remove_all},
     output::Stream,

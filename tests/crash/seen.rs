@@ -150,14 +150,13 @@ fn plain(text: &str, names: &[(String, String)]) -> String {
         let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || "-:".contains(c))).len();
         let (word, rest) = word.split_at(end);
         let hex = word.bytes().all(|b| b.is_ascii_hexdigit());
-        let digit = word.bytes().any(|b| b.is_ascii_digit());
         let exact = word.len() >= 20 && word.ends_with('Z') && word.as_bytes()[10] == b'T';
         // A day and a time of day, as people read them.
         let digits = |sign: u8| word.bytes().all(|b| b.is_ascii_digit() || b == sign);
         let day = word.len() == 10 && word.as_bytes()[4] == b'-' && digits(b'-');
         let time = exact || day || (word.len() == 5 && word.as_bytes()[2] == b':' && digits(b':'));
         out += match word.len() {
-            7 | 40 if hex && digit => "COMMIT",
+            7 | 40 if hex => "COMMIT",
             _ if time => "TIME",
             _ => word,
         };

@@ -24,7 +24,7 @@ use crate::{Cell, own_user};
 /// In the server's environment and in every file of its own.
 pub(crate) const CANARY: &str = "canary-in-the-coal-mine";
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) fn countersign() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_countersign"));

@@ -3,7 +3,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::{MetadataExt, chown},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -15,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use countersign::proc::reserved_address;
 use postgres::{Client, NoTls, error::SqlState};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -133,8 +133,11 @@ fn address(port: u16, database: &str) -> String {
     format!("postgres://countersign@127.0.0.1:{port}/{database}")
 }
 
+/// Nobody else's until this process ends.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let (address, socket) = reserved_address().unwrap();
+    std::mem::forget(socket);
+    address.port()
 }
 
 fn installed() -> Option<PathBuf> {
@@ -224,7 +227,7 @@ impl Cluster<'_> {
         server.args(["-c", "max_connections=200"]).stdout(Stdio::null()).stderr(Stdio::null());
         // As long as this thread waits for it, it runs; and no longer.
         thread::spawn(move || server.status());
-        for _ in 0..600 {
+        for _ in 0..6000 {
             if Client::connect(&address(port, "postgres"), NoTls).is_ok() {
                 return;
             }
@@ -288,7 +291,7 @@ impl Pair {
         let pair = Self { first, second, home };
         pair.ask(first, "ALTER SYSTEM SET synchronous_standby_names = '*'");
         pair.ask(first, "SELECT pg_reload_conf()");
-        for _ in 0..600 {
+        for _ in 0..6000 {
             let synchronous = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
             if pair.connect(first).query_one(synchronous, &[]).unwrap().get::<_, i64>(0) == 1 {
                 return Some(pair);

@@ -177,7 +177,7 @@ async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
     browser.press(TAB).await;
     browser.press(TAB).await;
     browser.press(ENTER).await;
-    for _ in 0..600 {
+    for _ in 0..6000 {
         if browser.run("return location.pathname").await == json!("/") {
             break;
         }
@@ -215,7 +215,7 @@ async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
     browser.open(&door.at.join("/deliveries").unwrap()).await;
     let words = "return document.querySelector('main').innerText.includes('came-while-looking')";
     assert_eq!(browser.run(words).await, json!(false));
-    let mut tries = 0..600;
+    let mut tries = 0..6000;
     while browser.run(words).await == json!(false) {
         assert!(tries.next().is_some(), "it was never drawn again");
         knock(&format!("came-while-looking-{}", tries.start), "ping", "{}").at(w.webhook.clone()).await;
@@ -245,7 +245,7 @@ async fn a_link_on_another_site_leads_whoever_is_in_to_the_page() {
     browser.ask("goog/cdp/execute", json!({ "cmd": "Network.setCookie", "params": cookie })).await;
     browser.open(&other).await;
     browser.run("document.getElementById('a').click()").await;
-    let mut tries = 0..600;
+    let mut tries = 0..6000;
     while browser.run("return document.title").await != json!("Models · Countersign") {
         assert!(tries.next().is_some(), "{}", browser.run("return document.body.innerText").await);
         tokio::task::yield_now().await;

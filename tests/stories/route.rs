@@ -205,7 +205,7 @@ async fn a_program_that_never_answers_is_ended_with_all_that_it_began() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/sleeping-claude.sh");
     let toml = format!(
         "[providers.claude]\npath = \"{program}\"\nconfig_dir = \"claude\"\n\
-         [route]\nmodel = \"claude:haiku\"\nprogram_timeout = \"1s\"\n"
+         [route]\nmodel = \"claude:haiku\"\nprogram_timeout = \"5s\"\n"
     );
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
     let login = w.directory().join("bot/claude");
@@ -213,7 +213,7 @@ async fn a_program_that_never_answers_is_ended_with_all_that_it_began() {
     std::fs::write(login.join(".credentials.json"), "{}").unwrap();
     w.comment("sam", "@countersign there is a bug in it").await;
     w.begins_nothing().await;
-    let offer = w.find("took longer than 1 s").body;
+    let offer = w.find("took longer than 5 s").body;
     assert!(offer.contains("/route bug-brief there is a bug in it"), "{offer}");
     let pids = std::fs::read_to_string(login.join("sleeping")).unwrap();
     for pid in pids.split_whitespace() {

@@ -8,6 +8,7 @@ use std::{
 use axum::{Json, Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use countersign::{
     engine::Status,
+    proc::reserved_address,
     web::{
         NAMES,
         control::{Heard, Retrying, Said, ask},
@@ -328,7 +329,7 @@ async fn a_failed_call_is_an_error_in_its_trace() {
 async fn a_collector_with_troubles_stops_nothing() {
     // It takes connections and never answers; nobody listens there; it is broken; it wants none of it.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (nobody, _reserved) = reserved_address().unwrap();
     let (broken, unwilling) = (Collector::default(), Collector::default());
     *broken.status.lock().unwrap() = Some(StatusCode::INTERNAL_SERVER_ERROR);
     *unwilling.status.lock().unwrap() = Some(StatusCode::BAD_REQUEST);

@@ -564,7 +564,7 @@ async fn build_with(
 ) -> Arc<App> {
     let (workflows, tables) =
         if toys { (toys::ALL, toys::TABLES) } else { (workflows::ALL, workflows::TABLES) };
-    let patience = Instant::now() + Duration::from_secs(10);
+    let patience = Instant::now() + Duration::from_secs(120);
     loop {
         let mut settings = Settings::load(config, tables).unwrap();
         settings.sandbox.time = test_time;

@@ -2,7 +2,6 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
     path::Path,
     process::Stdio,
     sync::{Mutex, PoisonError},
@@ -10,10 +9,14 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use tokio::{
+    net::TcpSocket,
+    process::{Child, Command},
+};
 use url::Url;
 
 use super::super::say;
+use crate::proc::reserved_address;
 
 /// The shortest that is allowed: what the killed one had in hand is waited for no longer.
 const LEASE_SECONDS: u32 = 8;
@@ -27,6 +30,8 @@ struct Node {
     number: usize,
     child: Child,
     webhook: Url,
+    /// So that nobody else gets its doors.
+    _reserved: [TcpSocket; 2],
 }
 
 /// The lines of the settings by which the program itself looks on.
@@ -41,7 +46,7 @@ impl Nodes {
         let own = std::env::current_exe()?;
         let text = fs::read_to_string(config)?;
         let running = (1..=count).map(|number| {
-            let (public, private) = (free_address()?, free_address()?);
+            let ((public, at), (private, also_at)) = (reserved_address()?, reserved_address()?);
             let of_node = config.with_file_name(format!("node{number}.toml"));
             let directory = format!("dir = \"node{number}\"");
             let doors = format!("\n[server]\nlisten = \"{public}\"\nprivate_listen = \"{private}\"\n");
@@ -51,7 +56,8 @@ impl Nodes {
             serve.args(["serve", "--config"]).arg(of_node).stdin(Stdio::null()).kill_on_drop(true);
             // Ctrl-C is for this program, which ends them.
             let child = serve.process_group(0).stdout(log.try_clone()?).stderr(log).spawn()?;
-            Ok(Node { number, child, webhook: format!("http://{public}/webhook").parse()? })
+            let webhook = format!("http://{public}/webhook").parse()?;
+            Ok(Node { number, child, webhook, _reserved: [at, also_at] })
         });
         Ok(Self { running: Mutex::new(running.collect::<anyhow::Result<_>>()?) })
     }
@@ -114,8 +120,4 @@ impl Nodes {
             drop(node.child.wait().await);
         }
     }
-}
-
-fn free_address() -> anyhow::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

@@ -36,7 +36,15 @@ impl Nodes {
         for _ in 0..many {
             nodes.join(&nodes.address.clone(), Hands::new());
         }
+        nodes.have_looked();
         Some(nodes)
+    }
+
+    /// Until each has renewed its lease and looked for the first time, which it does not again before the test is over.
+    fn have_looked(&self) {
+        while self.stores.iter().any(|store| store.learned_elsewhere() == 0) {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// One more, which has this address and this clock.
@@ -259,6 +267,7 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
     nodes.is_dead(0);
     // Whoever joins frees them, and learns of them a moment later.
     nodes.join(&nodes.address.clone(), Hands::new());
+    nodes.have_looked();
     for (id, issue) in [("behind", 2), ("new", 3)] {
         come(id, issue, &nodes).await;
     }

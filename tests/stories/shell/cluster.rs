@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Instant,
 };
 
 use countersign::providers::REHEARSAL;
@@ -12,7 +13,7 @@ use url::Url;
 
 use super::{
     browser::Page,
-    process::{Running, countersign, finish, finished, free_address, text},
+    process::{PATIENCE, Running, countersign, finish, finished, free_address, text},
     server::Site,
 };
 use crate::postgres;
@@ -91,10 +92,9 @@ fn what_a_killed_server_had_in_hand_another_ends() {
     stop([second, again]);
 }
 
-/// The model takes so long for a first draft.
-fn slow(site: &Site, millis: u32) {
-    let script =
-        REHEARSAL.replacen("role = \"drafter\"\n", &format!("role = \"drafter\"\ndelay_ms = {millis}\n"), 1);
+/// For whoever is started from now on, the model takes longer for a first draft than anybody waits.
+fn slow(site: &Site) {
+    let script = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 3600000\n", 1);
     fs::write(site.directory().join("slow.toml"), script).unwrap();
     let settings = fs::read_to_string(site.config()).unwrap();
     fs::write(site.config(), settings + "\n[providers.stub]\nscript = \"slow.toml\"\n").unwrap();
@@ -105,22 +105,25 @@ const BEGUN: &str = "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'";
 /// Waits for a call that is going on, and answers the database's address.
 fn calling(site: &Site) -> String {
     let address = fs::read_to_string(site.directory().join("postgres.url")).unwrap();
-    while postgres::number(&address, "", BEGUN) == 0 {}
+    let until = Instant::now() + PATIENCE;
+    while postgres::number(&address, "", BEGUN) == 0 {
+        assert!(Instant::now() < until, "no call was ever begun");
+    }
     address
 }
 
 #[test]
 fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
     let Some(mut site) = on_postgres() else { return };
-    slow(&site, 6000);
-    let (config, mut first) = (another(&site), site.serve());
+    let config = another(&site);
+    slow(&site);
+    let mut first = site.serve();
     let issue = site.label("countersign:lld");
     calling(&site);
     first.signal(Signal::STOP);
     let second = serve(&config);
     let page = site.browser().wait_for(&issue, "/approve lld ");
     first.signal(Signal::CONT);
-    // By itself, or when it would save: both are due at once.
     first.hear("its late result was dropped");
     approve(&mut site, &issue, &page);
     stop([first, second]);
@@ -129,8 +132,7 @@ fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
 #[test]
 fn a_stop_reaches_a_call_that_another_server_makes() {
     let Some(mut site) = on_postgres() else { return };
-    // Nobody waits for its end.
-    slow(&site, 3_600_000);
+    slow(&site);
     let config = another(&site);
     let issue = site.label("countersign:lld");
     let second = serve(&config);
@@ -140,7 +142,7 @@ fn a_stop_reaches_a_call_that_another_server_makes() {
     site.comment(&issue, "/stop");
     site.wait_for(&issue, "lld: stopped");
     // It may have been billed.
-    assert_eq!(postgres::number(&address, "", BEGUN), 1);
+    assert!(postgres::number(&address, "", BEGUN) > 0);
     stop([first, second]);
 }
 

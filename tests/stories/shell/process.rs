@@ -2,13 +2,13 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Output, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
+use countersign::proc::reserved_address;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here takes on a busy machine.
@@ -105,9 +105,12 @@ impl Drop for Running {
     }
 }
 
-/// A loopback address nobody listens on.
+/// A loopback address nobody listens on, and nobody is given by chance.
 pub(crate) fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let (address, socket) = reserved_address().unwrap();
+    // Until this process ends.
+    std::mem::forget(socket);
+    address.to_string()
 }
 
 pub(crate) fn git(directory: &Path, arguments: &[&str]) -> String {
