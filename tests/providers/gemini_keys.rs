@@ -452,7 +452,7 @@ async fn a_replay_tells_which_keys_were_tried() {
 async fn all_keys_share_the_calls_time() {
     let room = three().await;
     room.answer("one", minute());
-    *room.api.takes.lock().unwrap() = Some((Arc::clone(&room.clock), 30));
+    *room.api.takes.lock().unwrap() = Some((Arc::clone(&room.clock), 300));
     let (outcome, asked) = room.ask().await;
     assert_eq!(asked, ["one"], "nothing is left for another");
     let error = outcome.unwrap_err();

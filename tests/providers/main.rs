@@ -50,7 +50,7 @@ fn question(model: &str) -> Call {
         schema: None,
         tools: None,
         model: model.into(),
-        deadline: Duration::from_secs(30),
+        deadline: Duration::from_secs(300),
         budget: None,
         private: false,
         not_families: Vec::new(),
