@@ -149,6 +149,16 @@ pub enum Status {
 }
 
 impl Status {
+    /// By what its row says of a run, and whether somebody works on it.
+    pub fn of(saved: RunStatus, taken: bool, parked: bool) -> Self {
+        match saved {
+            saved if !saved.live() => saved.into(),
+            _ if taken => Self::Running,
+            _ if parked => Self::Parked,
+            saved => saved.into(),
+        }
+    }
+
     /// May this run still take a step?
     pub fn live(self) -> bool {
         !matches!(self, Self::Done | Self::Failed | Self::Stopped)
@@ -243,12 +253,7 @@ impl RunView {
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
         let step = workflow.and_then(|workflow| workflow.step(&row.step));
         let watches = |step: &StepInfo| step.kind == Kind::Watch;
-        let status = match row.status {
-            status if !status.live() => status.into(),
-            _ if row.taken => Status::Running,
-            _ if row.parked => Status::Parked,
-            status => status.into(),
-        };
+        let status = Status::of(row.status, row.taken, row.parked);
         Self {
             id: row.id,
             workflow: row.workflow.clone(),

@@ -4,7 +4,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Intake, Trouble};
 use crate::{
-    engine::{Filter, RunView},
+    engine::{Filter, RunView, Status},
     github::decorated,
     limits, messages, rounds,
     store::Pause,
@@ -14,25 +14,27 @@ use crate::{
 impl Intake {
     pub(super) async fn keep_telling_pauses(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            self.tell_pauses().await;
+            let again = if self.tell_pauses().await { limits::STATUS_EDIT_GAP } else { limits::SWEEP_EVERY };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.paused.notified() => {}
-                () = self.clock.sleep(limits::SWEEP_EVERY) => {}
+                () = self.clock.sleep(again) => {}
             }
         }
     }
 
-    /// Brings the status comments of runs up to what is paused now; one that cannot be edited is tried again.
-    pub(super) async fn tell_pauses(&self) {
-        if let Err(trouble) = self.look_at_pauses().await {
+    /// Brings the status comments of runs up to what is paused now; one that cannot be edited is tried again. Are some in the
+    /// middle of a step, and to be looked at again soon?
+    pub(super) async fn tell_pauses(&self) -> bool {
+        self.look_at_pauses().await.unwrap_or_else(|trouble| {
             tracing::warn!(%trouble, "that work is paused could not be told; trying again");
-        }
+            false
+        })
     }
 
-    async fn look_at_pauses(&self) -> Result<(), Trouble> {
+    async fn look_at_pauses(&self) -> Result<bool, Trouble> {
         if !self.store.pauses_are_told().await? {
-            return Ok(());
+            return Ok(false);
         }
         let pauses = self.engine.pauses().await?;
         let mut told = self.told_paused.lock().await;
@@ -40,9 +42,15 @@ impl Intake {
         let live_only = !told.values().any(|paused| *paused);
         let mut runs = self.engine.list(Filter { repo: None, issue: None, live_only }).await?;
         runs.retain(|run| run.status.live() || told.get(&run.id) == Some(&true));
+        let mut again = false;
         for run in &runs {
             let since = Pause::since(&pauses, run.id.repo).filter(|_| run.status.live());
             if told.get(&run.id) == Some(&since.is_some()) {
+                continue;
+            }
+            // Its step writes there, too, and one of the two would be lost.
+            if run.status == Status::Running {
+                again = true;
                 continue;
             }
             match self.tell_pause(run, since).await {
@@ -56,7 +64,7 @@ impl Intake {
             told.clear();
             self.store.no_pause_is_told().await?;
         }
-        Ok(())
+        Ok(again)
     }
 
     /// A run that never said anything has no comment to say it in, and a new one would be mail.

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use countersign::{
@@ -18,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     matrix::{self, Books, redeliver, runtime},
     models::{Models, READ},
-    postgres, say,
+    postgres,
+    process::PATIENCE,
+    say,
     scenarios::{self, Thread, Turn},
     seen::seen,
     world::World,
@@ -123,8 +125,10 @@ fn a_full_disk_of_the_database_costs_nothing_but_time() {
 /// People act and time passes while the disk breaks now and then; says how often it did.
 async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &AtomicUsize) -> usize {
     let thread = Thread { hub: &w.hub, repo: w.repo, issue: w.issue };
-    let (mut broken, mut left) = (0, 0);
-    for look in 0..2_000 {
+    let (mut broken, mut left, mut look) = (0, 0, 0);
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        look += 1;
         let due = (broken + 1) * COMMITS;
         if left == 0 && commits.load(Ordering::SeqCst) >= due {
             left = BROKEN;

@@ -287,7 +287,7 @@ pub(crate) const ALONE: &[Row] = &[
     limited(
         "speaks to what leads to the way out",
         &["--host", "example.org", "--time", "600"],
-        "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q -e 'within --forward' && grep -e CapEff -e 'Seccomp:' $p/status; done; perl -MIO::Socket::INET -e '$SIG{ALRM} = sub { die \"it is dead\" }; alarm 10; my @all = map { IO::Socket::INET->new(\"127.0.0.1:3128\") } 1..600; @all = (); while (1) { my $out = IO::Socket::INET->new(\"127.0.0.1:3128\") or die $!; print $out \"CONNECT a:1 HTTP/1.1\\r\\n\\r\\n\"; my $said = <$out>; print(\"it lives: $said\"), last if $said; select undef, undef, undef, 0.1 }'",
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q -e 'within --forward' && grep -e CapEff -e 'Seccomp:' $p/status; done; perl -MIO::Socket::INET -e '$SIG{ALRM} = sub { die \"it is dead\" }; alarm 300; my @all = map { IO::Socket::INET->new(\"127.0.0.1:3128\") } 1..600; @all = (); while (1) { my $out = IO::Socket::INET->new(\"127.0.0.1:3128\") or die $!; print $out \"CONNECT a:1 HTTP/1.1\\r\\n\\r\\n\"; my $said = <$out>; print(\"it lives: $said\"), last if $said; select undef, undef, undef, 0.1 }'",
         &["CapEff:\t0000000000000000", "Seccomp:\t2", "it lives: HTTP/1.1 403"],
         &["only the full level of the sandbox has a way out"],
     ),

@@ -1,10 +1,11 @@
 //! The operator's hand: the control socket, and copies of the data that can be gone on from.
 
-use std::{os::unix::fs::PermissionsExt, path::Path};
+use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use countersign::{
     engine::Status,
     localhub::Fault,
+    providers::REHEARSAL,
     store::{AuditEntry, Checked, Gathered, backup, check},
     web::{
         control::{Forgetting, Heard, ListedRun, Pausing, Retrying, Said, ask, control_socket, listen},
@@ -192,6 +193,31 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
     );
     w.find("waits for a person");
     w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
+async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
+    let slow = REHEARSAL.replacen("role = \"drafter\"", "role = \"drafter\"\ndelay_ms = 1000", 1);
+    let mut w = World::new(Setting { script: Some(slow), ..Setting::default() }).await;
+    let _open = w.socket();
+    w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
+    w.step(0).await;
+    let app = w.app.clone();
+    let work = tokio::spawn(async move { while app.engine.tick().await.unwrap() > 0 {} });
+    while w.run().await.is_none() || w.number(Some(w.repo), "SELECT COUNT(*) FROM call") == 0 {
+        tokio::task::yield_now().await;
+    }
+    w.said("/pause", pausing(None)).await;
+    // What the step is about to write would be lost, or this.
+    w.app.intake.tick().await.unwrap();
+    assert!(!work.is_finished() && !w.thread().contains("**Paused**"), "{}", w.thread());
+    while !work.is_finished() {
+        w.clock.pass(Duration::from_millis(10));
+        tokio::task::yield_now().await;
+    }
+    w.settle().await;
+    w.find("**Paused** by whoever runs this server");
+    w.stands(Status::Ready).await;
 }
 
 #[tokio::test]

@@ -12,13 +12,16 @@ async function refresh() {
     const main = document.querySelector("main");
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (!fresh) return answer.status === 404 && location.reload();
-    const reached = (where) => [...where.querySelectorAll("a, button, summary, input, select")];
+    const reached = (where) => [...where.querySelectorAll("a, button, summary, input, select, .scroll")];
     const focus = reached(main).indexOf(document.activeElement);
     for (const one of main.querySelectorAll("details[id]")) {
       const other = fresh.querySelector("#" + CSS.escape(one.id));
       if (other) other.open = one.open;
     }
+    const [graph, drawn] = [main, fresh].map((where) => where.querySelector(".scroll"));
+    const left = graph?.scrollLeft;
     main.replaceWith(document.adoptNode(fresh));
+    if (graph && drawn) drawn.scrollLeft = left;
     reached(fresh)[focus]?.focus({ preventScroll: true });
   } catch {
     // The server is away; the stream asks for it again, and then for the page.

@@ -139,12 +139,8 @@ pub(super) async fn rows(room: &Room, runs: Vec<RunLine>, pauses: &[Pause]) -> R
         let repo = run.id.repo;
         let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == run.workflow);
         let step = workflow.and_then(|workflow| workflow.step(&run.step));
-        let paused = Pause::of(pauses, repo).is_some() && run.status.live();
-        let status = match Status::from(run.status) {
-            status if !run.status.live() => status.as_str(),
-            _ if paused => "paused",
-            _ if run.running => Status::Running.as_str(),
-            _ if run.parked => Status::Parked.as_str(),
+        let status = match Status::of(run.status, run.running, run.parked) {
+            status if status.live() && Pause::of(pauses, repo).is_some() => "paused",
             status => status.as_str(),
         };
         rows.push(Row {

@@ -694,13 +694,14 @@ async fn waiting_holds_no_worker(world: World) {
 
 /// Lets time go on until the run stands like that.
 async fn in_time(world: &World, run: RunId, status: Status) {
-    for _ in 0..1_000 {
+    for _ in 0..2_000 {
         world.settle().await;
         if world.view(run).await.status == status {
             return;
         }
         world.clock.advance(5 * limits::JOB_LOOK);
-        tokio::task::yield_now().await;
+        // Its job is on another thread, which may have no processor for a while.
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     panic!("{:?}", world.view(run).await);
 }
@@ -766,6 +767,8 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
     let Started::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
+    // The engine's task and the step's go on side by side, and the engine's is to hear of it first.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     while !live.is_finished() {
         world.toys.leave.notify_one();
         tokio::task::yield_now().await;
