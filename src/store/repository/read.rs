@@ -109,6 +109,12 @@ impl Reader {
             .optional()?;
         let Some(raw) = raw else { return Ok(None) };
         let (mut run, cancel) = raw?;
+        if run.taken {
+            // Nobody is at work on what a dead one had in hand.
+            let lives =
+                format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND {})", living("run.taken"));
+            run.taken = tx.prepare_cached(&lives)?.query_row([signed(seq)], |row| row.get(0))?;
+        }
         run.cancel = cancel.map(|id| read_cancel(tx, id)).transpose()?;
         run.gate = self.gate(tx, run.id)?;
         if let Some(gate) = &run.gate {

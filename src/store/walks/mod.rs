@@ -19,6 +19,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::{
     CallRow, RunStatus, Source, Spending, Store, StoreError,
+    cluster::living,
     database::{signed, unsigned},
     error::Fault,
     hints, off_thread,
@@ -344,10 +345,14 @@ fn line(tx: &Transaction<'_>, node: i64, place: PageMark) -> Result<RunLine, Fau
         .query_row(params![place.seq, TextKind::Issue.what()], |row| row.get(0))
         .optional()?
         .flatten();
-    let mut statement = tx.prepare_cached(
+    let lives = match tx {
+        Transaction::File(_) => "TRUE".to_owned(),
+        Transaction::Server(_) => living("run.taken"),
+    };
+    let mut statement = tx.prepare_cached(&format!(
         "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at,
-             COALESCE(taken <> ?2 AND status <> 'waiting', FALSE) FROM run WHERE seq = ?1",
-    )?;
+             COALESCE(taken <> ?2 AND status <> 'waiting' AND {lives}, FALSE) FROM run WHERE seq = ?1",
+    ))?;
     let read = |row: &Row<'_>| -> Result<RunLine, Fault> {
         Ok(RunLine {
             id: RunId { repo: RepoId(place.repo), seq: unsigned(place.seq) },

@@ -154,6 +154,10 @@ async fn each_node_shows_the_runs_of_all() {
         let page = store.run_page(&any).await.unwrap();
         assert!(page.runs[0].running && store.run_row(run).await.unwrap().unwrap().taken);
     }
+    // Nobody is at work on what a dead node has in hand.
+    nodes.is_dead(0);
+    let page = nodes.stores[1].run_page(&any).await.unwrap();
+    assert!(!page.runs[0].running && !nodes.stores[1].run_row(run).await.unwrap().unwrap().taken);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
