@@ -78,8 +78,7 @@ pub struct Intake {
     reactions: reactions::Memory,
     /// Rung when a pause begins or ends.
     paused: Arc<Notify>,
-    /// Does a run's status comment say that it is paused? As far as this boot has seen.
-    told_paused: tokio::sync::Mutex<BTreeMap<RunId, bool>>,
+    told_paused: tokio::sync::Mutex<pauses::Told>,
     /// The turn of each run in which its state label was put right.
     repaired: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
     /// What could not be written down; it is, before another delivery is taken.

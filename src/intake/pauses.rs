@@ -1,5 +1,7 @@
 //! What threads say while the operator holds the work up. No step says it, since none begins.
 
+use std::collections::BTreeMap;
+
 use tokio_util::sync::CancellationToken;
 
 use super::{Intake, Trouble};
@@ -8,8 +10,17 @@ use crate::{
     github::decorated,
     limits, messages, rounds,
     store::Pause,
-    types::Timestamp,
+    types::{RunId, Timestamp},
 };
+
+/// What status comments say of pauses, as far as this boot has seen.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Does a run's say that it is paused?
+    runs: BTreeMap<RunId, bool>,
+    /// Since when nothing is paused.
+    over: Option<Timestamp>,
+}
 
 impl Intake {
     pub(super) async fn keep_telling_pauses(&self, stop: &CancellationToken) {
@@ -37,11 +48,16 @@ impl Intake {
             return Ok(false);
         }
         let pauses = self.engine.pauses().await?;
-        let mut told = self.told_paused.lock().await;
+        let now = self.clock.now();
+        let mut held = self.told_paused.lock().await;
+        let Told { runs: told, over } = &mut *held;
+        *over = pauses.is_empty().then(|| over.unwrap_or(now));
         // One that has ended since may say it still.
         let live_only = !told.values().any(|paused| *paused);
         let mut runs = self.engine.list(Filter { repo: None, issue: None, live_only }).await?;
         runs.retain(|run| run.status.live() || told.get(&run.id) == Some(&true));
+        // No step of one that began later can have said it.
+        runs.retain(|run| over.is_none_or(|over| run.started_at <= over));
         let mut again = false;
         for run in &runs {
             let since = Pause::since(&pauses, run.id.repo).filter(|_| run.status.live());
@@ -61,7 +77,7 @@ impl Intake {
             }
         }
         if pauses.is_empty() && runs.iter().all(|run| told.get(&run.id) == Some(&false)) {
-            told.clear();
+            *held = Told::default();
             self.store.no_pause_is_told().await?;
         }
         Ok(again)
