@@ -319,6 +319,13 @@ fn must_hold_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
     }
+    if data.join("repos").exists() {
+        bail!(
+            "{} has lost its main.db: restore it from a backup, or start the server, which makes a new one and reads what was \
+             spent from the repositories' ledgers",
+            data.display()
+        );
+    }
     Err(anyhow::anyhow!(
         "{} holds no databases of countersign; check [data] dir in the settings. What is in a Postgres, this command reads through a running server or not at all",
         data.display()

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MAIN, Source, StoreError, create_directory,
-    database::{Database, Watch},
+    database::{Database, Watch, must_not_be_empty},
     error::Fault,
     hints, moved,
     repository::REPOSITORY,
@@ -162,6 +162,7 @@ const STEPS: i32 = 1_000;
 
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
+    must_not_be_empty(from)?;
     let run = || -> Result<(), Fault> {
         let mut connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(limits::FILE_LOCK)?;

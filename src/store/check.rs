@@ -8,10 +8,14 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{
     Source, StoreError,
+    database::must_not_be_empty,
+    directory,
     error::Fault,
+    folders_in, hints,
     mentions::{MENTIONS, mentions},
-    packer,
+    packer, refuse_loss,
     repository::walk,
+    source,
 };
 use crate::{
     limits,
@@ -38,7 +42,38 @@ const NAMED: usize = 5;
 /// When it cannot be told which repositories there are. What cannot be read is wrong with what was found.
 pub fn check(source: &Source) -> Result<Vec<Checked>, StoreError> {
     let mut all = vec![check_part(source, None)];
-    all.extend(source.repositories()?.into_iter().map(|repo| check_part(source, Some(repo))));
+    let repos = source.repositories()?;
+    all.extend(repos.iter().map(|repo| check_part(source, Some(*repo))));
+    if let Source::Files(root) = source {
+        all.extend(without_database(source, root, &repos)?);
+    }
+    Ok(all)
+}
+
+/// What is said of repositories of which there is a folder or a row, and no database.
+fn without_database(source: &Source, root: &Path, repos: &[RepoId]) -> Result<Vec<Checked>, StoreError> {
+    let said = |repo, holds, wrong: Option<String>| Checked {
+        place: source.name(Some(repo)),
+        holds,
+        wrong: wrong.into_iter().collect(),
+    };
+    // What is wrong with main.db was said. Read before the folders, so that one made meanwhile is seen.
+    let rows = source.main(|tx| Ok((directory::all(tx)?, hints::all(tx)?)));
+    let (rows, live) = rows.unwrap_or_default();
+    let folders = folders_in(root)?;
+    let mut all = Vec::new();
+    for (repo, folder) in &folders {
+        if let Err(lost) = refuse_loss(folder) {
+            all.push(said(*repo, String::new(), Some(lost.to_string())));
+        }
+    }
+    for row in rows {
+        if !repos.contains(&row.id) && !folders.iter().any(|(repo, _)| *repo == row.id) {
+            let wrong = format!("{} has unfinished runs, and no folder; restore it from a backup", row.name);
+            let holds = format!("{} has no folder, and no runs are known", row.name);
+            all.push(said(row.id, holds, live.contains(&row.id).then_some(wrong)));
+        }
+    }
     Ok(all)
 }
 
@@ -54,15 +89,21 @@ pub(super) fn glimpse<R>(
 }
 
 fn check_part(source: &Source, repo: Option<RepoId>) -> Checked {
-    let read = source.look(repo, |tx| {
-        // What SQLite itself cannot read says nothing about what we wrote into it.
-        let mut wrong = if let Transaction::File(_) = tx { sqlites_own(tx)? } else { Vec::new() };
-        let holds = match repo {
-            _ if !wrong.is_empty() => String::new(),
-            None => main(tx)?,
-            Some(repo) => repository(tx, repo, &mut wrong)?,
-        };
-        Ok((holds, wrong))
+    let whole = match source {
+        Source::Files(root) => must_not_be_empty(&source::file(root, repo)).map(drop),
+        Source::Server(_) => Ok(()),
+    };
+    let read = whole.and_then(|()| {
+        source.look(repo, |tx| {
+            // What SQLite itself cannot read says nothing about what we wrote into it.
+            let mut wrong = if let Transaction::File(_) = tx { sqlites_own(tx)? } else { Vec::new() };
+            let holds = match repo {
+                _ if !wrong.is_empty() => String::new(),
+                None => main(tx)?,
+                Some(repo) => repository(tx, repo, &mut wrong)?,
+            };
+            Ok((holds, wrong))
+        })
     });
     let (holds, wrong) = read.unwrap_or_else(|error| (String::new(), vec![error.to_string()]));
     Checked { place: source.name(repo), holds, wrong }

@@ -59,7 +59,7 @@ use secrecy::{ExposeSecret, SecretString};
 use self::{
     agenda::Agenda,
     cluster::{Cluster, Tell},
-    database::{Database, Schema, Traffic, Watch, signed, unsigned},
+    database::{Database, HALF_MADE, Schema, Traffic, Watch, signed, unsigned},
     error::Fault,
     open_databases::OpenDatabases,
     server::{Part, Pool},
@@ -155,10 +155,18 @@ impl Store {
         let now = clock.now();
         let main = Database::open(&file, &MAIN, Arc::clone(&watch), Some(&Kept::main(root, now)))?;
         let (mark, repos) = (last_boot(&lock), repositories_in(root)?);
-        let ((epoch, agenda), suspects) = main.write_now(|tx| {
+        let ((epoch, strange, agenda), suspects) = main.write_now(|tx| {
             patrol::begin_sweeping(tx, now)?;
             Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
         })?;
+        if strange && !repos.is_empty() {
+            tracing::warn!(
+                file = %file.display(), repositories = repos.len(),
+                "the file is new here, or from a backup: what was spent this month is read from the repositories' ledgers; \
+                 pauses may be gone, and deliveries come again from GitHub's log"
+            );
+            spend::rebuild(&main, root, &repos, now)?;
+        }
         let inbox = Arc::<inbox::Memory>::default();
         if suspects {
             inbox.suspect();
@@ -445,17 +453,23 @@ async fn off_thread<V: Send + 'static>(
     }
 }
 
+/// The repositories that have a database.
 fn repositories_in(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+    let with_database = |(_, folder): &(RepoId, PathBuf)| folder.join(repository::FILE).exists();
+    Ok(folders_in(root)?.into_iter().filter(with_database).map(|(repo, _)| repo).collect())
+}
+
+/// The repositories that have a folder.
+fn folders_in(root: &Path) -> Result<Vec<(RepoId, PathBuf)>, StoreError> {
     let path = root.join("repos");
+    let io = |source| StoreError::Io { path: path.clone(), source };
     let entries = match fs::read_dir(&path) {
-        Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(source) => return Err(StoreError::Io { path, source }),
+        entries => entries.map_err(io)?.collect::<Result<Vec<_>, _>>().map_err(io)?,
     };
-    let mut found: Vec<RepoId> = entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.path().join(repository::FILE).exists())
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let mut found: Vec<_> = entries
+        .into_iter()
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
     found.sort_unstable();
     Ok(found)
@@ -468,8 +482,8 @@ fn last_boot(mut lock: &fs::File) -> Option<String> {
     lock.read_to_string(&mut text).ok().map(|_| text.trim().to_owned())
 }
 
-/// A new epoch, and what there is to do in it.
-fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i64, Agenda), Fault> {
+/// A new epoch, whether this `main.db` is another one than at the last boot, and what there is to do.
+fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i64, bool, Agenda), Fault> {
     let before: Option<String> =
         tx.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| row.get(0)).optional()?;
     // It may not know all that lies beside it.
@@ -481,14 +495,16 @@ fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
     directory::set_meta(tx, "epoch", &epoch.to_string())?;
     let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
-    Ok((epoch, Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?)))
+    Ok((epoch, strange, Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?)))
 }
 
 /// A folder with a mirror and no database has lost it. A new one would number its runs from 1 again, and take
 /// what the lost ones left on GitHub for its own.
 fn refuse_loss(directory: &Path) -> Result<(), StoreError> {
-    let file = directory.join(repository::FILE);
-    let used = fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some());
+    let (file, half_made) = (directory.join(repository::FILE), format!("{}{HALF_MADE}", repository::FILE));
+    let used =
+        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != *half_made);
+    let used = fs::read_dir(directory).is_ok_and(|mut entries| entries.any(used));
     if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }
 

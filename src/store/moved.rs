@@ -117,22 +117,11 @@ pub fn move_into(
 
 /// The repositories, each with its database: one that has lost it, or that we may not read, is not left out in silence.
 fn all_of(root: &Path) -> Result<Vec<RepoId>, StoreError> {
-    let (repos, path) = (super::repositories_in(root)?, root.join("repos"));
-    let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
-    let entries = match fs::read_dir(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(repos),
-        entries => entries.map_err(|error| io(&path, error))?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(|error| io(&path, error))?;
-        let repo = entry.file_name().to_str().and_then(|name| name.parse::<RepoId>().ok());
-        if repo.is_some_and(|repo| !repos.contains(&repo)) {
-            let directory = entry.path();
-            fs::read_dir(&directory).map_err(|error| io(&directory, error))?;
-            super::refuse_loss(&directory)?;
-        }
+    for (_, directory) in super::folders_in(root)? {
+        fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
+        super::refuse_loss(&directory)?;
     }
-    Ok(repos)
+    super::repositories_in(root)
 }
 
 /// Nothing came of the move, and why.

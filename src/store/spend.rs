@@ -7,14 +7,15 @@
 //! again from its ledger before the next reservation, as is everything when `main.db` is not the one that was here last.
 
 use crate::store::sql::Transaction;
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use rusqlite::params;
 
 use super::{
-    CallStatus, CostRow, Store, StoreError,
-    database::{signed, unsigned},
+    CallStatus, CostRow, Source, Store, StoreError,
+    database::{Database, signed, unsigned},
     error::Fault,
+    repository::costs,
 };
 use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
 
@@ -112,17 +113,35 @@ impl Store {
             Some(db) => db.costs(None, since).await?,
             None => Vec::new(),
         };
-        self.main
-            .write(move |tx| {
-                // Whoever read it meanwhile may have reserved something since, of which these rows know nothing.
-                if tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])? == 0 {
-                    return Ok(());
-                }
-                tx.execute("DELETE FROM spend WHERE repo = ?1", [signed(repo.0)])?;
-                copy(tx, &rows)
-            })
-            .await
+        self.main.write(move |tx| take_over(tx, repo, &rows)).await
     }
+}
+
+/// Reads from the ledgers what was spent, for a `main.db` that was not here at the last boot. A ledger that cannot be
+/// read is tried again before the next reservation.
+pub(super) fn rebuild(
+    main: &Database,
+    root: &Path,
+    repos: &[RepoId],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let ledgers = Source::from(root);
+    for repo in repos {
+        match ledgers.repository(*repo, |tx| costs(tx, *repo, None, now.month_start())) {
+            Ok(rows) => main.write_now(|tx| take_over(tx, *repo, &rows))?,
+            Err(error) => tracing::error!(%repo, %error, "cannot read what a repository has spent"),
+        }
+    }
+    Ok(())
+}
+
+fn take_over(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(), Fault> {
+    // Whoever read it meanwhile may have reserved something since, of which these rows know nothing.
+    if tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])? == 0 {
+        return Ok(());
+    }
+    tx.execute("DELETE FROM spend WHERE repo = ?1", [signed(repo.0)])?;
+    copy(tx, rows)
 }
 
 /// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.

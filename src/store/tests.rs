@@ -127,6 +127,73 @@ fn damaged_and_foreign_files_are_named_and_left_alone() {
     assert!(open(root.path()).is_ok());
 }
 
+/// What is wrong in a data directory, with the file.
+fn wrong(root: &Path) -> Vec<String> {
+    let checked = check(&root.into()).unwrap().into_iter();
+    checked.flat_map(|part| part.wrong.into_iter().map(move |why| format!("{}: {why}", part.place))).collect()
+}
+
+#[tokio::test]
+async fn an_empty_or_cut_database_is_refused_and_named() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    store.start_run(new_run(RepoId(3), 42)).await.unwrap();
+    drop(store);
+    for place in ["main.db", "repos/3/checkpoints.db"] {
+        let file = root.path().join(place);
+        let sound = fs::read(&file).unwrap();
+        assert_eq!(wrong(root.path()), [""; 0]);
+        let cut = [0, 1, 40, 100, 4096, sound.len() / 2 / 4096 * 4096].map(|size| sound[..size].to_vec());
+        for bytes in cut.into_iter().chain([vec![0; sound.len()]]) {
+            fs::write(&file, &bytes).unwrap();
+            let refused = match open(root.path()) {
+                Ok(store) => store.repo(RepoId(3)).await.err(),
+                Err(error) => Some(error),
+            };
+            let Some(StoreError::Damaged { file: named, .. }) = &refused else {
+                panic!("{place} of {} bytes: {refused:?}", bytes.len())
+            };
+            assert_eq!(*named, file);
+            assert!(fs::read(&file).unwrap() == bytes, "the file was changed");
+            let wrong = wrong(root.path());
+            assert!(!wrong.is_empty() && wrong.iter().all(|why| why.starts_with(place)), "{wrong:?}");
+            let copied = backup(&root.path().into(), &root.path().join("copy"), &CancellationToken::new());
+            assert!(!copied.is_ok_and(|copied| copied.missing.is_empty()), "a damaged file was copied");
+            drop(fs::remove_dir_all(root.path().join("copy")));
+        }
+        fs::write(&file, sound).unwrap();
+    }
+    // Its log alone would make a new main.db.
+    fs::write(root.path().join("main.db-wal"), b"log").unwrap();
+    fs::remove_file(root.path().join("main.db")).unwrap();
+    assert!(open(root.path()).err().unwrap().to_string().contains("main.db"));
+}
+
+#[tokio::test]
+async fn check_names_repositories_without_a_database() {
+    let root = tempfile::tempdir().unwrap();
+    let store = open(root.path()).unwrap();
+    for (repo, name) in [(1, "lost"), (2, "folderless"), (3, "seen")] {
+        let name = crate::types::RepoName { owner: "ada".into(), name: name.into() };
+        let row = RepoRow { id: RepoId(repo), installation: InstallationId(7), name };
+        store.directory().saw_repository(row).await.unwrap();
+        if repo < 3 {
+            store.start_run(new_run(RepoId(repo), 42)).await.unwrap();
+        }
+    }
+    drop(store);
+    assert_eq!(wrong(root.path()), [""; 0]);
+    fs::create_dir(root.path().join("repos/1/mirror.git")).unwrap();
+    fs::remove_file(root.path().join("repos/1/checkpoints.db")).unwrap();
+    fs::remove_dir_all(root.path().join("repos/2")).unwrap();
+    let wrong = wrong(root.path());
+    let [lost, folderless] = &wrong[..] else { panic!("{wrong:?}") };
+    assert!(lost.starts_with("repos/1/checkpoints.db: ") && lost.contains("is missing although"), "{lost}");
+    assert!(folderless.contains("ada/folderless has unfinished runs, and no folder"), "{folderless}");
+    let checked = check(&root.path().into()).unwrap();
+    assert!(checked.iter().any(|part| part.holds.contains("ada/seen has no folder")), "{checked:?}");
+}
+
 #[tokio::test]
 async fn a_damaged_repository_keeps_nobody_else_waiting() {
     let root = tempfile::tempdir().unwrap();

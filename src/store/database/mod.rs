@@ -4,6 +4,7 @@ mod proof;
 mod queue;
 
 use std::{
+    fs,
     io::Read,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use self::queue::{Kind, Outcome, Queue};
 use super::{
+    backup::sync_directory,
     error::{Fault, StoreError},
     server::Part,
     sql::Transaction,
@@ -157,7 +159,7 @@ impl Drop for Shared {
 }
 
 impl Database {
-    /// Opens or creates `file`. A damaged, foreign or newer file is refused and left as it is.
+    /// Opens or creates `file`. A damaged, empty, foreign or newer file is refused and left as it is.
     pub(super) fn open(
         file: &Path,
         schema: &Schema,
@@ -175,6 +177,9 @@ impl Database {
         check: Check,
         kept: Option<&Kept>,
     ) -> Result<Self, StoreError> {
+        if !must_not_be_empty(file)? {
+            create(file, schema)?;
+        }
         let version = inspect(file, schema, check, kept)?;
         if let Some(kept) = kept.filter(|_| (1..schema.version()).contains(&version)) {
             kept.copy(file, version)?;
@@ -293,17 +298,61 @@ impl Database {
     }
 }
 
-/// Looks at an existing file before anything may write to it, and gives its version; 0: nothing is in it.
+/// What SQLite takes for an empty database is shorter than this.
+const PAGE: u64 = 4096;
+
+/// Whether the file exists.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if it has not even one page, or if it is gone and left its log: SQLite would make a new
+/// database of either.
+pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
+    let damaged = |detail: &str| StoreError::Damaged { file: file.to_owned(), detail: detail.to_owned() };
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.len() == 0 => Err(damaged("it is empty")),
+        Ok(metadata) if metadata.len() < PAGE => Err(damaged("it is cut short")),
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if unclean(file) {
+                Err(damaged("it is missing, and its log is not"))
+            } else {
+                Ok(false)
+            }
+        }
+        Err(source) => Err(StoreError::Io { path: file.to_owned(), source }),
+    }
+}
+
+/// Ends the name of a database that is being made.
+pub(super) const HALF_MADE: &str = "-new";
+
+/// Makes a database that has no rows. It gets its name when all of it is on disk, so a file of that name is never empty.
+fn create(file: &Path, schema: &Schema) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: file.to_owned(), source };
+    let mut half = file.as_os_str().to_owned();
+    half.push(HALF_MADE);
+    let half = PathBuf::from(half);
+    drop(fs::remove_file(&half));
+    let write = || -> Result<(), Fault> {
+        let mut blank = Connection::open_in_memory()?;
+        migrate(&mut blank, schema)?;
+        blank.execute("VACUUM INTO ?1", [half.to_string_lossy()])?;
+        Ok(())
+    };
+    let written = write().map_err(|fault| fault.at(file)).and_then(|()| {
+        fs::File::open(&half).and_then(|half| half.sync_all()).map_err(io)?;
+        fs::rename(&half, file).map_err(io)
+    });
+    if written.is_err() {
+        drop(fs::remove_file(&half));
+    }
+    written?;
+    sync_directory(file.parent().unwrap_or(file))
+}
+
+/// Looks at a file before anything may write to it, and gives its version.
 fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> Result<u32, StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
-    let size = match std::fs::metadata(file) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-        Err(source) => return Err(io(source)),
-    };
-    if size == 0 {
-        return Ok(0); // created, and the machine stopped before the first migration
-    }
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
     let (mark, version) = if check == Check::Whole || unclean(file) {
         let (mark, version, check) = read_through(file).map_err(|fault| fault.at(file))?;
@@ -319,8 +368,7 @@ fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> R
         let copy = kept.and_then(|kept| kept.newest(known));
         return Err(StoreError::Newer { file: file.to_owned(), found: version, known, copy });
     }
-    // An untouched header (WAL mode set, nothing migrated yet) has neither mark nor version.
-    if mark != schema.mark && (mark, version) != (0, 0) {
+    if mark != schema.mark {
         return Err(damaged(format!("it carries the mark {mark:#x} instead of {:#x}", schema.mark)));
     }
     Ok(version)
@@ -340,7 +388,7 @@ fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
 /// Mark and version as they stand in the first bytes of a file whose log is empty; none: it is no database.
 fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
     let mut bytes = [0; 72];
-    match std::fs::File::open(file)?.read_exact(&mut bytes) {
+    match fs::File::open(file)?.read_exact(&mut bytes) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
@@ -353,7 +401,7 @@ fn header(file: &Path) -> std::io::Result<Option<(i32, u32)>> {
 fn unclean(file: &Path) -> bool {
     let mut log = file.as_os_str().to_owned();
     log.push("-wal");
-    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+    fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
 fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), Fault> {

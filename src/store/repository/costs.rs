@@ -21,15 +21,7 @@ impl RepoDb {
     /// Every call since then, of one run or of all, in the order they were first booked.
     pub async fn costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
-        self.read(move |tx| {
-            let which = match run {
-                Some(_) => "call.run = ?1",
-                None => "CAST(?1 AS BIGINT) IS NULL",
-            };
-            let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
-            rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
-        })
-        .await
+        self.read(move |tx| costs(tx, repo, run, since)).await
     }
 
     /// How many runs this person has begun since then, but for that cause, and what counts against caps of all they began.
@@ -88,6 +80,21 @@ impl RepoDb {
         })
         .await
     }
+}
+
+/// See [`RepoDb::costs`].
+pub(in crate::store) fn costs(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    run: Option<RunId>,
+    since: Timestamp,
+) -> Result<Vec<CostRow>, Fault> {
+    let which = match run {
+        Some(_) => "call.run = ?1",
+        None => "CAST(?1 AS BIGINT) IS NULL",
+    };
+    let sql = format!("{ROWS} WHERE {which} AND call.at >= ?2 ORDER BY call.rowid");
+    rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
 }
 
 fn rows(tx: &Transaction<'_>, repo: RepoId, sql: &str, with: impl Args) -> Result<Vec<CostRow>, Fault> {

@@ -15,6 +15,7 @@ mod steps;
 
 pub use chain::Walked;
 pub(super) use chain::walk;
+pub(super) use costs::costs;
 pub(super) use past::text;
 pub(super) use read::{LIVE, json, status, status_text};
 pub use routes::routes;

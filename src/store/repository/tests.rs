@@ -426,6 +426,10 @@ async fn what_was_held_at_a_crash_is_read_again_from_its_ledger() {
     drop(store);
     set_back_main(root.path(), None);
     let store = open(root.path());
+    let spent = MicroUsd(2_000_000);
+    let caps = [SharedCap::RepositoryDay, SharedCap::InstallationMonth].map(|cap| (cap, spent));
+    assert_eq!(store.shared_spend(REPO, InstallationId(7)).await.unwrap(), caps);
+    assert_eq!(store.spent_this_month().await.unwrap(), spent);
     assert_eq!(store.reserve(asked(99, 1)).await.unwrap(), over, "a new main.db knows nothing of its own");
 
     let lease = claim(&store).await.unwrap();
