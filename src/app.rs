@@ -121,6 +121,7 @@ impl App {
             Some(postgres) => Store::join(&database(postgres), &settings.data_dir, clock.clone())?,
             None => Store::open(&settings.data_dir, clock.clone())?,
         };
+        store.tell_settings(&settings.fingerprints(), &settings.allowed_installations).await?;
         github.share(store.clone());
         let token = Token::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
@@ -161,7 +162,8 @@ impl App {
         let options = IntakeOptions { starts, allow, shows_cost_on_public, people, routes };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = Live::new(settings.webhook_secrets.clone());
-        let reloading = Arc::new(Reloading::new(&settings, key, &github, &providers, &secrets, &clock));
+        let reloading =
+            Arc::new(Reloading::new(&settings, key, &github, &providers, &secrets, &store, &clock));
         let refusals = Arc::default();
         let deliveries = Deliveries::default();
         Ok(Self {

@@ -11,6 +11,7 @@ use crate::{
     config::{Live, Settings, same_secrets},
     github::{Fault, GitHub, Pacing},
     providers::Providers,
+    store::Store,
     workflows,
 };
 
@@ -23,6 +24,7 @@ pub(super) struct Reloading {
     github: GitHub,
     providers: Arc<Providers>,
     webhook: Live<Vec<SecretString>>,
+    store: Arc<Store>,
     clock: SharedClock,
 }
 
@@ -33,6 +35,7 @@ impl Reloading {
         github: &GitHub,
         providers: &Arc<Providers>,
         webhook: &Live<Vec<SecretString>>,
+        store: &Arc<Store>,
         clock: &SharedClock,
     ) -> Self {
         Self {
@@ -41,6 +44,7 @@ impl Reloading {
             github: github.clone(),
             providers: providers.clone(),
             webhook: webhook.clone(),
+            store: store.clone(),
             clock: clock.clone(),
         }
     }
@@ -71,13 +75,17 @@ impl Reloading {
             true => "no secret has changed".to_owned(),
             false => format!("in use now: {}", taken.join(", ")),
         };
+        let mut said = taken;
         let waiting = self.settings.needs_restart(&new).join(", ");
-        Ok(match waiting.is_empty() {
-            true => taken,
-            false => format!(
-                "{taken}. {waiting} changed, too, which needs a restart; until then the old one holds"
-            ),
-        })
+        if !waiting.is_empty() {
+            said += &format!(". {waiting} changed, too, which needs a restart; until then the old one holds");
+        }
+        let unlike = self.store.unlike_nodes().join("; ");
+        if !unlike.is_empty() {
+            tracing::warn!(nodes = unlike, "other nodes have other settings");
+            said += &format!(". Other nodes have other settings: {unlike}");
+        }
+        Ok(said)
     }
 
     /// The settings as they are on disk, and the key, each found good.

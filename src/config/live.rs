@@ -1,10 +1,15 @@
 //! What may change while the server runs: secrets, which are rotated. All else holds from one start to the next.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::Settings;
+use crate::types::Hash;
 
 /// A value that is swapped as a whole. Clones share it; whoever took it before goes on with what they took.
 #[derive(Debug)]
@@ -34,8 +39,7 @@ impl Settings {
     /// The tables in which `new` says something else that only a start reads.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         // Every setting shows itself for a log, and every secret hides there, which is just what is to be compared.
-        let differ =
-            |old: &dyn std::fmt::Debug, new: &dyn std::fmt::Debug| format!("{old:?}") != format!("{new:?}");
+        let differ = |old: &dyn Debug, new: &dyn Debug| format!("{old:?}") != format!("{new:?}");
         let keyless = |settings: &Self| {
             let mut models = settings.models.clone();
             models.gemini.keys.clear();
@@ -62,6 +66,28 @@ impl Settings {
             ("a workflow's table", differ(&self.workflows, &new.workflows)),
         ];
         tables.into_iter().filter(|(_, differs)| *differs).map(|(table, _)| table).collect()
+    }
+}
+
+impl Settings {
+    /// What must be the same on each node that serves from one Postgres: its tables, each with a fingerprint. Paths and
+    /// addresses are a node's own.
+    pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
+        let mut allowed = self.allowed_installations.clone();
+        allowed.sort_unstable();
+        let models = &self.models;
+        let chosen = (&models.drafter, &models.reviewer, &models.roles, &models.names);
+        let tables: [(_, &dyn Debug); 7] = [
+            ("its version", &env!("CARGO_PKG_VERSION")),
+            ("[app] or [github]", &(self.app.id, &self.github)),
+            ("[installations]", &allowed),
+            ("what is said of models", &(chosen, &models.table, &models.timeouts)),
+            ("[budget]", &self.budget),
+            ("[people]", &self.people),
+            ("a workflow's table", &self.workflows),
+        ];
+        let fingerprint = |shown: &dyn Debug| Hash::of(format!("{shown:?}").as_bytes()).to_string();
+        tables.into_iter().map(|(table, shown)| (table, fingerprint(shown))).collect()
     }
 }
 

@@ -100,7 +100,8 @@ impl Intake {
     }
 
     fn may_fetch(&self, attempt: &Attempt) -> bool {
-        attempt.installation.is_none_or(|id| self.allow.contains(&id))
+        // All nodes have one mark, so what another one serves is fetched for it.
+        attempt.installation.is_none_or(|id| self.allow.contains(&id) || self.store.is_served(id))
     }
 
     async fn unheard(&self, attempts: Vec<Attempt>) -> Result<Vec<Attempt>, Trouble> {

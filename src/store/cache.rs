@@ -10,7 +10,7 @@ use std::{collections::HashSet, path::PathBuf};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, config::DbConfig, params};
 
 use super::{
-    Store, StoreError,
+    Store, StoreError, create_directory,
     database::{signed, unsigned},
     error::Fault,
     off_thread, packer, repository,
@@ -81,10 +81,12 @@ impl Packed {
 impl Store {
     /// The cache of a repository that has a database.
     pub async fn cache(&self, repo: RepoId) -> Result<Cache, StoreError> {
-        let directory = self.repo_dir(repo);
+        let (directory, served) = (self.repo_dir(repo), self.cluster.is_some());
         off_thread(move || {
+            if served {
+                create_directory(&directory)?;
             // A folder with nothing but a cache would seem to have lost its database.
-            if !directory.join(repository::FILE).exists() {
+            } else if !directory.join(repository::FILE).exists() {
                 return Err(StoreError::Missing { what: format!("a database of repository {repo}") });
             }
             Cache::open(directory.join(FILE))

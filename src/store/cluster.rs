@@ -8,7 +8,7 @@
 //! What one node commits it tells the others (`NOTIFY`); what they miss they find by looking every few seconds.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -24,7 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Notify, mpsc as news, watch};
 
 use super::{
-    StoreError,
+    Store, StoreError,
     agenda::Agenda,
     database::{Database, Watch, signed, unsigned},
     directory,
@@ -78,6 +78,10 @@ pub(super) struct Cluster {
     holds_until: watch::Sender<u64>,
     /// How many processes live.
     nodes: watch::Sender<u32>,
+    /// See [`Store::unlike_nodes`].
+    unlike: watch::Sender<Vec<String>>,
+    /// Installations that a living node serves.
+    served: watch::Sender<BTreeSet<InstallationId>>,
     /// The end of the lease of which it was said that it comes.
     let_go: AtomicU64,
     /// Something may have become due, however often that was said.
@@ -152,6 +156,8 @@ impl Cluster {
             lease,
             holds_until: watch::Sender::new(asked_at + millis(lease)),
             nodes: watch::Sender::new(1),
+            unlike: watch::Sender::default(),
+            served: watch::Sender::default(),
             let_go: AtomicU64::new(0),
             due: Notify::new(),
             told,
@@ -189,10 +195,14 @@ impl Cluster {
     /// Gives everything back at once, and waits until that is known.
     pub(super) fn leave(&self) {
         self.ended.store(true, SeqCst);
-        // Whoever beats no more hears nothing.
-        let _ = self.bell.get().map(|bell| bell.send(()));
+        self.hurry();
         let beating = self.beating.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(beating.map(thread::JoinHandle::join));
+    }
+
+    fn hurry(&self) {
+        // Whoever beats no more hears nothing.
+        let _ = self.bell.get().map(|bell| bell.send(()));
     }
 
     /// For how long nobody else can have taken up what this process has in hand.
@@ -239,6 +249,81 @@ impl Cluster {
 
     fn tell(&self, news: News) {
         let _ = self.told.send(news);
+    }
+}
+
+impl Store {
+    /// Tells the other nodes which settings this one has, each table by its fingerprint, and which installations it serves.
+    /// Without other nodes there is nothing to tell.
+    pub async fn tell_settings(
+        &self,
+        fingerprints: &BTreeMap<&'static str, String>,
+        allows: &[InstallationId],
+    ) -> Result<(), StoreError> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let (node, settings) = (cluster.node, serde_json::json!(fingerprints).to_string());
+        let allows = allows.iter().map(|id| signed(id.0).to_string()).collect::<Vec<_>>().join(",");
+        let sql = "UPDATE node SET settings = ?2, allows = CAST(CAST(?3 AS TEXT) AS BIGINT[]) WHERE id = ?1";
+        let tell = move |tx: &Transaction<'_>| {
+            tx.execute(sql, params![node, settings, format!("{{{allows}}}")])?;
+            Tell::Settings.say(tx)?;
+            served(tx)
+        };
+        cluster.served.send_replace(self.main.write(tell).await?);
+        cluster.hurry();
+        Ok(())
+    }
+
+    /// Whether a node that lives serves this installation, as far as is known here.
+    pub fn is_served(&self, installation: InstallationId) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.served.borrow().contains(&installation))
+    }
+
+    /// The other living nodes that have other settings than this one, each with the tables that differ.
+    pub fn unlike_nodes(&self) -> Vec<String> {
+        self.cluster.as_ref().map_or_else(Vec::new, |cluster| cluster.unlike.borrow().clone())
+    }
+}
+
+/// The installations that living nodes serve.
+fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, Fault> {
+    let mut served = tx.prepare_cached("SELECT DISTINCT unnest(allows) FROM node WHERE until > now()")?;
+    let served = served.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
+    served.collect()
+}
+
+/// See [`Store::unlike_nodes`]. A node that has told nothing is like all.
+fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, Fault> {
+    let mut living = tx.prepare_cached(
+        "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
+    )?;
+    let living = living.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let living: Vec<(i64, String, String)> = living.collect::<Result<_, _>>()?;
+    // What cannot be read is of a version to come, and unlike in all.
+    let read =
+        |settings: &str| serde_json::from_str::<BTreeMap<String, String>>(settings).unwrap_or_default();
+    let Some((.., own)) = living.iter().find(|(id, ..)| *id == node) else { return Ok(Vec::new()) };
+    let (own, mut unlike) = (read(own), Vec::new());
+    for (id, name, settings) in living.iter().filter(|(id, ..)| *id != node) {
+        let theirs = read(settings);
+        let differs = |table: &&String| own.get(*table) != theirs.get(*table);
+        let tables: Vec<&str> = own.keys().filter(differs).map(String::as_str).collect();
+        if !tables.is_empty() {
+            unlike.push(format!("node {id} on {name} in {}", tables.join(", ")));
+        }
+    }
+    Ok(unlike)
+}
+
+/// Whether the node in that place of a statement is one to take a row of the inbox: it serves the row's installation, or no
+/// node that lives does. In a file there is one node.
+pub(super) fn takes(tx: &Transaction<'_>, node: &str) -> String {
+    match tx {
+        Transaction::File(_) => format!("{node} IS NOT NULL"),
+        Transaction::Server(_) => format!(
+            "(EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND inbox.installation = ANY(allows))
+                 OR NOT EXISTS (SELECT 1 FROM node WHERE until > now() AND inbox.installation = ANY(allows)))"
+        ),
     }
 }
 
@@ -364,21 +449,35 @@ impl Threads {
             }
             Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
         }
-        self.settings();
+        self.settings(cluster);
         cluster.changed.send_modify(|times| *times += 1);
         cluster.deliveries.notify_one();
         cluster.due.notify_one();
     }
 
-    /// Who is left alone now.
-    fn settings(&self) {
+    /// Who is left alone now, and which nodes have other settings.
+    fn settings(&self, cluster: &Cluster) {
         loop {
             let said = self.agenda.said();
-            let read = self.main.snapshot_now(|tx| Ok((pauses::all(tx)?, directory::suspended(tx)?)));
-            let (pauses, suspended) = match read {
+            let read = self.main.snapshot_now(|tx| {
+                Ok((pauses::all(tx)?, directory::suspended(tx)?, unlike(tx, cluster.node)?, served(tx)?))
+            });
+            let (pauses, suspended, unlike, served) = match read {
                 Ok(read) => read,
                 Err(error) => return tracing::error!(%error, "cannot read what is paused"),
             };
+            cluster.served.send_replace(served);
+            let changed = cluster.unlike.send_if_modified(|known| {
+                let changed = *known != unlike;
+                known.clone_from(&unlike);
+                changed
+            });
+            if changed && !unlike.is_empty() {
+                tracing::warn!(
+                    nodes = unlike.join("; "),
+                    "other nodes have other settings, and each step goes by those of the node that takes it; make them the same"
+                );
+            }
             if self.agenda.leave_alone(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
                 return;
             }
@@ -424,7 +523,7 @@ impl Threads {
             }
             DELIVERIES => cluster.deliveries.notify_one(),
             SETTINGS => {
-                self.settings();
+                self.settings(cluster);
                 cluster.changed.send_modify(|times| *times += 1);
                 cluster.due.notify_one();
             }

@@ -362,7 +362,8 @@ const SCHEMA: &str = "countersign";
 const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session_timeout=10s -c lock_timeout=30s \
     -c statement_timeout=60s -c client_min_messages=warning";
 
-const MIGRATIONS: &[&str] = &[include_str!("migrations/postgres-1.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/postgres-1.sql"), include_str!("migrations/postgres-2.sql")];
 
 /// What this version makes of the tables.
 pub(super) const NEWEST: u32 = MIGRATIONS.len() as u32;

@@ -27,7 +27,7 @@ const PREFIX: &str = "countersign";
 type GaugeOf<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
 /// Every metric: its name without the prefix, its labels, and what it tells.
-pub const NAMES: [(&str, &str, &str); 17] = [
+pub const NAMES: [(&str, &str, &str); 18] = [
     ("deliveries", "outcome", "Requests to the webhook, by what was answered"),
     ("inbox", "state", "Deliveries that are kept"),
     ("inbox_oldest_seconds", "", "Age of the oldest delivery that is neither ended nor put off"),
@@ -52,6 +52,11 @@ pub const NAMES: [(&str, &str, &str); 17] = [
         "github_calls_left",
         "limit",
         "Calls that GitHub leaves in this hour to the installation that has least",
+    ),
+    (
+        "unlike_nodes",
+        "",
+        "Other living nodes whose settings differ from this node's, where several serve from one Postgres",
     ),
     ("commit_seconds", "", "How long commits took on this disk"),
     ("sandbox_seconds", "end", "Time of commands in the sandbox, by how they ended"),
@@ -115,6 +120,7 @@ impl Observed {
         all.add("model_dollars", calls.dollars.clone());
         all.add("month_dollars", gauge(month.0 as f64 / 1e6));
         all.add("github_calls_left", left);
+        all.add("unlike_nodes", gauge(store.unlike_nodes().len() as f64));
         all.add("commit_seconds", room.control.store.commits().clone());
         all.add("sandbox_seconds", self.sandbox_time.clone());
         all.add("trace_spans", self.traces.spans.clone());

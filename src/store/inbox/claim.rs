@@ -9,6 +9,8 @@
 //! - One that was put off holds its lane only for a while; after that later ones pass. Order matters to people
 //!   who wait for an answer now, and something that never succeeds must not silence an issue for days.
 //!
+//! - What only other living nodes serve is left to them.
+//!
 //! Repositories take turns, so that ten thousand deliveries of one keep nobody else's waiting. Nothing of this
 //! is kept in memory: each claim looks a bounded number of rows into each repository's unfinished ones. What was put
 //! off and holds nobody back is asleep, and not among these.
@@ -30,7 +32,7 @@ use crate::{
     limits,
     store::{
         StoreError,
-        cluster::living,
+        cluster::{living, takes},
         database::{signed, unsigned},
         error::Fault,
     },
@@ -110,7 +112,7 @@ pub(super) fn take(
     }
     wake(tx, now)?;
     let (lanes, left) = match suspects.then(|| suspect(tx, epoch)).transpose()? {
-        None | Some(Suspect::None) => (choose(tx, now, most, after)?, false),
+        None | Some(Suspect::None) => (choose(tx, (now, epoch), most, after)?, false),
         Some(Suspect::Later) => (Vec::new(), true),
         Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
     };
@@ -148,13 +150,14 @@ enum Suspect {
 fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
-         WHERE {AWAKE} AND {SUSPECT} AND (state = 'new' OR epoch = ?1) AND NOT EXISTS (
+         WHERE {AWAKE} AND {SUSPECT} AND (state = 'new' OR epoch = ?1) AND {} AND NOT EXISTS (
              SELECT 1 FROM inbox other WHERE other.state = 'taken' AND other.epoch <> ?1
                  AND other.installation IS NOT DISTINCT FROM inbox.installation
                  AND (other.repository IS NULL OR inbox.repository IS NULL OR other.repository = inbox.repository)
                  AND (other.fence = 1 OR inbox.fence = 1 OR other.repository IS NOT DISTINCT FROM inbox.repository
                      AND other.issue IS NOT DISTINCT FROM inbox.issue))
-         ORDER BY state DESC, seq LIMIT 1"
+         ORDER BY state DESC, seq LIMIT 1",
+        takes(tx, "?1")
     );
     let found =
         tx.prepare_cached(&sql)?.query_row([epoch], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
@@ -166,7 +169,12 @@ fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
 }
 
 /// The lanes to take from, each with its rows in order.
-fn choose(tx: &Transaction<'_>, now: Timestamp, most: Most, after: Source) -> Result<Vec<Vec<i64>>, Fault> {
+fn choose(
+    tx: &Transaction<'_>,
+    now: (Timestamp, i64),
+    most: Most,
+    after: Source,
+) -> Result<Vec<Vec<i64>>, Fault> {
     let fences = fences(tx)?;
     let (wanted, mut found) = (if let Most::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
     let mut from = after;
@@ -234,7 +242,7 @@ struct Standing {
     installation: Option<i64>,
     issue: Option<i64>,
     fence: bool,
-    /// It can be taken; otherwise it is in hand, put off or a suspect, and holds others back.
+    /// It can be taken; otherwise it is in hand, put off, a suspect or another node's, and holds others back.
     ready: bool,
     bytes: u64,
 }
@@ -242,7 +250,7 @@ struct Standing {
 fn ready_in(
     tx: &Transaction<'_>,
     source: Source,
-    now: Timestamp,
+    now: (Timestamp, i64),
     most: Most,
     fences: &HashMap<Option<i64>, i64>,
 ) -> Result<Vec<Vec<i64>>, Fault> {
@@ -335,14 +343,19 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
     Ok(Some(lanes))
 }
 
-fn standing(tx: &Transaction<'_>, source: Source, now: Timestamp) -> Result<Vec<Standing>, Fault> {
+fn standing(
+    tx: &Transaction<'_>,
+    source: Source,
+    (now, epoch): (Timestamp, i64),
+) -> Result<Vec<Standing>, Fault> {
     let sql = format!(
-        "SELECT seq, installation, issue, fence, state = 'new' AND attempts = 0 AND due <= ?1, length(body) FROM inbox
+        "SELECT seq, installation, issue, fence, state = 'new' AND attempts = 0 AND due <= ?1 AND {}, length(body) FROM inbox
          WHERE {AWAKE} AND {} ORDER BY seq LIMIT ?3",
+        takes(tx, "?4"),
         of(source, 2)
     );
     let mut statement = tx.prepare_cached(&sql)?;
-    let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD)], |row| {
+    let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD), epoch], |row| {
         Ok(Standing {
             seq: row.get(0)?,
             installation: row.get(1)?,

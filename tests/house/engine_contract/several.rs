@@ -12,8 +12,8 @@ use countersign::{
     engine::Opened,
     limits,
     store::{
-        Accepted, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, News, Record,
-        RunStatus, RunsAsked, Server, Store, StoreError, Subject,
+        Accepted, CacheKey, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, News,
+        Packed, Record, RunStatus, RunsAsked, Server, Store, StoreError, Subject,
     },
     types::{DeliveryId, InstallationId, IssueNo, RunId, Timestamp},
 };
@@ -174,6 +174,55 @@ async fn who_has_no_lease_takes_nothing() {
     assert!(store.inbox().claim_lanes(8, None).await.unwrap().is_empty());
     nodes.sql("UPDATE node SET until = now() + interval '1 hour' RETURNING id");
     assert_eq!(store.inbox().claim_lanes(8, None).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
+    let Some(mut nodes) = Nodes::new(2) else { return };
+    let accept = async |store: &Store, id: &str| {
+        let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+        let (id, event) = (DeliveryId(id.into()), "issues".into());
+        store
+            .inbox()
+            .accept(NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() })
+            .await
+            .unwrap()
+    };
+    let tell = async |store: &Store, fingerprint: &str, allows: &[InstallationId]| {
+        let fingerprints = [("[budget]", "same".to_owned()), ("[installations]", fingerprint.to_owned())];
+        store.tell_settings(&fingerprints.into(), allows).await.unwrap();
+    };
+    tell(&nodes.stores[0], "none", &[]).await;
+    tell(&nodes.stores[1], "one", &[InstallationId(7)]).await;
+    for store in &nodes.stores {
+        let unlike = loop {
+            match &store.unlike_nodes()[..] {
+                [] => tokio::task::yield_now().await,
+                [unlike] => break unlike.clone(),
+                more => panic!("{more:?}"),
+            }
+        };
+        assert!(unlike.ends_with(" in [installations]"), "{unlike}");
+    }
+    assert!(nodes.stores[0].is_served(InstallationId(7)) && !nodes.stores[0].is_served(InstallationId(8)));
+    accept(&nodes.stores[0], "one").await;
+    assert!(nodes.stores[0].inbox().claim_lanes(8, None).await.unwrap().is_empty());
+    let taken = nodes.stores[1].inbox().claim().await.unwrap().unwrap();
+    nodes.stores[1].inbox().end(vec![(taken.id, Ending::Done("handled".into()))]).await.unwrap();
+    // Without that node nothing is gained by waiting.
+    accept(&nodes.stores[0], "two").await;
+    assert!(nodes.stores[0].inbox().claim().await.unwrap().is_none());
+    drop(nodes.stores.pop());
+    assert!(nodes.stores[0].inbox().claim().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_keeps_what_an_index_is_made_of() {
+    let Some(nodes) = Nodes::new(1) else { return };
+    let key = CacheKey::of([b"blob".as_slice()]);
+    nodes.stores[0].cache(REPO).await.unwrap().put([(key, Packed::of(&key, b"answer"))]).unwrap();
+    let kept = nodes.stores[0].cache(REPO).await.unwrap().get(&[key]).unwrap();
+    assert_eq!(kept[0].as_ref().unwrap().bytes(&key).unwrap(), b"answer");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -92,6 +92,25 @@ fn what_a_killed_server_had_in_hand_another_ends() {
     stop([second, again]);
 }
 
+#[test]
+fn a_delivery_to_a_node_with_other_settings_is_not_lost() {
+    let Some(mut site) = on_postgres() else { return };
+    let served = another(&site);
+    let settings = fs::read_to_string(site.config()).unwrap();
+    let line = settings.lines().find(|line| line.starts_with("allow = [")).unwrap();
+    // Webhooks go to this one.
+    site.edit(line, "allow = []");
+    let mut second = serve(&served);
+    let first = site.serve();
+    second.hear("other nodes have other settings");
+    let reloaded = finished(&["reload", "--config", site.config().to_str().unwrap()]);
+    assert!(text(&reloaded.stdout).contains(" in [installations]"), "{}", text(&reloaded.stdout));
+    let issue = site.label("countersign:lld");
+    let page = site.browser().wait_for(&issue, "/approve lld ");
+    approve(&mut site, &issue, &page);
+    stop([first, second]);
+}
+
 /// For whoever is started from now on, the model takes longer for a first draft than anybody waits.
 fn slow(site: &Site) {
     let script = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 3600000\n", 1);
@@ -180,7 +199,7 @@ fn doctor_says_whether_a_node_could_serve_from_there() {
         &["ok    database       Postgres 1", "tables will be made at the first start", "connections left"],
     );
     let serving = site.serve();
-    says(&address, &["ok    database       Postgres 1", "tables of schema 1"]);
+    says(&address, &["ok    database       Postgres 1", "tables of schema 2"]);
     stop([serving]);
 
     let (of, others) =
