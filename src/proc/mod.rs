@@ -39,7 +39,7 @@ pub use self::{
     confinement::{Calls, Confinement, DEVICES, SYSTEM, confinement_lacks, confinement_works},
     orphans::{end_orphans, remove_all},
     output::Stream,
-    table::{adopt_orphans, is_child, memory_available},
+    table::{adopt_orphans, memory_available},
 };
 use self::{
     group::{Ended, Group},

@@ -79,26 +79,6 @@ pub fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Is it a child that was started here, or did it come of one? One that can't be looked up may have.
-pub fn is_child(pid: i32) -> bool {
-    let mut at = pid;
-    while at != own() {
-        // An ancestor that is hidden from us is another user's, and so none of ours.
-        let Some(process) = Process::read(at) else { return at == pid && cfg!(target_os = "linux") };
-        let is_ours = process.parent == own();
-        if started().contains_key(&at)
-            || is_ours && EARLIER.get().is_some_and(|e| !e.contains(&process.identity))
-        {
-            return true;
-        }
-        if is_ours || process.parent <= 1 {
-            return false;
-        }
-        at = process.parent;
-    }
-    false
-}
-
 /// Who became our child by losing its parent, bears the mark of no call that runs, and is confined, as only what came of a
 /// call is. Those that have ended are collected, for nobody else will.
 fn strays(processes: &[Process]) -> BTreeSet<Identity> {

@@ -1,9 +1,9 @@
 //! The control socket: how the command line speaks to the server of the same data directory.
 //!
-//! A Unix socket in a directory that only its owner may enter. Models' programs run as that owner, and not every
-//! kernel keeps them from sockets: so a connection counts only when it comes from our user or root and from none of our children,
-//! and a request only with the server's token, which they cannot read. JSON both ways; what is refused comes with a
-//! sentence for the person who asked.
+//! A Unix socket in a directory that only its owner may enter. It accepts connections from our user and from root, and
+//! answers a request that carries the server's token. A model's program runs as our user and can connect on some kernels, but
+//! Landlock keeps it from the file of the token. Where the peer's process is in `/proc` does not matter: systemd may hide it
+//! from us. JSON both ways; a refusal has a sentence for the person who asked.
 
 use std::{
     io,
@@ -36,7 +36,6 @@ use crate::{
     clock::{Clock, SharedClock},
     engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView, Who},
     messages::step_name,
-    proc,
     store::{Pause, Scope, Spending, Store, StoreError},
     types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, count},
 };
@@ -290,18 +289,13 @@ impl Listener for Peers {
     }
 }
 
-/// Why nothing is heard of whoever is at the other end.
+/// Why the process at the other end may not connect.
 fn objection(stream: &UnixStream) -> Option<String> {
-    let peer = match stream.peer_cred() {
-        Ok(peer) => peer,
-        Err(error) => return Some(format!("who it is can't be told: {error}")),
-    };
-    if ![rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) {
-        return Some(format!("it is of user {}", peer.uid()));
+    match stream.peer_cred() {
+        Ok(peer) if [rustix::process::geteuid().as_raw(), 0].contains(&peer.uid()) => None,
+        Ok(peer) => Some(format!("it is of user {}", peer.uid())),
+        Err(error) => Some(format!("who it is can't be told: {error}")),
     }
-    let pid = peer.pid().filter(|pid| !proc::is_child(*pid));
-    pid.is_none()
-        .then(|| format!("process {:?} is, or came of, a program that this server started", peer.pid()))
 }
 
 /// The socket's routes.

@@ -6,6 +6,7 @@ mod cluster;
 mod context;
 mod demo;
 mod escape;
+mod hidden_peers;
 mod init;
 mod live;
 mod login;
