@@ -32,6 +32,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
     github::{self, GitHub, Manifest, NewApp, manifest},
+    providers::SAMPLE,
     messages::html,
     types::with_causes,
     workflows,
@@ -417,11 +418,12 @@ impl Files {
     }
 
     fn write_config(&self, github: &GitHubSettings, app: u64) -> anyhow::Result<()> {
-        let [drafter, reviewer] = match is_loopback(&github.web_url) {
+        let rehearsal = is_loopback(&github.web_url);
+        let [drafter, reviewer] = match rehearsal {
             true => ["stub:drafter", "stub:reviewer"],
             false => ["claude:opus", "gemini:pro"],
         };
-        let text = format!(
+        let mut text = format!(
             "# Settings of the server. Secrets are in .env beside this file.\n\n\
              [app]\nid = {app}\nprivate_key_file = \"private-key.pem\"\n\n\
              [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
@@ -434,6 +436,11 @@ impl Files {
              # if it is said here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
             github.api_url, github.git_url, github.web_url, self.listen
+        if rehearsal {
+            let script = self.config.with_file_name("script.toml");
+            write_secret(&script, SAMPLE)?;
+            text += "\n# What the stub answers for issue 1 of the sample repository.\n[providers.stub]\nscript = \"script.toml\"\n";
+        }
         );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
     }

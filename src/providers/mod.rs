@@ -42,7 +42,7 @@ pub use breakers::{LastFailure, Resting};
 pub use cassette::{Cassette, Outcome, Take, cassettes};
 pub use counted::Counted;
 pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
-pub use stub::REHEARSAL;
+pub use stub::{REHEARSAL, SAMPLE};
 pub use trial::{Service, Trial, try_key};
 
 use crate::{

@@ -20,12 +20,17 @@ use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 /// The built-in script: it fits any repository and any issue, and says that it is a rehearsal.
 pub const REHEARSAL: &str = include_str!("../../fixtures/models/rehearsal.toml");
 
+/// A script that takes the first issue of localhub's sample repository as far as a pull request with code.
+pub const SAMPLE: &str = include_str!("../../fixtures/models/pr.toml");
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Script {
     /// Answers are put on a bill, by the price that a `[[model]]` of the settings gives.
     #[serde(default)]
     billed: bool,
+    /// The one issue that the answers are for. Where they have none, the built-in ones answer.
+    issue: Option<u64>,
     #[serde(rename = "answer")]
     answers: Vec<Answer>,
 }
@@ -41,6 +46,9 @@ struct Answer {
     workflow: Option<String>,
     /// Where it is for something else than the role's usual task.
     task: Option<String>,
+    /// The script's.
+    #[serde(skip)]
+    issue: Option<u64>,
     text: Option<String>,
     json: Option<Value>,
     error: Option<Failure>,
@@ -119,7 +127,7 @@ impl Stub {
                 (name, text)
             }
         };
-        let script: Script = toml::from_str(&text).map_err(|error| named(&name, &error))?;
+        let mut script: Script = toml::from_str(&text).map_err(|error| named(&name, &error))?;
         for (at, answer) in script.answers.iter().enumerate() {
             let forms = [answer.text.is_some(), answer.json.is_some(), answer.error.is_some()];
             if forms.iter().filter(|given| **given).count() != 1 {
@@ -128,6 +136,11 @@ impl Stub {
                     &format!("answer {} needs exactly one of text, json, error", at + 1),
                 ));
             }
+        }
+        if script.issue.is_some() {
+            script.answers.iter_mut().for_each(|answer| answer.issue = script.issue);
+            let built_in: Script = toml::from_str(REHEARSAL).map_err(|error| named("built-in", &error))?;
+            script.answers.extend(built_in.answers);
         }
         Ok(Self { script, clock })
     }
@@ -180,8 +193,10 @@ impl Stub {
             CallRole::Router => Role::Router,
             CallRole::Narrator => Role::Narrator,
         };
+        let issue = call.facts.get("issue").and_then(|issue| issue.parse().ok());
         let theirs = |answer: &&Answer| {
             answer.role == role
+                && (answer.issue.is_none() || answer.issue == issue)
                 && answer.model.as_ref().is_none_or(|model| *model == call.model)
                 && answer.task.as_ref() == call.facts.get("task")
         };
@@ -192,6 +207,9 @@ impl Stub {
         match answers.iter().any(of_it) {
             true => answers.retain(of_it),
             false => answers.retain(|answer| answer.workflow.is_none()),
+        }
+        if answers.iter().any(|answer| answer.issue.is_some()) {
+            answers.retain(|answer| answer.issue.is_some());
         }
         let number = ["call", "round"].iter().find_map(|fact| call.facts.get(*fact)?.parse::<usize>().ok());
         let index = number.unwrap_or(1).max(1) - 1;

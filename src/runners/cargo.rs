@@ -22,6 +22,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "cargo",
     manifests: &["Cargo.toml"],
     probe: Probe {
+        language: "Rust",
         program: "rustc",
         args: &["--print", "sysroot"],
         version: &["-vV"],

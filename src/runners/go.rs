@@ -18,6 +18,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "go",
     manifests: &["go.mod"],
     probe: Probe {
+        language: "Go",
         program: "go",
         args: &["env", "GOROOT", "GOMODCACHE"],
         version: &["version"],

@@ -40,7 +40,10 @@ use self::{
     setup::Preset,
     tools::{Probe, Tool},
 };
-use crate::{config::TestSettings, sandbox::End};
+use crate::{
+    config::TestSettings,
+    sandbox::{End, Sandbox},
+};
 
 /// How one ecosystem's tests are run.
 struct Runner {
@@ -168,10 +171,10 @@ fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static Runner,
     most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
-/// What each runner finds on this machine, or what it lacks and how to get it; a line each.
-pub async fn toolchains() -> Vec<(&'static str, Result<String, String>)> {
+/// What each runner finds on this machine and can run in the sandbox, or what it lacks and how to get it; a line each.
+pub async fn toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
-    let look = async |runner: &'static Runner| (runner.name, runner.probe.look(&cancel).await);
+    let look = async |runner: &'static Runner| (runner.name, runner.probe.look(sandbox, &cancel).await);
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
 }
 

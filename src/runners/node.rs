@@ -14,6 +14,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "node",
     manifests: &["package.json"],
     probe: Probe {
+        language: "Node",
         program: "node",
         args: &["-p", "process.execPath"],
         version: &["--version"],

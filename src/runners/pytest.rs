@@ -13,6 +13,7 @@ pub(super) const RUNNER: Runner = Runner {
     name: "pytest",
     manifests: &["pytest.ini", "pyproject.toml", "setup.py", "setup.cfg", "tox.ini"],
     probe: Probe {
+        language: "Python",
         program: "python3",
         args: &[
             "-I",

@@ -218,7 +218,10 @@ async fn tests(
         found.needs_loopback();
     }
     found.close();
-    let notes = if found.misses() { given.notes } else { Vec::new() };
+    let mut notes = if found.misses() { given.notes } else { Vec::new() };
+    if !found.passed() {
+        notes.extend(given.unreached);
+    }
     let seconds = started.elapsed().as_secs_f64();
     Ok(Tested { runner: name, folder, found, notes, left_out, seconds })
 }
@@ -238,6 +241,8 @@ struct Given {
     held: Vec<Made>,
     /// As those of [`Tested`].
     notes: Vec<String>,
+    /// Toolchains that the command may want and cannot run.
+    unreached: Vec<String>,
 }
 
 impl Given {
@@ -312,6 +317,10 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
             // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
             let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
             let there = runner.manifests.iter().any(|name| paths.iter().any(|path| path == name));
+            if there && let Err(why) = Box::pin(runner.probe.try_in(place.sandbox, &tool, place.cancel)).await
+            {
+                given.unreached.push(why);
+            }
             match given.add(place, from.filter(|_| there), (runner, ""), tool, true).await {
                 Err(TestError::Lacks(why)) => given.notes.push(why),
                 added => added?,
@@ -346,6 +355,11 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
     project.root = if folder.is_empty() { scratch.tree.clone() } else { scratch.tree.join(folder) };
     folder.clone_into(&mut project.folder);
     let tool = runner.probe.find(place.cancel).await.map_err(TestError::Lacks)?;
+    let tried = Box::pin(runner.probe.try_in(place.sandbox, &tool, place.cancel)).await;
+    tried.map_err(|why| match place.cancel.is_cancelled() {
+        true => TestError::Sandbox(SandboxError::Cancelled),
+        false => TestError::Lacks(why),
+    })?;
     given.add(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
     Ok(Chosen { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })

@@ -5,6 +5,7 @@ use std::{
     fs, io,
     os::{fd::OwnedFd, unix::fs::symlink},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::fs::{Mode, open, symlinkat};
@@ -14,7 +15,11 @@ use super::overlay;
 use crate::{
     git,
     proc::{Command, ProcError},
+    sandbox::{Level, Run, Sandbox, SandboxError, Scratch},
 };
+
+/// A version is said within milliseconds, unless the machine is very busy.
+const TRIAL: Duration = Duration::from_secs(60);
 
 /// What a toolchain needs of our environment to be found.
 const PASSED_ON: &[&str] = &[
@@ -33,9 +38,10 @@ pub(super) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// How a toolchain is asked.
 pub(super) struct Probe {
+    pub(super) language: &'static str,
     pub(super) program: &'static str,
     pub(super) args: &'static [&'static str],
-    /// The same for its version, on the first line.
+    /// The same for its version, on the first line. The program of the [`Tool`] takes these, too.
     pub(super) version: &'static [&'static str],
     /// What a person is told where it does not answer.
     pub(super) missing: &'static str,
@@ -84,13 +90,63 @@ impl Probe {
         Ok(Tool { version: self.say(self.version, cancel).await?, ..tool })
     }
 
+    /// Runs the tool in the sandbox once. Under root the sandbox has another user, and in its basic level that user cannot run
+    /// what lies in a home that is closed to it.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not run there, and what would help.
+    pub(super) async fn try_in(
+        &self,
+        sandbox: &Sandbox,
+        tool: &Tool,
+        cancel: &CancellationToken,
+    ) -> Result<(), String> {
+        if sandbox.has_run(&tool.program) {
+            return Ok(());
+        }
+        let tree = Scratch::new().map_err(|error| error.to_string())?;
+        let mut run = Run::new(&tool.program, tree.path());
+        run.args = self.version.iter().map(Into::into).collect();
+        run.read.clone_from(&tool.read);
+        run.limits.time = TRIAL;
+        let why = match sandbox.run(run, cancel).await {
+            Ok(ended) if ended.end.success() => {
+                sandbox.remember_run(&tool.program);
+                return Ok(());
+            }
+            Ok(ended) => ended.stderr.text().lines().next_back().map_or(ended.end.to_string(), str::to_owned),
+            Err(SandboxError::Failed { why }) => {
+                let named = format!("`{}`: ", tool.program.display());
+                why.strip_prefix(&named).unwrap_or(&why).to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        let bubblewrap = match sandbox.level() {
+            Level::Basic => "`apt install bubblewrap` and restart, or ",
+            Level::Full | Level::None => "",
+        };
+        Err(format!(
+            "the sandbox's user cannot run {} ({why}); {bubblewrap}install {} where every user may read it",
+            tool.program.display(),
+            self.language
+        ))
+    }
+
     /// What this machine has of it, in a line.
     ///
     /// # Errors
     ///
     /// What it lacks, and how to get it.
-    pub(super) async fn look(&self, cancel: &CancellationToken) -> Result<String, String> {
+    pub(super) async fn look(
+        &self,
+        sandbox: Option<&Sandbox>,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
         let tool = self.find(cancel).await?;
+        if let Some(sandbox) = sandbox {
+            self.try_in(sandbox, &tool, cancel).await?;
+        }
         Ok(format!("{}, {}", tool.version.lines().next().unwrap_or_default(), tool.program.display()))
     }
 

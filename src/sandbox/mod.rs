@@ -20,11 +20,11 @@ mod proxy;
 mod user;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     fmt, io,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -56,6 +56,8 @@ pub struct Sandbox {
     names: Arc<Scratch>,
     /// Of runs that have a user of their own: what else they start ends with bubblewrap.
     records: Option<Arc<user::Records>>,
+    /// Programs that ran inside before, so that they need not be tried again.
+    has_run: Arc<Mutex<BTreeSet<PathBuf>>>,
     time: Time,
 }
 
@@ -241,6 +243,7 @@ impl Sandbox {
             own: own.to_owned(),
             names: Arc::clone(&names),
             records: records.clone(),
+            has_run: Arc::default(),
             time: Time::default(),
         };
         let mut why = Vec::new();
@@ -273,6 +276,15 @@ impl Sandbox {
     /// Why the level is no better, and what would help.
     pub fn lacks(&self) -> &[String] {
         &self.lacks
+    }
+
+    /// Whether [`remember_run`](Self::remember_run) was called for that program.
+    pub fn has_run(&self, program: &Path) -> bool {
+        self.has_run.lock().unwrap_or_else(PoisonError::into_inner).contains(program)
+    }
+
+    pub fn remember_run(&self, program: &Path) {
+        self.has_run.lock().unwrap_or_else(PoisonError::into_inner).insert(program.to_owned());
     }
 
     async fn tried(&self) -> Result<(), String> {

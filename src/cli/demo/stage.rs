@@ -25,7 +25,7 @@ use crate::{
     engine::RunView,
     github::manifest,
     localhub::{self, AppCredentials, AppSpec, Fame, Hub, HubError, HubOptions, RepoSource},
-    providers::{REHEARSAL, Readiness},
+    providers::{REHEARSAL, Readiness, SAMPLE},
     runners,
     sandbox::Sandbox,
     types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
@@ -61,6 +61,18 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
 ];
 
+/// What the scout's narrator answers: the searches that find these, and that they are enough.
+const SEARCHES: &str = r#"
+[[answer]]
+role = "narrator"
+json = { queries = ["report time", "week"] }
+
+[[answer]]
+role = "narrator"
+task = "further"
+json = { queries = [] }
+"#;
+
 impl Story {
     fn number(self, issues: &[(String, String)]) -> IssueNo {
         match self {
@@ -83,7 +95,8 @@ impl Material {
         let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.number(&issues));
         let script = match story {
             Story::Gates => Some(gates_script()),
-            _ => with_code.then(|| include_str!("../../../fixtures/models/pr.toml").to_owned()),
+            Story::Scout => Some(format!("{REHEARSAL}{SEARCHES}")),
+            _ => with_code.then(|| SAMPLE.to_owned()),
         };
         Self { name, source, issues, on, story, script }
     }
@@ -557,10 +570,11 @@ pub(super) async fn cannot_run_tests() -> Option<String> {
         Ok(own) => own,
         Err(error) => return Some(error.to_string()),
     };
-    if let Err(error) = Sandbox::of_this_machine(&own, None).await {
-        return Some(error.to_string());
-    }
-    runners::toolchains()
+    let sandbox = match Sandbox::of_this_machine(&own, None).await {
+        Ok(sandbox) => sandbox,
+        Err(error) => return Some(error.to_string()),
+    };
+    runners::toolchains(Some(&sandbox))
         .await
         .into_iter()
         .find_map(|(runner, found)| found.err().filter(|_| runner == "cargo"))

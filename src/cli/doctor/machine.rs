@@ -15,7 +15,7 @@ use crate::{
     web,
 };
 
-pub(super) async fn check(report: &mut Report, settings: &Settings) {
+pub(super) async fn check(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
     match git::try_out().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
@@ -23,21 +23,20 @@ pub(super) async fn check(report: &mut Report, settings: &Settings) {
     for lacks in proc::confinement_lacks() {
         report.note("confinement", format!("this kernel does not keep models' programs from {lacks}"));
     }
-    sandbox(report, settings).await;
+    let sandbox = sandbox(report, settings).await;
     data(report, settings);
     database(report, settings);
     settings.exposed_secrets().into_iter().for_each(|exposed| report.bad("secrets", exposed));
     models(report, settings).await;
     keys(report, settings);
+    sandbox
 }
 
 /// What a repository's own code would be run in, and how to get a better one. Nothing that a run needs today stops without.
-async fn sandbox(report: &mut Report, settings: &Settings) {
-    let own = match std::env::current_exe() {
-        Ok(own) => own,
-        Err(error) => return report.note("sandbox", error.to_string()),
-    };
-    match Sandbox::of_this_machine(&own, settings.sandbox.level).await {
+async fn sandbox(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
+    let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
+    let found = Sandbox::of_this_machine(&own, settings.sandbox.level).await;
+    match &found {
         Ok(sandbox) if sandbox.level() == Level::Full => report.good("sandbox", "full"),
         Ok(sandbox) => {
             let level = sandbox.level().as_str();
@@ -48,11 +47,12 @@ async fn sandbox(report: &mut Report, settings: &Settings) {
             report.note("sandbox", format!("{error}; {all_the_same}"));
         }
     }
+    found.ok()
 }
 
-/// What repositories' own tests are run with, and where what they depend on may be fetched.
-pub(super) async fn toolchains(report: &mut Report, settings: &Settings) {
-    for (runner, found) in runners::toolchains().await {
+/// What repositories' own tests are run with in the sandbox, and where what they depend on may be fetched.
+pub(super) async fn toolchains(report: &mut Report, settings: &Settings, sandbox: Option<&Sandbox>) {
+    for (runner, found) in runners::toolchains(sandbox).await {
         match found {
             Ok(version) => report.good(runner, version),
             Err(lacks) => report.note(runner, lacks),

@@ -79,7 +79,7 @@ pub(super) async fn check(
                     format!("{name} is set and ignored; secrets come from the .env file only"),
                 );
             }
-            machine::check(&mut report, &settings).await;
+            let sandbox = machine::check(&mut report, &settings).await;
             if let Some(app) = github::check(&mut report, &settings, expected).await {
                 repositories::check(&mut report, &app, &settings).await;
                 if expected == Expected::Assumptions {
@@ -89,7 +89,7 @@ pub(super) async fn check(
                     live::write(&mut report, &app, &settings, name).await;
                 }
             }
-            machine::toolchains(&mut report, &settings).await;
+            machine::toolchains(&mut report, &settings, sandbox.as_ref()).await;
         }
         Err(error) => report.bad("settings", error.to_string()),
     }

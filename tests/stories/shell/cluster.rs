@@ -115,8 +115,7 @@ fn a_delivery_to_a_node_with_other_settings_is_not_lost() {
 fn slow(site: &Site) {
     let script = REHEARSAL.replacen("role = \"drafter\"\n", "role = \"drafter\"\ndelay_ms = 3600000\n", 1);
     fs::write(site.directory().join("slow.toml"), script).unwrap();
-    let settings = fs::read_to_string(site.config()).unwrap();
-    fs::write(site.config(), settings + "\n[providers.stub]\nscript = \"slow.toml\"\n").unwrap();
+    site.edit("\"script.toml\"", "\"slow.toml\"");
 }
 
 const BEGUN: &str = "SELECT COUNT(*) FROM all_call WHERE status = 'reserved'";

@@ -70,6 +70,7 @@ fn what_others_do_becomes_a_brief() {
             "These are the bytes that were approved.",
         ],
     );
+    assert!(!said.contains("out of reach"), "{said}");
 }
 
 #[test]

@@ -18,5 +18,6 @@ mod reload;
 mod runners;
 mod server;
 mod simulate;
+mod toolchains;
 mod upgrade;
 mod usage;
