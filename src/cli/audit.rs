@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     io::Write,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -12,7 +13,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use super::{ConfigFlag, absolute_path, columns, say};
+use super::{ConfigFlag, absolute_path, columns, say, setup::write_secret};
 use crate::{
     git, messages,
     store::{self, AuditRow, TextKind, TextRow, Told},
@@ -294,12 +295,15 @@ fn pretty(value: &Value) -> anyhow::Result<String> {
 fn write(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
     let shown = out.display();
     let cannot = || format!("{shown} cannot be written");
-    fs::create_dir_all(out).with_context(cannot)?;
+    if out.is_symlink() {
+        bail!("{shown} is a link; name the folder itself with --out");
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(out).with_context(cannot)?;
     if !force && fs::read_dir(out).with_context(cannot)?.next().is_some() {
         bail!("{shown} holds something; name another folder with --out, or add --force");
     }
     for (name, text) in files {
-        fs::write(out.join(name), text).with_context(cannot)?;
+        write_secret(&out.join(name), text)?;
     }
     Ok(())
 }

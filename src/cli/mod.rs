@@ -37,6 +37,7 @@ use std::{
     fmt::Display,
     fs::{self, File},
     io::{IsTerminal, Write},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -52,7 +53,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
-    app, config::Settings, github::Fault, sandbox::Level, store::Source, types::with_causes, workflows,
+    app, config::Settings, github::Fault, proc, sandbox::Level, store::Source, types::with_causes, workflows,
 };
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
@@ -167,6 +168,9 @@ pub fn main() -> ExitCode {
         }
     };
     log_to_stderr(&cli);
+    if let Err(error) = proc::dump_no_core() {
+        tracing::warn!(%error, "a crash may write this process's memory to disk");
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(format_args!("cannot start: {error}")),
@@ -291,7 +295,8 @@ fn sandbox_level<const MANY: usize>(levels: [Level; MANY]) -> impl TypedValuePar
 /// tells. Nobody else may have it while the answer is kept.
 fn own_directory(directory: &Path, mark: &str) -> anyhow::Result<File> {
     let shown = directory.display();
-    fs::create_dir_all(directory).with_context(|| format!("{shown} cannot be made"))?;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.with_context(|| format!("{shown} cannot be made"))?;
     let cannot = || format!("{shown} cannot be used");
     let lock = File::open(directory).with_context(cannot)?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

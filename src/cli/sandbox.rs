@@ -1,8 +1,14 @@
 //! `countersign sandbox`: one command, kept from the rest of this machine.
 
-use std::{ffi::OsString, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    io::Write,
+    path::{Component, Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -15,8 +21,8 @@ use crate::{
 ///
 /// It works in an empty directory that is removed afterwards, or in the first one named by --rw. It sees the system's programs
 /// and libraries, what is named by --ro and --rw, and nothing else: no files of yours, no environment, no network but its own.
-/// Everything it starts ends with it. Run by root, it is another user, to whom the directories named by --rw belong meanwhile, and to
-/// root afterwards.
+/// Everything it starts ends with it. Run by root, it is another user, to whom the directories named by --rw belong meanwhile;
+/// afterwards each file has the owner that it had, and new ones are root's.
 ///
 /// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
 #[derive(clap::Args)]
@@ -53,6 +59,19 @@ pub(super) struct RunInside {
     command: Vec<OsString>,
 }
 
+/// The path as it is. A link could be made by somebody else, and lead to what was not meant.
+fn without_links(path: &Path) -> anyhow::Result<PathBuf> {
+    let real = path.canonicalize().with_context(|| path.display().to_string())?;
+    let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+    ensure!(
+        real == named,
+        "{} leads to {}; name that for --rw, if it is meant",
+        path.display(),
+        real.display()
+    );
+    Ok(real)
+}
+
 impl RunInside {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         match self.inside().await {
@@ -81,7 +100,7 @@ impl RunInside {
         proc::adopt_orphans()?;
         let sandbox = Sandbox::of_this_machine(&own, self.level).await?;
         let real = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
-        let mut write = self.rw.iter().map(real).collect::<Result<Vec<_>, _>>()?;
+        let mut write = self.rw.iter().map(|path| without_links(path)).collect::<Result<Vec<_>, _>>()?;
         let scratch = Scratch::new()?;
         let tree = if write.is_empty() { scratch.path().to_owned() } else { write.remove(0) };
         let mut words = self.command.into_iter();
@@ -98,7 +117,7 @@ impl RunInside {
             ..Limits::default()
         };
         let hosts = Hosts::try_from(self.host).map_err(anyhow::Error::msg)?;
-        let sockets = tempfile::tempdir()?;
+        let sockets = Scratch::new()?;
         let proxy = (!hosts.is_empty())
             .then(|| Proxy::open(&sockets.path().join("way-out"), hosts, FETCHED_BYTES))
             .transpose()?;

@@ -1,9 +1,8 @@
 //! `countersign setup`: register the App with GitHub's manifest flow and write what it hands out.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs,
     io::{ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -32,8 +31,8 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
     github::{self, GitHub, Manifest, NewApp, manifest},
-    providers::SAMPLE,
     messages::html,
+    providers::SAMPLE,
     types::with_causes,
     workflows,
 };
@@ -436,12 +435,12 @@ impl Files {
              # if it is said here that its project pays:\n\
              # [[providers.gemini.key]]\n# name = \"default\" # GEMINI_API_KEY\n# tier = \"paid\"\n",
             github.api_url, github.git_url, github.web_url, self.listen
+        );
         if rehearsal {
             let script = self.config.with_file_name("script.toml");
             write_secret(&script, SAMPLE)?;
             text += "\n# What the stub answers for issue 1 of the sample repository.\n[providers.stub]\nscript = \"script.toml\"\n";
         }
-        );
         fs::write(&self.config, text).with_context(|| format!("{} cannot be written", self.config.display()))
     }
 }
@@ -474,19 +473,14 @@ fn named(line: &str) -> &str {
     line.trim().trim_start_matches("export ").split('=').next().unwrap_or_default().trim()
 }
 
-/// Writes a file only its owner can read; one that exists is replaced.
+/// Writes a file only its owner can read; one that exists is replaced, and so is a link.
 pub(super) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
-    let new = path.with_extension("new");
     let cannot = || format!("{} cannot be written", path.display());
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .with_context(cannot)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(cannot)?;
-    fs::rename(&new, path).with_context(cannot)
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory).with_context(cannot)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all());
+    written.and_then(|()| Ok(file.persist(path)?)).with_context(cannot)?;
+    Ok(())
 }
 
 pub(super) fn random_hex() -> anyhow::Result<String> {

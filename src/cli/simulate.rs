@@ -17,7 +17,7 @@ use crate::{
     git::Mirrors,
     github::{Issue, Repo, RepoInfo, RepoRef},
     intake::{Imagined, IssueRef},
-    limits,
+    limits, proc,
     providers::{Call, CallRole},
     rounds::Policy,
     store::{self, SharedCap},
@@ -90,7 +90,7 @@ pub async fn foresee(
     let Some(data) = app::place(&settings)? else { bail!("no server ever started on these settings") };
     let known = store::repository_named(&data, &asked.repo)?;
     // Gone with this call, however it ends.
-    let copy = tempfile::tempdir()?;
+    let copy = proc::private_dir("countersign-", &std::env::temp_dir())?;
     store::copy_of(&data, known, copy.path())?;
     drop(data);
     (settings.data_dir, settings.postgres) = (copy.path().to_owned(), None);

@@ -18,6 +18,7 @@ mod table;
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    fs::Permissions,
     io,
     os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     path::{Path, PathBuf},
@@ -503,6 +504,23 @@ fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
     let gone = || io::Error::other("the thread that starts it is gone");
     LASTING.send(Box::new(work)).map_err(|_| gone())?;
     answered.recv().map_err(|_| gone())
+}
+
+/// An empty directory in `place` that our user alone enters; removed when dropped.
+///
+/// # Errors
+///
+/// When it cannot be made.
+pub fn private_dir(prefix: &str, place: &Path) -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix(prefix).permissions(Permissions::from_mode(0o700)).tempdir_in(place)
+}
+
+/// No memory of this process, nor of what it starts, is written to disk when it crashes: there are keys in it.
+pub fn dump_no_core() -> io::Result<()> {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    #[cfg(target_os = "linux")]
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
+    Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
 }
 
 fn new_mark() -> io::Result<String> {

@@ -65,7 +65,8 @@ pub(super) fn arguments(run: &Run, own: &Path, names: &Path, root: bool) -> Vec<
     }
     all.bind("--ro-bind", own, OWN);
     all.say(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
-    all.say(&[&"--chdir", &run.tree, &"--", &OWN, &inner::WITHIN]);
+    // Root without its capabilities may not enter the tree, which is another user's. Our own program enters it as that user.
+    all.say(&[&"--chdir", &"/", &"--", &OWN, &inner::WITHIN]);
     all.said
 }
 

@@ -322,9 +322,15 @@ impl Sandbox {
                 format!("{} may not be read inside: it is, or holds, the server's home", path.display());
             return Err(SandboxError::Failed { why });
         }
+        let is_root = rustix::process::geteuid().is_root();
+        let of_the_system = |place: &&PathBuf| is_root && user::is_of_the_system(place);
+        if let Some(path) = run.write.iter().chain([&run.tree]).find(of_the_system) {
+            let why = format!("{} belongs to the system, and no run gets it to write", path.display());
+            return Err(SandboxError::Failed { why });
+        }
         let own = match self.level {
-            Level::Full | Level::Basic if rustix::process::geteuid().is_root() => {
-                Some(user::Own::take(&run, self.level).await.map_err(io(&run.tree))?)
+            Level::Full | Level::Basic if is_root => {
+                Some(Box::pin(user::Own::take(&run, self.level)).await.map_err(io(&run.tree))?)
             }
             _ => None,
         };
@@ -347,7 +353,7 @@ impl Sandbox {
             }
         };
         if let Some(own) = own
-            && let Err(error) = own.give_back().await
+            && let Err(error) = Box::pin(own.give_back()).await
         {
             // What was run has ended all the same, and how is to be told.
             tracing::warn!(tree = %run.tree.display(), %error, "files of a command are not ours again");

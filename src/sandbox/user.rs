@@ -1,21 +1,25 @@
 //! Who the command is: under root one of this machine that has nothing, otherwise one that there is only inside.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     fs::{self, File},
     io,
     os::{
-        fd::OwnedFd,
-        unix::fs::{MetadataExt, PermissionsExt},
+        fd::{AsFd, OwnedFd},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid, chownat, fchown, flock, open, openat},
+    fs::{
+        AtFlags, CWD, Dir, FlockOperation, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, flock,
+        fstat, open, statat,
+    },
     io::Errno,
+    path::Arg,
     process::{getegid, geteuid},
 };
 use tokio_util::sync::CancellationToken;
@@ -50,14 +54,20 @@ pub(super) fn names() -> io::Result<Arc<Scratch>> {
     }
     fs::write(directory.path().join("passwd"), users)?;
     fs::write(directory.path().join("group"), groups)?;
-    // Its own user is to read them.
-    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
     Ok(Arc::new(directory))
 }
 
-/// A directory by its real path, which is removed with its value, whatever a command has made of it.
+/// A directory by its real path, which is removed with its value, whatever a command has made of it. Only we enter it, and the
+/// user of a run whose tree is below it.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
+
+/// Those that this process has.
+static SCRATCHES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn scratches() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Scratch {
     /// # Errors
@@ -65,7 +75,9 @@ impl Scratch {
     /// When none can be made among the system's temporary files.
     pub fn new() -> io::Result<Self> {
         let place = std::env::temp_dir().canonicalize()?;
-        Ok(Self(tempfile::Builder::new().prefix("countersign-").tempdir_in(place)?.keep()))
+        let path = proc::private_dir("countersign-", &place)?.keep();
+        scratches().insert(path.clone());
+        Ok(Self(path))
     }
 
     pub fn path(&self) -> &Path {
@@ -75,6 +87,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        scratches().remove(&self.0);
         if let Err(error) = proc::remove_all(&self.0) {
             tracing::warn!(%error, "what a command wrote stays behind");
         }
@@ -113,7 +126,7 @@ impl Drop for Records {
 /// Ends what servers have left that are gone. While the lock lives nobody else does, nor takes a user that one of theirs was:
 /// by that user what they left is found, and another's run would be.
 async fn swept() -> io::Result<File> {
-    fs::create_dir_all(RECORDS)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
     let lock = File::open(RECORDS)?;
     while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         if error != Errno::WOULDBLOCK {
@@ -146,6 +159,10 @@ pub(super) struct Own {
     /// In place of `/tmp`, where there is none of its own.
     tmp: Option<Scratch>,
     places: Vec<PathBuf>,
+    /// Our directories above the places. The user's group may enter them while it runs.
+    entered: Vec<PathBuf>,
+    /// The owners of files that are not ours.
+    others: Owners,
     /// Nobody else on this machine takes that user while it is held.
     _taken: File,
 }
@@ -154,19 +171,29 @@ impl Own {
     pub(super) async fn take(run: &Run, level: Level) -> io::Result<Self> {
         let mut places: Vec<PathBuf> = run.write.clone();
         places.push(run.tree.clone());
-        let tmp = match level {
+        let (tmp, entered) = match level {
             Level::Basic => {
-                places.iter().try_for_each(|place| must_be_reachable(place))?;
-                Some(Scratch::new()?)
+                let scratches = scratches();
+                let above = |scratch: &&PathBuf| {
+                    places.iter().any(|place| place != *scratch && place.starts_with(scratch))
+                };
+                let entered: Vec<PathBuf> = scratches.iter().filter(above).cloned().collect();
+                places.iter().try_for_each(|place| must_be_reachable(place, &entered))?;
+                drop(scratches);
+                (Some(Scratch::new()?), entered)
             }
-            Level::Full | Level::None => None,
+            Level::Full | Level::None => (None, Vec::new()),
         };
         let (user, taken) = {
             let _swept = swept().await?;
             free()?
         };
-        let own = Self { user, tmp, places, _taken: taken };
-        own.give(user, user, own.tmp()).await?;
+        let mut own = Self { user, tmp, places, entered, others: Owners::new(), _taken: taken };
+        if let Err(error) = own.give(user, user).await {
+            // Half of it may be given away.
+            own.give_back().await?;
+            return Err(error);
+        }
         Ok(own)
     }
 
@@ -174,21 +201,35 @@ impl Own {
         self.tmp.as_ref().map(Scratch::path)
     }
 
-    /// To be called when none of its processes is left.
-    pub(super) async fn give_back(self) -> io::Result<()> {
-        self.give(geteuid().as_raw(), getegid().as_raw(), None).await
+    /// To be called when none of its processes is left. Each file gets the owner again that it had.
+    pub(super) async fn give_back(mut self) -> io::Result<()> {
+        self.give(geteuid().as_raw(), getegid().as_raw()).await
     }
 
-    /// Links themselves, and not what they lead to. What is too deep for us a program does.
-    async fn give(&self, uid: u32, gid: u32, tmp: Option<&Path>) -> io::Result<()> {
-        let places = self.places.iter().map(PathBuf::as_path).chain(tmp);
-        let all: Vec<PathBuf> = places.clone().map(Path::to_owned).collect();
+    /// Links themselves, and not what they lead to; nothing of another file system. What is too deep for us a program does.
+    async fn give(&mut self, uid: u32, gid: u32) -> io::Result<()> {
+        let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
+        for scratch in &self.entered {
+            let entered = open(scratch, FOLDER, Mode::empty())?;
+            fchown(&entered, None, Some(Gid::from_raw(gid)))?;
+            fchmod(&entered, Mode::from_raw_mode(mode))?;
+        }
+        let places: Vec<PathBuf> =
+            self.places.iter().cloned().chain(self.tmp().map(Path::to_owned)).collect();
+        let (all, mut others) = (places.clone(), std::mem::take(&mut self.others));
         let to = (Uid::from_raw(uid), Gid::from_raw(gid));
         let give = move || {
-            all.iter().try_for_each(|place| give_below(&open(place, FOLDER, Mode::empty())?, to, DEEPEST))
+            let given = all.iter().try_for_each(|place| {
+                give_below(&folder(CWD, place.as_path(), false)?, to, DEEPEST, &mut others)
+            });
+            (given, others)
         };
-        if tokio::task::spawn_blocking(give).await.is_ok_and(|given| given.is_ok()) {
-            return Ok(());
+        let (given, others) = tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?;
+        self.others = others;
+        match given {
+            Err(Errno::NAMETOOLONG) => {}
+            Err(Errno::XDEV) => return Err(io::Error::other("another file system is mounted in it")),
+            given => return Ok(given?),
         }
         let chown = Command::new("chown").args(["-hRP", &format!("{uid}:{gid}"), "--"]).args(places);
         let given = chown.timeout(GIVING).run(&CancellationToken::new()).await.map_err(io::Error::other)?;
@@ -196,24 +237,31 @@ impl Own {
     }
 }
 
+/// By device and inode: user and group.
+type Owners = HashMap<(u64, u64), (u32, u32)>;
+
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Each level holds two files open.
 const DEEPEST: u32 = 100;
 
-/// Each folder is opened below the one before it: whoever changes anything there meanwhile leads us nowhere.
-fn give_below(folder: &OwnedFd, to: (Uid, Gid), depth: u32) -> Result<(), Errno> {
-    let (user, group) = (Some(to.0), Some(to.1));
-    fchown(folder, user, group)?;
-    for entry in Dir::read_from(folder)? {
+/// Each folder is opened below the one before it, so a change there meanwhile leads us nowhere. `others` records the owners of
+/// files that are not ours when they are given away; when they are given back, each file gets its owner again.
+fn give_below(at: &OwnedFd, to: (Uid, Gid), depth: u32, others: &mut Owners) -> Result<(), Errno> {
+    let found = fstat(at)?;
+    let (user, group) = new_owner(&found, to, others);
+    fchown(at, user, group)?;
+    for entry in Dir::read_from(at)? {
         let entry = entry?;
         let name = entry.file_name();
-        match openat(folder, name, FOLDER, Mode::empty()) {
+        match folder(at, name, true) {
             _ if matches!(name.to_bytes(), b"." | b"..") => {}
-            Ok(below) if depth > 0 => give_below(&below, to, depth - 1)?,
+            Ok(below) if depth > 0 => give_below(&below, to, depth - 1, others)?,
             Ok(_) => return Err(Errno::NAMETOOLONG),
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                chownat(folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?
+                let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let (user, group) = new_owner(&found, to, others);
+                chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
             }
             Err(error) => return Err(error),
         }
@@ -221,9 +269,32 @@ fn give_below(folder: &OwnedFd, to: (Uid, Gid), depth: u32) -> Result<(), Errno>
     Ok(())
 }
 
+/// Opens a folder without following a link anywhere on the way. With `within`, only below `at` and on its file system.
+#[cfg(target_os = "linux")]
+fn folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{ResolveFlags, openat2};
+    let within = if within { ResolveFlags::BENEATH | ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
+    openat2(at, path, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS | within)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(at, path, FOLDER, Mode::empty())
+}
+
+fn new_owner(found: &Stat, to: (Uid, Gid), others: &mut Owners) -> (Option<Uid>, Option<Gid>) {
+    let (us, file) = ((geteuid(), getegid()), (found.st_dev, found.st_ino));
+    if to != us && (found.st_uid, found.st_gid) != (us.0.as_raw(), us.1.as_raw()) {
+        others.entry(file).or_insert((found.st_uid, found.st_gid));
+    }
+    match others.get(&file) {
+        Some((user, group)) if to == us => (Some(Uid::from_raw(*user)), Some(Gid::from_raw(*group))),
+        _ => (Some(to.0), Some(to.1)),
+    }
+}
+
 /// One that is not held, by whatever server, and that no process is left of.
 fn free() -> io::Result<(u32, File)> {
-    fs::create_dir_all(HELD)?;
     let processes = fs::read_dir("/proc")?.flatten();
     let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
     for user in OUTSIDE.filter(|user| !busy.contains(user)) {
@@ -238,9 +309,33 @@ fn free() -> io::Result<(u32, File)> {
 /// A tree has as many files as the limits allow, on a slow disk.
 const GIVING: Duration = Duration::from_secs(300);
 
-/// Everybody must be let through to it.
-fn must_be_reachable(place: &Path) -> io::Result<()> {
-    let closed = |above: &&Path| above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0);
+/// Directories whose owner is the system's business, with all that is in them.
+const OF_THE_SYSTEM: &[&str] = &[
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
+];
+
+/// These themselves, and what is directly in the last two, where services have their directories.
+const SHARED: &[&str] =
+    &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
+
+/// Whether it is a directory that no run may write, because services and other users depend on its owner.
+pub(super) fn is_of_the_system(place: &Path) -> bool {
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.canonicalize().unwrap_or(temporary);
+    let services = |above: &Path| [Path::new("/run"), Path::new("/var")].contains(&above);
+    let within = OF_THE_SYSTEM.iter().any(|system| place.starts_with(system));
+    place == temporary
+        || SHARED.iter().any(|shared| place == Path::new(shared))
+        || place.parent().is_none_or(services)
+        || within && !place.starts_with(&temporary)
+}
+
+/// Everybody must be let through to it, where we cannot let the user through.
+fn must_be_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
+    let closed = |above: &&Path| {
+        above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)
+            && !entered.iter().any(|scratch| scratch == above)
+    };
     match place.ancestors().skip(1).find(closed) {
         None => Ok(()),
         Some(above) => Err(io::Error::other(format!(

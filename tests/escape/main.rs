@@ -10,7 +10,15 @@ mod roles;
 mod rows;
 mod world;
 
-use std::{io::Write as _, sync::Mutex};
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown, symlink},
+        process::CommandExt,
+    },
+    sync::Mutex,
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -159,6 +167,68 @@ fn nothing_is_hidden_from_the_count() {
     for cell in cells().into_iter().filter(|cell| cell.user != 0 || own_user() != 0) {
         let seen = World::new(cell).run(&[], script);
         assert!(seen.code == 124 && seen.err.contains("more bytes or files"), "{}: {}", cell.name, seen.err);
+    }
+}
+
+/// While tests run, another user of the machine sees none of their code.
+#[test]
+fn no_other_user_reads_the_code_that_is_tested() {
+    let other = if own_user() == 0 { NOBODY - 1 } else { return skip("only root can be another user") };
+    for cell in cells() {
+        let world = World::new(cell);
+        let files = [(".github/countersign.toml", "[test]\ncommand = \"sh attack.sh\"\n")];
+        let repository = world.repository(&files, "exec perl -e 'exec {\"sleep\"} \"{mark}\", 600'\n");
+        let temporary = tempfile::tempdir().unwrap();
+        fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let mut running = world.testing(&repository).env("TMPDIR", temporary.path()).spawn().unwrap();
+        world.waited("it begins", || !world.left().is_empty());
+        let mut look = std::process::Command::new("find");
+        look.arg(temporary.path()).args(["-mindepth", "1", "(", "-readable", "-o", "-executable", ")"]);
+        let seen = look.uid(other).gid(other).output().unwrap();
+        kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+        running.wait().unwrap();
+        assert_eq!(String::from_utf8_lossy(&seen.stdout), "", "{}", cell.name);
+    }
+}
+
+/// What another owner has is not given away through a link, and the system's directories not at all.
+#[test]
+fn links_and_directories_of_the_system_are_not_given_to_write() {
+    for cell in cells() {
+        let world = World::new(cell);
+        let link = world.tree().with_file_name("link");
+        symlink(world.filled("{home}/outside"), &link).unwrap();
+        let seen = world.run(&["--rw", link.to_str().unwrap()], "true");
+        assert!(seen.code == 125 && seen.err.contains("leads to"), "{}: {}", cell.name, seen.err);
+        for system in ["/srv", "/usr/share"].iter().filter(|_| cell.user == 0) {
+            let seen = world.run(&["--rw", system], "true");
+            assert!(
+                seen.code == 125 && seen.err.contains("belongs to the system"),
+                "{}: {}",
+                cell.name,
+                seen.err
+            );
+        }
+        assert_eq!(world.changed(), Vec::<String>::new());
+    }
+}
+
+/// Root gives a directory to the command's user meanwhile, in which files of somebody else may lie.
+#[test]
+fn files_have_the_owner_again_that_they_had() {
+    for cell in cells().into_iter().filter(|cell| cell.user == 0) {
+        let world = World::new(cell);
+        let (theirs, new) = (world.tree().join("theirs"), world.tree().join("new"));
+        fs::write(&theirs, "").unwrap();
+        chown(&theirs, Some(NOBODY), Some(NOBODY - 1)).unwrap();
+        let seen = world.run(&[], "echo x >theirs; echo x >new");
+        let owner = |path| fs::metadata(path).map(|found| (found.uid(), found.gid())).unwrap();
+        assert_eq!(
+            (seen.code, owner(&theirs), owner(&new)),
+            (0, (NOBODY, NOBODY - 1), (0, 0)),
+            "{}",
+            cell.name
+        );
     }
 }
 

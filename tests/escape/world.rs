@@ -88,7 +88,7 @@ impl World {
         self.place.path().join("home")
     }
 
-    fn tree(&self) -> PathBuf {
+    pub(crate) fn tree(&self) -> PathBuf {
         self.place.path().join("tree")
     }
 
@@ -157,6 +157,10 @@ impl World {
 
     /// What its tests came to, all that is told.
     pub(crate) fn tested(&self, repository: &Path) -> Seen {
+        self.seen(&mut self.testing(repository))
+    }
+
+    pub(crate) fn testing(&self, repository: &Path) -> Command {
         let mut command = countersign();
         command
             .args(["test", "--json", "--level", self.cell.level, "--cache"])
@@ -168,7 +172,8 @@ impl World {
             command.envs(std::env::var_os(name).or_else(usual).map(|path| (name, path)));
         }
         command.env("HOME", self.home());
-        self.seen(as_user(&mut command, self.cell.user))
+        as_user(&mut command, self.cell.user);
+        command
     }
 
     /// What of it is not as it was.

@@ -1,6 +1,9 @@
 //! What is kept of a run can be proven, and taken out as files.
 
-use std::path::Path;
+use std::{
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
 use countersign::{
     engine::Status,
@@ -250,6 +253,8 @@ async fn what_became_of_an_issue_is_a_folder() {
     findings.json
     ");
     let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&out), mode(&out.join("001-issue.md"))), (0o700, 0o600));
     assert!(read("001-issue.md").starts_with("# Report time by week as well as by project\n\n"));
     let approved = listed(&out).into_iter().find(|name| name.ends_with("approval.json")).unwrap();
     let approval: Value = serde_json::from_str(&read(&approved)).unwrap();
@@ -258,6 +263,20 @@ async fn what_became_of_an_issue_is_a_folder() {
     let costs: Vec<Value> = serde_json::from_str(&read("costs.json")).unwrap();
     let findings: Vec<Value> = serde_json::from_str(&read("findings.json")).unwrap();
     assert!(costs.len() >= 4 && findings[0]["finding"]["id"] == "F1", "{costs:?} {findings:?}");
+
+    // Somebody else put links in its way.
+    let theirs = w.data().with_file_name("theirs");
+    std::fs::write(&theirs, "theirs").unwrap();
+    std::fs::remove_file(out.join("costs.json")).unwrap();
+    symlink(&theirs, out.join("costs.json")).unwrap();
+    assert_eq!(typed(&w, &[&export[..], &["--force"]].concat()).await.0, Some(0));
+    assert_eq!(std::fs::read_to_string(&theirs).unwrap(), "theirs");
+    assert_eq!(mode(&out.join("costs.json")), 0o600);
+    let link = w.data().with_file_name("link");
+    symlink(&out, &link).unwrap();
+    let through = ["export", "maya/tally", "--issue", "1", "--force", "--out", link.to_str().unwrap()];
+    let (code, said) = typed(&w, &through).await;
+    assert!(code == Some(1) && said.contains("is a link"), "{said}");
 
     let (code, said) = typed(&w, &export).await;
     assert!(code == Some(1) && said.contains("add --force"), "{said}");

@@ -29,6 +29,7 @@ use crate::{
     engine::{Filter, Port, RunView, Status},
     limits::SEEN_BEFORE_APPROVAL,
     messages::{AUDIT_TRAILER, step_name},
+    proc::private_dir,
     publication::waits_for_merge,
     types::Hash,
 };
@@ -165,7 +166,7 @@ impl Demo {
             },
             None => Through::Lld,
         };
-        let temporary = tempfile::Builder::new().prefix("countersign-demo-").tempdir()?;
+        let temporary = private_dir("countersign-demo-", &std::env::temp_dir())?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
             (Some(repo), Some(issue)) => Material::yours(repo, issue)?,

@@ -142,14 +142,12 @@ impl Program {
 
     /// Its configuration directory, and an empty home for one call that goes when dropped.
     pub(super) fn prepare(&self) -> Result<tempfile::TempDir, String> {
-        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        use std::os::unix::fs::DirBuilderExt;
         let place = &self.settings.config_dir;
         let prefix = format!("countersign-{}-", self.kind.name);
-        // The prompt may lie in there, whatever our umask.
-        let (mut home, own) = (tempfile::Builder::new(), fs::Permissions::from_mode(0o700));
-        let home = home.prefix(&prefix).permissions(own);
-        let made =
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(place).and_then(|()| home.tempdir());
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(place);
+        // The prompt may lie in there.
+        let made = made.and_then(|()| proc::private_dir(&prefix, &std::env::temp_dir()));
         made.map_err(|error| {
             format!(
                 "no working directory or configuration directory ({}) could be made: {error}",

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::{fs::chown, process::CommandExt},
+    os::unix::{
+        fs::{MetadataExt, chown},
+        process::CommandExt,
+    },
     path::Path,
     time::Instant,
 };
@@ -56,6 +59,12 @@ fn contained(user: Option<u32>) {
     }
     let mut serving = Running::start(&mut serve);
     serving.hear("serving");
+    // What it has in memory goes into no core dump; of such a process `/proc` is root's.
+    let process = Path::new("/proc").join(serving.child.id().to_string());
+    assert_eq!(fs::metadata(process.join("environ")).unwrap().uid(), 0);
+    let limits = fs::read_to_string(process.join("limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
     fs::copy(site.directory().join("data/token"), own.join("leaked")).unwrap();
     user.into_iter().for_each(|user| given_to(user, &own));
 
