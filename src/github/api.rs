@@ -21,7 +21,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use octocrab::Octocrab;
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use url::{Url, form_urlencoded};
@@ -30,6 +30,7 @@ use super::{
     client::{chain, client, graphql_url, http_client},
     error::{Fault, GitHubError, classify, used_up},
     etags::{Answers, Kept},
+    key::AppKey,
     manifest::{Call, INSTALLATION_TOKEN},
     pace::{Pace, Pacing, Urgency},
     wire::Secret,
@@ -243,7 +244,7 @@ impl Live {
 
 pub(crate) struct Api {
     /// What the App signs with; none where calls are made in nobody's name alone.
-    key: Option<(u64, config::Live<jsonwebtoken::EncodingKey>)>,
+    key: Option<(u64, config::Live<AppKey>)>,
     nobody: Octocrab,
     graphql: Octocrab,
     /// Without credentials, for what lies elsewhere.
@@ -333,7 +334,7 @@ impl Api {
         pacing: Pacing,
         clock: SharedClock,
     ) -> Result<Self, GitHubError> {
-        let key = signing_key(key)?;
+        let key = AppKey::from_pem(key)?;
         let http = http_client(api_url)?;
         Ok(Self {
             key: Some((app_id, config::Live::new(key))),
@@ -367,7 +368,7 @@ impl Api {
 
     /// Signs with another key from now on.
     pub(crate) fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
-        let new = signing_key(key)?;
+        let new = AppKey::from_pem(key)?;
         if let Some((_, key)) = &self.key {
             key.set(new);
         }
@@ -508,9 +509,8 @@ impl Api {
         let now = self.clock.now().0.div_euclid(1000);
         // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
         let claims = Claims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
-        let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::RS256);
-        let token = jsonwebtoken::encode(&header, &claims, &key.get())
-            .map_err(|_| Fault::Invalid("the App's private key cannot sign".into()))?;
+        let cannot_sign = || Fault::Invalid("the App's private key cannot sign".into());
+        let token = key.get().sign(&claims).ok_or_else(cannot_sign)?;
         self.nobody.user_access_token(token).map_err(|e| Fault::Invalid(chain(&e)))
     }
 
@@ -721,11 +721,6 @@ impl Response {
         };
         serde_json::from_value(page).map_err(|e| Fault::unexpected(&self.shown, e))
     }
-}
-
-fn signing_key(pem: &SecretString) -> Result<jsonwebtoken::EncodingKey, GitHubError> {
-    jsonwebtoken::EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes())
-        .map_err(|e| GitHubError::Key { why: e.to_string() })
 }
 
 /// A token and when it ends.

@@ -21,6 +21,7 @@ mod etags;
 pub mod event;
 mod graphql;
 mod issues;
+mod key;
 mod listings;
 pub mod manifest;
 pub mod outbound;

@@ -5,7 +5,6 @@ use std::{
     path::PathBuf,
 };
 
-use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, pkcs8::LineEnding, rand_core::OsRng};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -15,13 +14,11 @@ use super::{
     change::Change,
     git::{Git, NewEntry, Signature},
     json::Json,
+    keys::new_key,
     model::{Account, App, Fame, Installation, LineComment, Pull, Repository, Review},
     views::What,
 };
 use crate::types::{InstallationId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
-
-/// GitHub signs with 2048 bits; smaller keys are refused by the libraries clients use.
-const KEY_BITS: usize = 2048;
 
 /// A GitHub App to register.
 #[derive(Clone)]
@@ -257,13 +254,6 @@ impl Hub {
     pub fn merge(&self, repo: RepoId, pull: IssueNo, user: UserId) -> Result<(), HubError> {
         self.change(|c| c.merge(repo, pull, user))
     }
-}
-
-pub(super) fn new_key() -> Result<SecretString, HubError> {
-    let failed = |e: String| HubError::Refused(format!("no key could be made: {e}"));
-    let key = RsaPrivateKey::new(&mut OsRng, KEY_BITS).map_err(|e| failed(e.to_string()))?;
-    let pem = key.to_pkcs1_pem(LineEnding::LF).map_err(|e| failed(e.to_string()))?;
-    Ok(SecretString::from(pem.as_str()))
 }
 
 /// How git names an account of localhub.

@@ -19,6 +19,7 @@ mod faults;
 mod git;
 mod json;
 mod json_pulls;
+mod keys;
 mod model;
 mod pages;
 mod rest;

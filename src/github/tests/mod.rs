@@ -9,14 +9,13 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
     time::Duration,
 };
 
 use axum::{body::Bytes, http::Request, response::Response};
-use rsa::{RsaPrivateKey, pkcs1::EncodeRsaPrivateKey, pkcs8::LineEnding, rand_core::OsRng};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -212,10 +211,5 @@ fn known(seen: &Seen, before: usize) -> Option<Canned> {
 }
 
 fn key() -> SecretString {
-    static KEY: OnceLock<String> = OnceLock::new();
-    let pem = KEY.get_or_init(|| {
-        let key = RsaPrivateKey::new(&mut OsRng, 2048).unwrap();
-        key.to_pkcs1_pem(LineEnding::LF).unwrap().to_string()
-    });
-    SecretString::from(pem.clone())
+    include_str!("../../../fixtures/github/app-key.pem").into()
 }

@@ -14,12 +14,7 @@ use super::{
     redirect,
 };
 use crate::{
-    localhub::{
-        Hub, HubError,
-        acts::{AppSpec, new_key},
-        model::Conversion,
-        random_hex,
-    },
+    localhub::{Hub, HubError, acts::AppSpec, keys::new_key, model::Conversion, random_hex},
     types::{RepoId, UserId},
 };
 
