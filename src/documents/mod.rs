@@ -191,6 +191,11 @@ pub(crate) fn is_invisible(c: char) -> bool {
         | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
+/// The text with `\n` at the end of each line. Markdown ends a line also at `\r`, alone or before `\n`.
+pub(crate) fn unix_lines(text: String) -> String {
+    if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text }
+}
+
 /// A text whose characters that steer, or are not seen, are shown by their numbers.
 pub(crate) fn harmless(text: &str) -> String {
     let steers = |c: char| c.is_control() && !matches!(c, '\n' | '\t') || is_invisible(c);

@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
-    panic::AssertUnwindSafe,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -12,7 +11,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use futures_util::{FutureExt, StreamExt, future::join_all, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use tokio::{
     sync::{Notify, watch},
     task::JoinSet,
@@ -29,7 +28,7 @@ use super::{
 };
 use crate::{
     clock::SharedClock,
-    limits,
+    limits, panics,
     store::{Checkpoint, Lease, NewRun, News, Opened, RunRow, RunStatus, StoreError, Trigger},
     types::{RunId, Timestamp, with_causes},
 };
@@ -164,13 +163,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
     async fn take_steps(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
-            looks.extend(self.backing.looks(self.clock.now()));
-            let nap = self.fill(&mut steps).await;
+            let begun = self.backing.looks(self.clock.now()).into_iter();
+            looks.extend(begun.map(|look| panics::survive("a repository is looked into", look)));
+            let nap = panics::survive("due runs are taken", self.fill(&mut steps)).await;
+            let nap = nap.unwrap_or(limits::STEP_BACKOFF);
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = self.woken.notified() => {}
                 Some(_) = steps.join_next() => {}
-                Some(()) = looks.next() => {}
+                Some(_) = looks.next() => {}
                 () = self.clock.sleep(nap) => {}
             }
         }
@@ -278,9 +279,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let held = claimed.lease.clone();
         let mut let_go = self.let_go.subscribe();
         tokio::select! {
-            outcome = self.advance(claimed) => {
-                let Err(error) = outcome else { return };
-                tracing::error!(run = %held.run.id, %error, "a step could not be saved; it will be taken again");
+            outcome = panics::catch(self.advance(claimed)) => {
+                let error = match outcome {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => with_causes(&error),
+                    Err(why) => why,
+                };
+                tracing::error!(run = %held.run.id, error, "a step could not be saved; it will be taken again");
+                lock(&self.in_flight).remove(&held.run.id);
                 self.pause().await;
             }
             _ = let_go.changed() => {
@@ -412,8 +418,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let token = self.cancel_token(claimed).await;
         let cx = self.cx(lease, token.clone());
         let from = saved(run);
-        let attempt = AssertUnwindSafe(workflow.attempt(&from, &cx)).catch_unwind().await;
-        match attempt.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+        let attempt = panics::catch(workflow.attempt(&from, &cx)).await;
+        match attempt.unwrap_or_else(|why| Err(StepError::Bug(anyhow!(why)).into())) {
             Ok(moved) => {
                 lock(&self.waits).remove(&run.id);
                 self.moved(workflow, run, moved)
@@ -481,8 +487,8 @@ impl<T: Send + Sync + 'static> Engine<T> {
         // A token nobody trips: stopping a run must not stop it from saying so.
         let cx = self.cx(lease, CancellationToken::new());
         let from = saved(run);
-        let told = AssertUnwindSafe(workflow.tell(&from, &halt, &cx)).catch_unwind().await;
-        match told.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+        let told = panics::catch(workflow.tell(&from, &halt, &cx)).await;
+        match told.unwrap_or_else(|why| Err(StepError::Bug(anyhow!(why)).into())) {
             Ok(None) => ended(status, halt.sentence()),
             Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome, then: None },
             // Nothing else would tell them, so this is tried until it is through.
@@ -626,15 +632,6 @@ fn backoff(run: &RunRow, attempts: u32) -> Duration {
     (run.id, run.visit, attempts).hash(&mut hasher);
     let quarter = u32::try_from(hasher.finish() % 257).unwrap_or_default();
     wait + wait / 1024 * quarter
-}
-
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Attempt {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    StepError::Bug(anyhow!("panicked: {text}")).into()
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ use super::{
     key::AppKey,
     manifest::{Call, INSTALLATION_TOKEN},
     pace::{Pace, Pacing, Urgency},
-    wire::Secret,
+    wire::{Secret, with_unix_lines},
 };
 use crate::{
     clock::SharedClock,
@@ -179,6 +179,19 @@ pub(crate) struct Response {
 
 impl Response {
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        // Most answers have no `\r`, which JSON escapes in one of two ways.
+        if [&b"\\r"[..], b"\\u000"]
+            .iter()
+            .any(|escape| self.body.windows(escape.len()).any(|at| at == *escape))
+        {
+            let value = with_unix_lines(self.as_sent()?);
+            return serde_json::from_value(value).map_err(|e| Fault::unexpected(&self.shown, e));
+        }
+        self.as_sent()
+    }
+
+    /// With the ends of lines as they came.
+    pub(crate) fn as_sent<T: DeserializeOwned>(&self) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
     }
 

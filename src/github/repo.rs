@@ -22,8 +22,9 @@ use super::{
     wire::{User, author},
 };
 use crate::{
+    documents::unix_lines,
     limits,
-    types::{Actor, InstallationId, IssueNo, RepoId, RepoName, Timestamp},
+    types::{Actor, Hash, InstallationId, IssueNo, RepoId, RepoName, Timestamp},
 };
 
 /// A repository, by its number; `name` is how it is addressed. Cheap to make and to clone.
@@ -63,6 +64,8 @@ pub struct Issue {
     pub title: String,
     /// Empty where GitHub has none.
     pub body: String,
+    /// Of title and body as GitHub sent them.
+    pub digest: Hash,
     pub state_open: bool,
     pub author: Actor,
     pub labels: Vec<String>,
@@ -365,7 +368,8 @@ impl Repo {
             Name(String),
             Whole { name: Option<String> },
         }
-        let found: Shown = self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.json()?;
+        let found: Shown = self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.as_sent()?;
+        let body = found.body.unwrap_or_default();
         let label = |label| match label {
             LabelText::Name(name) => Some(name),
             LabelText::Whole { name } => name,
@@ -373,8 +377,9 @@ impl Repo {
         Ok(Issue {
             number: IssueNo(found.number),
             node: found.node_id,
-            title: found.title,
-            body: found.body.unwrap_or_default(),
+            digest: Hash::of_parts([found.title.as_bytes(), body.as_bytes()]),
+            title: unix_lines(found.title),
+            body: unix_lines(body),
             state_open: found.state == "open",
             author: author(found.user),
             labels: found.labels.into_iter().filter_map(label).collect(),

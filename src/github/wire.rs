@@ -2,8 +2,12 @@
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use crate::types::{Actor, UserId};
+use crate::{
+    documents::unix_lines,
+    types::{Actor, UserId},
+};
 
 /// Who GitHub shows for accounts that were deleted.
 const GHOST: UserId = UserId(10_137);
@@ -29,6 +33,16 @@ pub(crate) fn author(user: Option<User>) -> Actor {
 
 pub(crate) fn ghost() -> Actor {
     Actor { id: GHOST, login: "ghost".into(), bot: false }
+}
+
+/// What GitHub sent, with `\n` at the end of each line of each text: a browser sends `\r\n`, and other clients what they like.
+pub(crate) fn with_unix_lines(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(unix_lines(text)),
+        Value::Array(items) => items.into_iter().map(with_unix_lines).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(k, v)| (k, with_unix_lines(v))).collect(),
+        other => other,
+    }
 }
 
 /// A secret in an answer, out of sight the moment it is read.

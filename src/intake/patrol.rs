@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Intake, Trouble};
 use crate::{
     engine::{Cancel, Filter, RunView, Status},
-    limits,
+    limits, panics,
     rounds::{SWITCHED_OFF, someone, switched_off},
     types::{Cause, RepoId, Timestamp},
 };
@@ -27,7 +27,8 @@ impl Intake {
             tokio::select! {
                 // A look that is cut short is made again by the next boot.
                 () = stop.cancelled() => return,
-                () = self.round(&mut labels) => {}
+                // One that panics is due again as after any other trouble.
+                _ = panics::survive("what no webhook told is looked for", self.round(&mut labels)) => {}
             }
             let nap = labels.due.since(self.clock.now()).min(limits::SWEEP_EVERY);
             tokio::select! {

@@ -8,7 +8,7 @@ use super::{Intake, Trouble};
 use crate::{
     engine::{Filter, RunView, Status},
     github::decorated,
-    limits, messages, rounds,
+    limits, messages, panics, rounds,
     store::Pause,
     types::{RunId, Timestamp},
 };
@@ -37,10 +37,14 @@ impl Intake {
     /// Brings the status comments of runs up to what is paused now; one that cannot be edited is tried again. Are some in the
     /// middle of a step, and to be looked at again soon?
     pub(super) async fn tell_pauses(&self) -> bool {
-        self.look_at_pauses().await.unwrap_or_else(|trouble| {
-            tracing::warn!(%trouble, "that work is paused could not be told; trying again");
-            false
-        })
+        match panics::survive("pauses are told", self.look_at_pauses()).await {
+            Some(Ok(again)) => again,
+            Some(Err(trouble)) => {
+                tracing::warn!(%trouble, "that work is paused could not be told; trying again");
+                false
+            }
+            None => false,
+        }
     }
 
     async fn look_at_pauses(&self) -> Result<bool, Trouble> {
@@ -69,11 +73,12 @@ impl Intake {
                 again = true;
                 continue;
             }
-            match self.tell_pause(run, since).await {
-                Ok(()) => drop(told.insert(run.id, since.is_some())),
-                Err(trouble) => {
+            match panics::survive("a pause is told", self.tell_pause(run, since)).await {
+                Some(Ok(())) => drop(told.insert(run.id, since.is_some())),
+                Some(Err(trouble)) => {
                     tracing::warn!(run = %run.id, %trouble, "that work is paused could not be told; trying again");
                 }
+                None => {}
             }
         }
         if pauses.is_empty() && runs.iter().all(|run| told.get(&run.id) == Some(&false)) {

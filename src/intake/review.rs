@@ -138,7 +138,7 @@ fn words(body: &str, comments: &[LineComment]) -> String {
         let path: String = comment.path.chars().filter(|c| *c != '`' && !c.is_control()).collect();
         let text: String = comment.body.trim().chars().take(COMMENT_CHARS.min(room)).collect();
         room -= text.chars().count().min(room);
-        let text = seen(&text.replace("\r\n", "\n")).replace('\n', "\n  ");
+        let text = seen(&text).replace('\n', "\n  ");
         said += &format!("- `{path}{line}`: {text}\n");
         told += 1;
     }

@@ -1,19 +1,22 @@
 //! Working the inbox off: live, several lanes side by side; in stories, one delivery after the other.
 
-use std::{any::Any, mem, panic::AssertUnwindSafe, sync::PoisonError, time::Duration};
+use std::{mem, sync::PoisonError, time::Duration};
 
-use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
 use tokio_util::sync::CancellationToken;
 
 use super::Intake;
 use crate::{
-    limits,
+    limits, panics,
     store::{Ending, StoreError, Taken},
     types::{DeliveryId, RepoId},
 };
 
 /// Lanes that are worked on at the same time; most of the time goes into waiting for GitHub.
 const LANES: usize = 8;
+
+/// How long a delivery is tried again that makes us panic, with growing pauses. It keeps no other one waiting.
+const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {
     /// Deals with every delivery that is ready, oldest first and one at a time; says how many there were.
@@ -40,15 +43,18 @@ impl Intake {
         let mut turn = None;
         let inbox = self.store.inbox();
         while !stop.is_cancelled() {
-            let nap = match self.take(LANES - lanes.len(), &mut turn).await {
-                Ok(taken) => {
-                    lanes.extend(taken.into_iter().map(|lane| self.work(lane, stop)));
+            let take = self.take(LANES - lanes.len(), &mut turn);
+            let nap = match panics::survive("deliveries are taken", take).await {
+                Some(Ok(taken)) => {
+                    let work = |lane| panics::survive("a lane is worked on", self.work(lane, stop));
+                    lanes.extend(taken.into_iter().map(work));
                     self.next_due().await
                 }
-                Err(error) => {
+                Some(Err(error)) => {
                     tracing::error!(%error, "the inbox could not be read or written; trying again");
                     limits::DELIVERY_RETRY
                 }
+                None => limits::DELIVERY_RETRY,
             };
             let free = lanes.len() < LANES;
             tokio::select! {
@@ -66,7 +72,7 @@ impl Intake {
 
     async fn keep_tidy(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            if let Err(error) = self.tidy().await {
+            if let Some(Err(error)) = panics::survive("what is too old is removed", self.tidy()).await {
                 tracing::error!(%error, "what is too old could not be removed; trying again later");
             }
             tokio::select! {
@@ -113,11 +119,16 @@ impl Intake {
     }
 
     async fn deal_with_safely(&self, taken: &Taken) -> Ending {
-        // Nothing is shared but what is on disk.
-        AssertUnwindSafe(self.deal_with(taken)).catch_unwind().await.unwrap_or_else(|panic| {
-            let why = format!("our own fault: {}", panicked(panic.as_ref()));
-            tracing::error!(delivery = %taken.id, event = %taken.event, why, "put aside");
-            Ending::Dead(why)
+        panics::catch(self.deal_with(taken)).await.unwrap_or_else(|why| {
+            let (why, now) = (format!("our own fault: {why}"), self.clock.now());
+            let age = now.since(taken.received_at);
+            let dead = age > PANIC_AGE;
+            tracing::error!(delivery = %taken.id, event = %taken.event, why, dead, "a delivery could not be dealt with");
+            if dead {
+                return Ending::Dead(why);
+            }
+            let pause = (age / 4).clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY);
+            Ending::Later { why, at: now.plus(pause), holds: now }
         })
     }
 
@@ -135,14 +146,8 @@ impl Intake {
     }
 }
 
-fn complain(worked: Result<(), StoreError>) {
-    if let Err(error) = worked {
+fn complain(worked: Option<Result<(), StoreError>>) {
+    if let Some(Err(error)) = worked {
         tracing::error!(%error, "what became of deliveries could not be written; it is, before others are taken");
     }
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
 }

@@ -51,7 +51,7 @@ use crate::{
         AnthropicSettings, GeminiKey, GeminiSettings, Live, ModelSettings, Names, OpenAiSettings, Timeouts,
         same_secrets,
     },
-    documents::is_invisible,
+    documents::{is_invisible, unix_lines},
     store::Store,
     types::{Family, Malformed, MicroUsd, Timestamp, WorkerPool},
 };
@@ -201,7 +201,7 @@ pub struct Reply {
 
 impl Reply {
     fn new(text: String, value: Option<serde_json::Value>, usage: Usage) -> Self {
-        Self { text, value, thoughts: String::new(), usage, before: Vec::new() }
+        Self { text: unix_lines(text), value, thoughts: String::new(), usage, before: Vec::new() }
     }
 }
 

@@ -298,7 +298,7 @@ impl Desk {
         if !issue.state_open {
             return Err(StepError::User("The issue is closed. Reopen it, then start anew.".to_owned()));
         }
-        let digest = Hash::of_parts([issue.title.as_bytes(), issue.body.as_bytes()]);
+        let digest = issue.digest;
         let (title, text) = (visible::visible_line(&issue.title), visible::visible(&issue.body));
         let body = cx.put(text.text.as_bytes()).await?;
         let read = TextRow {

@@ -19,7 +19,7 @@ use syn::{
 
 /// Lowest first. Modules on one floor do not know each other.
 const FLOORS: &[&[&str]] = &[
-    &["limits", "types"],
+    &["limits", "panics", "types"],
     &["clock", "config", "proc"],
     &["documents", "egress", "git", "store"],
     &["github", "providers", "sandbox"],

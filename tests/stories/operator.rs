@@ -151,6 +151,26 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 }
 
 #[tokio::test]
+async fn a_pause_is_told_in_a_comment_with_any_line_ends() {
+    let mut w = world().await;
+    let open = w.socket();
+    w.comes_to_the_gate().await;
+    let status = w.find("waiting for you");
+    let body = status.body.replacen("\n\n", "\n\nb\r\rr\u{2028}\u{85}\r\n\n", 1).replace("waits", "\rwaits");
+    w.hub.edit_comment(w.repo, status.id, w.user("maya"), &body).unwrap();
+    w.said("/pause", pausing(None)).await;
+    w.settle().await;
+    let told = w.find("**Paused** by whoever runs this server").body;
+    assert!(told.contains("\n\nb\n\nr\u{2028}\u{85}\n\n") && !told.contains('\r'), "{told:?}");
+    open.abort();
+    open.await.unwrap_err();
+    let mut w = w.restart().await;
+    w.settle().await;
+    w.find("waits for a person");
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
 async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     let mut w = world().await;
     let open = w.socket();

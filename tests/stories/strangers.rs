@@ -260,10 +260,11 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
     assert!(w.run().await.is_none());
 }
 
-/// An engine that does something of its own the first time it is asked what runs.
+/// An engine that does something of its own the first times it is asked what runs.
 struct Startling {
     engine: Arc<dyn Port>,
     asked: AtomicUsize,
+    times: usize,
     first: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -289,7 +290,7 @@ impl Port for Startling {
     }
 
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
-        if self.asked.fetch_add(1, SeqCst) == 0 {
+        if self.asked.fetch_add(1, SeqCst) < self.times {
             (self.first)();
         }
         self.engine.list(filter)
@@ -320,14 +321,14 @@ impl Port for Startling {
     }
 }
 
-/// The world's intake, with an engine that is startled by its first delivery; two comments wait for it.
-async fn startled(w: &World, first: impl Fn() + Send + Sync + 'static) -> Intake {
+/// The world's intake, with an engine that is startled so many times; two comments wait for it.
+async fn startled(w: &World, times: usize, first: impl Fn() + Send + Sync + 'static) -> Intake {
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/countersign status").unwrap();
     }
     w.hub.settled().await;
     let engine =
-        Startling { engine: w.app.engine.clone(), asked: AtomicUsize::new(0), first: Box::new(first) };
+        Startling { engine: w.app.engine.clone(), asked: AtomicUsize::new(0), times, first: Box::new(first) };
     let options = IntakeOptions {
         starts: Vec::new(),
         allow: [w.installation].into(),
@@ -340,19 +341,42 @@ async fn startled(w: &World, first: impl Fn() + Send + Sync + 'static) -> Intake
 }
 
 #[tokio::test]
-async fn a_panic_costs_one_delivery_and_not_the_server() {
+async fn a_delivery_that_panics_is_tried_again_and_holds_no_other_up() {
     let w = world().await;
     let before = w.inbox().await;
-    let intake = startled(&w, || panic!("a rule was broken")).await;
+    let intake = startled(&w, 1, || panic!("a rule was broken")).await;
     // The third is our own answer to the second, come back as a delivery.
     assert_eq!(intake.tick().await.unwrap(), 3, "the others are dealt with all the same");
     let after = w.inbox().await;
-    assert_eq!((after.done, after.dead), (before.done + 2, before.dead + 1));
+    assert_eq!((after.done, after.dead, after.new), (before.done + 2, before.dead, before.new + 1));
+    w.find("Nothing is running on this issue");
+    w.pass(10);
+    while intake.tick().await.unwrap() > 0 {
+        w.hub.settled().await;
+    }
+    let after = w.inbox().await;
+    assert_eq!((after.dead, after.new), (before.dead, before.new), "{}", w.thread());
+    w.newest();
+    w.unseen.saw_gone();
+}
+
+#[tokio::test]
+async fn a_delivery_that_always_panics_is_given_up() {
+    let w = world().await;
+    let before = w.inbox().await;
+    let intake = startled(&w, usize::MAX, || panic!("a rule was broken")).await;
+    for _ in 0..12 {
+        intake.tick().await.unwrap();
+        assert_eq!(w.inbox().await.dead, before.dead);
+        w.pass(50);
+    }
+    w.pass(300);
+    assert_eq!(intake.tick().await.unwrap(), 2);
+    assert_eq!(w.inbox().await.dead, before.dead + 2);
     let database = rusqlite::Connection::open(w.app.settings.data_dir.join("main.db")).unwrap();
     let why: String =
         database.query_row("SELECT note FROM inbox WHERE state = 'dead'", [], |row| row.get(0)).unwrap();
     assert_eq!(why, "our own fault: panicked: a rule was broken");
-    w.find("Nothing is running on this issue");
 }
 
 #[tokio::test]
@@ -364,7 +388,7 @@ async fn what_could_not_be_written_down_is_not_stuck_until_the_next_boot() {
         database.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).unwrap();
     };
     let lose = rename.clone();
-    let intake = startled(&w, move || lose("inbox", "lost")).await;
+    let intake = startled(&w, 1, move || lose("inbox", "lost")).await;
     assert!(intake.tick().await.is_err());
     rename("lost", "inbox");
     for _ in 0..2 {
@@ -385,7 +409,7 @@ async fn a_server_that_is_told_to_stop_leaves_the_backlog_to_the_next() {
     let before = w.inbox().await;
     let stop = CancellationToken::new();
     let told = stop.clone();
-    let intake = startled(&w, move || told.cancel()).await;
+    let intake = startled(&w, 1, move || told.cancel()).await;
     timeout(PATIENCE, intake.run(stop.clone())).await.expect("it ends");
     let after = w.inbox().await;
     assert_eq!(after.done, before.done + 1, "what it had begun is done, no more");

@@ -9,7 +9,10 @@ use super::{
     },
     spec_of,
 };
-use crate::{documents::markdown, types::IssueNo};
+use crate::{
+    documents::{markdown, unix_lines},
+    types::IssueNo,
+};
 
 /// One repair that was made.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -73,7 +76,7 @@ pub(in crate::documents) fn repair<'r>(
 }
 
 fn line_ends(text: &str, _: IssueNo) -> Option<(String, String)> {
-    let unix = text.trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let unix = unix_lines(text.trim_start_matches('\u{feff}').to_owned());
     let body = unix.trim_end_matches(['\n', ' ', '\t']);
     let out = if body.is_empty() { String::new() } else { format!("{body}\n") };
     Some((out, "line ends made uniform".into()))

@@ -7,7 +7,10 @@ use super::{
     PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, RerequestEvent,
     ReviewCommentEvent, ReviewEvent, ReviewState, TouchedEvent, payload::Payload,
 };
-use crate::types::{CommentId, RepoId};
+use crate::{
+    github::wire::with_unix_lines,
+    types::{CommentId, RepoId},
+};
 
 type Parsed = Result<Event, PayloadError>;
 
@@ -30,6 +33,7 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
     };
     let value: Value =
         serde_json::from_slice(body).map_err(|e| PayloadError::NotJson { why: e.to_string() })?;
+    let value = with_unix_lines(value);
     let payload = Payload { event, value: &value };
     // A hook that someone set up in a repository or organization may share our address. It speaks
     // for no installation, and without one nothing can be done.
@@ -319,6 +323,14 @@ mod tests {
     }
 
     fn comment_payload() -> Value {
+    #[test]
+    fn lines_of_a_text_end_in_newlines_whatever_was_sent() {
+        let mut payload = comment_payload();
+        payload["comment"]["body"] = "one\r\n\r\ntwo\rthree\u{2028}".into();
+        let Event::Comment(e) = read("issue_comment", &payload) else { panic!() };
+        assert_eq!(e.body, "one\n\ntwo\nthree\u{2028}");
+    }
+
         base(json!({
             "action": "created",
             "comment": {

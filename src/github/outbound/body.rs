@@ -7,9 +7,9 @@ use super::{
     rewrite::{language, options, written},
     within,
 };
-use crate::limits;
+use crate::{documents::unix_lines, limits};
 
-/// What may be posted.
+/// What may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(String);
 
@@ -20,7 +20,7 @@ impl Body {
     /// What passed [`clean`](super::clean) stands between seams. Read with all that is around it, it must be what it
     /// was alone; if it is not, it becomes one block of code.
     pub fn frame(text: String) -> Self {
-        let mut parts: Vec<String> = text.split(SEAM).map(str::to_owned).collect();
+        let mut parts: Vec<String> = unix_lines(text).split(SEAM).map(str::to_owned).collect();
         for _ in 0..parts.len() {
             match first_that_changed(&parts) {
                 Some(part) => parts[part] = fence("", &parts[part]),
@@ -32,7 +32,8 @@ impl Body {
 
     /// Text that was posted, with something of ours in it put in another way: no seam tells any more whose is what, and
     /// people may have edited it. Read as it will stand, a block in which anything acts becomes one of code.
-    pub fn again(mut text: String) -> Self {
+    pub fn again(text: String) -> Self {
+        let mut text = unix_lines(text);
         for _ in 0..PASSES {
             let (mut out, mut inert) = (String::new(), true);
             each_block(&text, |block, node| {
@@ -272,6 +273,52 @@ mod tests {
                 assert!(piece.chars().count() <= limits::BODY_CHARS - 200, "{text:?}: {}", piece.len());
             }
         }
+    }
+
+    #[test]
+    fn no_line_ends_make_it_panic() {
+        let parts = [
+            "\r",
+            "\n",
+            "\r\n",
+            "\u{2028}",
+            "\u{2029}",
+            "\u{85}",
+            "\u{b}",
+            "\u{c}",
+            "\u{0}",
+            " ",
+            "b",
+            "é",
+            "# ",
+            "> ",
+            "- ",
+            "```",
+            "|a|\n|-|",
+            "<b>",
+            "<!--",
+            "</details>",
+            "[a]: b",
+            "@mona",
+            "    ",
+        ];
+        // A small generator with a fixed start.
+        let texts =
+            if std::env::var("COUNTERSIGN_TESTS").is_ok_and(|all| all == "all") { 100_000 } else { 3_000 };
+        let mut seed = 7_u64;
+        for _ in 0..texts {
+            let mut text = String::new();
+            for _ in 0..1 + seed % 9 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text.push_str(parts[(seed >> 33) as usize % parts.len()]);
+            }
+            let again = Body::again(text.clone());
+            assert!(!again.as_str().contains('\r'), "{text:?}");
+            assert_eq!(Body::again(again.as_str().to_owned()), again, "{text:?}");
+            let framed = Body::frame(format!("ours {text}\n\n{}", super::super::clean(&text, 1_000)));
+            assert!(!framed.pieces().is_empty());
+        }
+        assert_eq!(Body::again("b\r\rr".to_owned()).as_str(), "b\n\nr");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::documents::{is_invisible, secrets};
+use crate::documents::{is_invisible, secrets, unix_lines};
 
 mod body;
 mod rewrite;
@@ -135,7 +135,7 @@ fn scrub(text: &str) -> String {
     if text.bytes().all(|b| matches!(b, b'\n' | b'\t' | b' '..=b'~')) {
         return text.to_owned();
     }
-    let text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}'], "\n");
+    let text = unix_lines(text.to_owned()).replace(['\u{2028}', '\u{2029}'], "\n");
     text.chars().filter(|&c| c == '\n' || c == '\t' || !(c.is_control() || is_invisible(c))).collect()
 }
 

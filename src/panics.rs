@@ -1,0 +1,41 @@
+//! Panics of background work, which become logged errors: one poisoned row must not end the process, nor keep the others
+//! waiting.
+
+use std::{any::Any, panic::AssertUnwindSafe};
+
+use futures_util::FutureExt;
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+}
+
+/// Runs `work`, which shares nothing but what is on disk or behind locks. `Err` with the message if it panics.
+pub(crate) fn catch<T>(work: impl Future<Output = T>) -> impl Future<Output = Result<T, String>> {
+    let caught = AssertUnwindSafe(Box::pin(work)).catch_unwind();
+    caught.map(|done| done.map_err(|panic| message(panic.as_ref())))
+}
+
+/// As [`catch`], for a loop that tries again later: logs the panic. `None` if there was one.
+pub(crate) fn survive<T>(
+    what: &'static str,
+    work: impl Future<Output = T>,
+) -> impl Future<Output = Option<T>> {
+    let log = move |why: &String| tracing::error!(what, %why, "our own fault; trying again later");
+    catch(work).map(move |done| done.inspect_err(log).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_becomes_an_error_that_names_its_message() {
+        assert_eq!(catch(async { 1 }).await, Ok(1));
+        let why = catch(async { Vec::<u8>::new()[3] }).await.unwrap_err();
+        assert!(why.starts_with("panicked: index out of bounds"), "{why}");
+        assert_eq!(survive("a test", async { panic!("on purpose") }).await, None::<()>);
+    }
+}
