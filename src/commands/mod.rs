@@ -10,6 +10,10 @@
 //! wins.
 
 mod lines;
+mod lone;
+mod repeated;
+
+pub use repeated::repeats;
 
 use crate::types::{MicroUsd, Role, WAYS};
 
@@ -178,6 +182,8 @@ pub enum Mistake {
     /// Close to one of our words, or addressed to us by name. A bare word may belong to another
     /// bot, so only one that is `addressed`, or stands where a gate is open, is worth an answer.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
+    /// The comment is this command alone, and not as plain text: in code, in bold, in a list, or one sign off.
+    NotPlain { name: &'static str, args: String, misspelt: bool },
     /// The command needs text and has none.
     NeedsText { name: &'static str, line: usize },
 }
@@ -216,7 +222,15 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
         matches!(said, Ok(_) | Err(Mistake::Unknown { addressed: true, .. } | Mistake::NeedsText { .. }))
     };
     match slug.filter(|_| !out.iter().any(plain)).and_then(|slug| mention(rows, slug, text)) {
-        Some(mention) => vec![Ok(mention)],
+        Some(mention) => return vec![Ok(mention)],
+        None if out.iter().any(plain) => return out,
+        None => {}
+    }
+    match lone::command(rows, text) {
+        Some((name, args)) => {
+            let misspelt = !out.is_empty();
+            vec![Err(Mistake::NotPlain { name, args, misspelt })]
+        }
         None => out,
     }
 }
@@ -497,6 +511,7 @@ mod tests {
                     format!("{}{word}>{}", if addressed { "!" } else { "?" }, did_you_mean.unwrap_or(""))
                 }
                 Err(Mistake::NeedsText { name, .. }) => format!("{name} needs text"),
+                Err(Mistake::NotPlain { name, args, .. }) => format!("~{name}|{args}"),
             })
             .collect()
     }
@@ -554,9 +569,58 @@ mod tests {
             "/\u{200b}approve",
             "\u{200b}/approve",
         ] {
-            assert_eq!(read(text), Vec::<String>::new(), "{text:?}");
+            let read = read(text).into_iter().filter(|read| !read.starts_with('~'));
+            assert_eq!(read.collect::<Vec<_>>(), Vec::<String>::new(), "{text:?}");
         }
         assert_eq!(read("<details>\n\nx\n\n</details>\n\n/approve"), ["approve|"]);
+    }
+
+    #[test]
+    fn a_lone_command_that_is_not_plain_is_told_from_talk() {
+        for text in [
+            "`/approve lld 3f9c2ab1d4e7`",
+            "**/approve lld 3f9c2ab1d4e7**",
+            "\u{200b}/approve lld 3f9c2ab1d4e7",
+            "```\n/approve lld 3f9c2ab1d4e7\n```\n",
+            "~~~ text\n\n/approve lld 3f9c2ab1d4e7\n~~~",
+            "```/approve lld 3f9c2ab1d4e7```",
+            "/aprove lld 3f9c2ab1d4e7",
+            "_/approve lld 3f9c2ab1d4e7_",
+            "„/approve lld 3f9c2ab1d4e7“",
+            "“/Approve lld 3f9c2ab1d4e7”.",
+            "- /approve lld 3f9c2ab1d4e7",
+            "2. `/approve lld 3f9c2ab1d4e7`",
+            "# /approve lld 3f9c2ab1d4e7",
+            "／approve lld 3f9c2ab1d4e7",
+            "\\/approve lld 3f9c2ab1d4e7",
+            "//approve lld 3f9c2ab1d4e7!",
+            "/ approve lld 3f9c2ab1d4e7",
+            "    /approve lld 3f9c2ab1d4e7",
+            "<b>/approve lld 3f9c2ab1d4e7</b>",
+            "approve lld 3f9c2ab1d4e7",
+            "/a\u{200b}pprove lld 3f9c2ab1d4e7",
+        ] {
+            assert_eq!(read(text), ["~approve|lld 3f9c2ab1d4e7"], "{text:?}");
+        }
+        assert_eq!(read("`/approve`"), ["~approve|"]);
+        assert_eq!(read("- /revise use a table"), ["~revise|use a table"]);
+        assert_eq!(read("*/stop*"), ["~stop|"]);
+        for talk in [
+            "please /approve",
+            "`/approve` is what you write to accept it",
+            "`/revise` sends it back",
+            "> /approve lld 3f9c2ab1d4e7",
+            "`/approve lld 3f9c2ab1d4e7`\n\nis the line",
+            "approve it",
+            "/usr/bin/approve",
+            "`/etc/hosts`",
+            "`/stop the clock at noon`",
+            "`/`",
+            "```\n```",
+            "",
+        ] {
+            assert_eq!(read(talk), Vec::<String>::new(), "{talk:?}");
+        }
     }
 
     #[test]

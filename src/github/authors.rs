@@ -1,9 +1,14 @@
-//! Who wrote an issue as it is now. REST names only who opened it.
+//! What only GraphQL tells of texts: who wrote an issue as it is now, and whether a comment came by email.
 
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{error::Fault, graphql::Mutated, manifest::AUTHORS, repo::Repo};
+use super::{
+    error::Fault,
+    graphql::Mutated,
+    manifest::{AUTHORS, BY_EMAIL},
+    repo::Repo,
+};
 use crate::types::{Actor, IssueNo, Timestamp, UserId};
 
 const QUERY: &str = "query($owner: String!, $name: String!, $number: Int!) {
@@ -62,6 +67,15 @@ impl Authors {
 }
 
 impl Repo {
+    /// Whether the comment with this node id was written as a reply to an email.
+    pub async fn is_by_email(&self, node: &str) -> Result<bool, Fault> {
+        let query = "query($id: ID!) { node(id: $id) { ... on Comment { createdViaEmail } } }";
+        let request = self.bare(&BY_EMAIL, &[]).body(json!({ "query": query, "variables": { "id": node } }));
+        let answer: Mutated = self.send(request).await?.json()?;
+        let by_email = answer.field(&BY_EMAIL, "node")?["createdViaEmail"].as_bool();
+        by_email.ok_or_else(|| Fault::unexpected(&BY_EMAIL.to_string(), "no `createdViaEmail` in it"))
+    }
+
     pub async fn authors(&self, issue: IssueNo) -> Result<Authors, Fault> {
         let name = self.name();
         let variables = json!({ "owner": name.owner, "name": name.name, "number": issue });

@@ -305,6 +305,12 @@ impl Repo {
         Ok(())
     }
 
+    /// The newest comments of ours that are older than `before`, as they are now.
+    pub async fn our_texts(&self, issue: IssueNo, before: CommentId) -> Result<Vec<String>, Fault> {
+        let ours = self.our_comments(issue).await?.into_iter().filter(|comment| comment.id < before.0);
+        Ok(ours.filter_map(|comment| comment.body).collect())
+    }
+
     async fn our_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
         let mut comments = self.newest_comments(issue).await?;
         let bot = self.github().bot_seen_by(self.installation()).await?.id;

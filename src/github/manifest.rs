@@ -108,6 +108,7 @@ calls! {
     REMOVE_LABEL: DELETE "/repos/{owner}/{repo}/issues/{issue}/labels/{label}" DISCUSS;
 
     AUTHORS: POST "/graphql" ISSUES;
+    BY_EMAIL: POST "/graphql" ISSUES;
     COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
     SWAP_LABELS: POST "/graphql" DISCUSS;
     EDIT_AND_SWAP: POST "/graphql" DISCUSS;

@@ -65,7 +65,7 @@ impl Intake {
     }
 
     /// Nothing waits, or nothing that takes this command.
-    fn no_gate(&self, verb: &str, runs: &[RunView]) -> Body {
+    pub(super) fn no_gate(&self, verb: &str, runs: &[RunView]) -> Body {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
             return messages::waits_for_merge(verb);
         }
@@ -140,7 +140,7 @@ fn concerns(answer: &Answer, run: &RunView) -> bool {
 }
 
 /// The line a person pastes.
-fn approve_line(gate: &GateView) -> ApproveLine {
+pub(super) fn approve_line(gate: &GateView) -> ApproveLine {
     ApproveLine { stage: gate.stage.clone(), subject: gate.subject, ways: gate.ways.clone() }
 }
 

@@ -2,16 +2,19 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    answer::{Reply, moved_on, told, unlocked},
+    answer::{Reply, approve_line, moved_on, told, unlocked},
     cause,
     route::{IssueRef, TOLD},
 };
 use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake, ROUTE},
     documents::visible::visible,
-    engine::{APPROVE, Answer, Cancel, Filter, Retried, Retry, RunView, Status, Trigger, Who},
+    engine::{
+        APPROVE, Answer, Cancel, Filter, GateView, OVERRIDE, Retried, Retry, RunView, Status, Trigger, Who,
+    },
     github::{Body, Fault, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow, Stands},
+    publication::gate_marker,
     store::{Pause, Spending, Taken},
     types::{Actor, Cause, IssueNo, Role, RunId},
 };
@@ -91,7 +94,50 @@ impl Intake {
         if !self.store.inbox().owns(&taken.id, &said.cause).await? {
             return Ok(Note::Nothing(TOLD.into()));
         }
+        let above = self.above_what_is_repeated(&said, &found).await?;
+        if above < e.body.len() {
+            let kept = commands::parse(self.router.rows(), slug, &e.body[..above]);
+            let verb =
+                found.iter().flatten().find(|command| !kept.iter().flatten().any(|c| c.name == command.name));
+            return match verb.filter(|_| kept.is_empty() && said.role >= Role::Triage) {
+                Some(verb) => {
+                    let body = self.not_by_email(&said, verb.name).await?;
+                    self.say(taken, &said.cause, &said.repo, (e.issue, said.at.issue), &[body]).await?;
+                    Ok(Note::Done("commands below what was repeated do not count".to_owned()))
+                }
+                None => self.hear(&said, &kept).await,
+            };
+        }
         self.hear(&said, &found).await
+    }
+
+    /// How much of the comment stands above what it repeats of ours; all of it, where nothing stands above a command.
+    async fn above_what_is_repeated(
+        &self,
+        said: &Said<'_>,
+        found: &[Result<Command, Mistake>],
+    ) -> Result<usize, Trouble> {
+        let e = said.event;
+        let first = found.iter().flatten().map(|command| command.line).min();
+        let before = |line: usize| e.body.lines().take(line - 1).any(|line| !line.trim().is_empty());
+        let several = found.iter().flatten().count() > 1;
+        if !first.is_some_and(|line| several || before(line)) {
+            return Ok(e.body.len());
+        }
+        let ours = said.repo.our_texts(e.issue, e.comment).await?;
+        Ok(commands::repeats(&e.body, ours.iter().map(String::as_str)).unwrap_or(e.body.len()))
+    }
+
+    async fn not_by_email(&self, said: &Said<'_>, verb: &str) -> Result<Body, Trouble> {
+        let gate = said.live.iter().find(|run| run.gate.is_some());
+        let comment = match gate {
+            Some(run) => {
+                let marker = gate_marker(run.id, run.visit);
+                said.repo.read_comment(said.at.issue, &marker).await?
+            }
+            None => None,
+        };
+        Ok(messages::not_by_email(verb, comment.as_ref().map(|(comment, _)| comment.url.as_str())))
     }
 
     /// Obeys what it may, in order, and says what there is to say at the end, once.
@@ -361,6 +407,13 @@ impl Intake {
     }
 
     async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {
+        // What a mail program quotes below an answer may hold the line to paste.
+        if [APPROVE, OVERRIDE].contains(&command.name)
+            && let Some(node) = &said.event.node
+            && said.repo.is_by_email(node).await?
+        {
+            return Ok(Reply::Words(self.not_by_email(said, command.name).await?));
+        }
         let (approve, text) = if command.name == APPROVE {
             match Approve::parse(&command.args) {
                 Ok(approve) => (approve, String::new()),
@@ -409,6 +462,25 @@ impl Intake {
             }
             Mistake::Unknown { word, did_you_mean, addressed, .. } if *addressed || open => {
                 (Role::Triage, messages::unknown_command(word, *did_you_mean))
+            }
+            Mistake::NotPlain { name, args, misspelt } if open => {
+                let least = self.router.row(name).map_or(Role::Triage, |row| needed(row, &said.live));
+                let asks = |gate: &&GateView| gate.verbs.iter().any(|(verb, _)| verb == name);
+                let gates: Vec<_> =
+                    said.live.iter().filter_map(|run| run.gate.as_ref()).filter(asks).collect();
+                let mut who = gates.iter().flat_map(|gate| &gate.verbs).filter(|(verb, _)| verb == name);
+                if said.role < least.max(Role::Triage) && !who.any(|(_, who)| who.names(said.event.sender.id))
+                {
+                    let why = format!("refused: {} is not told how to {name}", said.role);
+                    return if *misspelt { Reply::No(why) } else { Reply::Note(why) };
+                }
+                return Reply::Words(match *name {
+                    APPROVE if gates.is_empty() => self.no_gate(name, &said.live),
+                    APPROVE => {
+                        messages::not_plain("", &gates.into_iter().map(approve_line).collect::<Vec<_>>())
+                    }
+                    name => messages::not_plain(format!("/{name} {args}").trim_end(), &[]),
+                });
             }
             _ => return Reply::Note("a word of somebody else's".to_owned()),
         };

@@ -90,6 +90,7 @@ impl Intake {
                 issue: at.issue,
                 is_pull: issue.is_pull,
                 comment: CommentId(0),
+                node: None,
                 body: text.clone(),
                 sender: by.clone(),
                 author: by.clone(),

@@ -47,6 +47,21 @@ impl Hub {
         self.change(|c| c.comment(repo, issue, user, body))
     }
 
+    /// As [`comment`](Self::comment), by somebody who answers an email.
+    pub fn comment_by_email(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        user: UserId,
+        body: &str,
+    ) -> Result<CommentId, HubError> {
+        self.change(|c| {
+            let id = c.comment(repo, issue, user, body)?;
+            c.comment_mut(repo, id)?.1.by_email = true;
+            Ok(id)
+        })
+    }
+
     pub fn edit_comment(
         &self,
         repo: RepoId,
@@ -235,6 +250,7 @@ impl Change<'_> {
             updated_at: at,
             edits: 0,
             reactions: vec![],
+            by_email: false,
         });
         self.tell(repo, Some(number), by, What::Commented { id, body: body.to_owned() });
         self.hook_comment(repo, id, "created", by, vec![]);

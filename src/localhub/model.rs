@@ -230,6 +230,9 @@ pub(super) struct Comment {
     pub(super) updated_at: Timestamp,
     pub(super) edits: usize,
     pub(super) reactions: Vec<Reaction>,
+    /// It was written as a reply to an email.
+    #[serde(default)]
+    pub(super) by_email: bool,
 }
 
 #[derive(Serialize, Deserialize, Clone)]

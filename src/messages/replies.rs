@@ -157,6 +157,28 @@ pub fn together(bodies: &[Body]) -> Body {
     Body::again(texts.join("\n\n"))
 }
 
+/// A comment is a command alone, in a form that does not count: the line to write, or the lines of the gates that wait.
+pub fn not_plain(command: &str, lines: &[ApproveLine]) -> Body {
+    let blocks = match lines {
+        [] => fenced("", command, 1_000),
+        lines => lines.iter().map(ApproveLine::block).collect::<Vec<_>>().join("\n\n"),
+    };
+    said(&format!(
+        "Nothing was done: a command counts only as plain text at the start of a line, without quotes or formatting. To say \
+         it, write\n\n{blocks}"
+    ))
+}
+
+/// An approval came by email, or stood below a text of ours that was repeated, as mail programs do.
+pub fn not_by_email(command: &str, gate_url: Option<&str>) -> Body {
+    let place = gate_url.map_or("on the page of this issue".to_owned(), |url| link("on the page", url));
+    said(&format!(
+        "Nothing was done: {} does not count in a reply by email, nor below text repeated from an earlier comment of \
+         Countersign. Write it {place}.",
+        code(&format!("/{command}"), 40)
+    ))
+}
+
 /// The arguments of a command were not understood; `why` is a sentence of ours.
 pub fn not_understood(command: &str, why: &str) -> Body {
     said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))
@@ -357,6 +379,9 @@ mod tests {
             unknown_command(HOSTILE, None),
             already_running(run, "lld", None),
             empty_args("revise"),
+            not_plain("", std::slice::from_ref(&line)),
+            not_by_email("approve", Some("https://x/1")),
+            not_by_email("override", None),
             runs(&[]),
             runs(&[RunLine {
                 run,
@@ -368,7 +393,7 @@ mod tests {
             issue_changed("-a\n+```\n+/approve @mona", &line),
             help(&[row("/approve [stage] [hash]", None), row("/lld", Some("countersign:lld"))], true),
         ];
-        for body in &all {
+        for body in all.iter().chain([&not_plain(HOSTILE, &[])]) {
             assert_inert(body.as_str());
         }
         let theirs = [Changed { path: HOSTILE.into(), now: None }];
@@ -414,6 +439,16 @@ mod tests {
         Run `8123-4` of `lld` is already at work on this issue. `/stop` ends it.
         ----
         Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
+        ----
+        Nothing was done: a command counts only as plain text at the start of a line, without quotes or formatting. To say it, write
+
+        ```
+        /approve lld 2d711642b726
+        ```
+        ----
+        Nothing was done: `/approve` does not count in a reply by email, nor below text repeated from an earlier comment of Countersign. Write it [on the page](https://x/1).
+        ----
+        Nothing was done: `/override` does not count in a reply by email, nor below text repeated from an earlier comment of Countersign. Write it on the page of this issue.
         ----
         Nothing is running on this issue. `/countersign help` lists what can be started.
         ----

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use countersign::{engine::Status, types::Role};
+use countersign::{engine::Status, localhub::Fault, types::Role};
 use serde_json::json;
 
 use crate::{
@@ -299,4 +299,94 @@ async fn bad_answers_move_nothing() {
     w.says("stranger", &line, "-1").await;
     w.stands(Status::Done).await;
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
+}
+
+/// As mail programs write an answer that quotes the gate without a sign before its lines.
+fn mails(line: &str) -> [String; 2] {
+    let quoted = format!(
+        "To accept it, someone with write access writes\n\n{line}\n\nTo send it back to the drafter instead: /revise TEXT.\n"
+    );
+    [
+        format!(
+            "This is not what we want, please wait.\n\n________________________________\nFrom: countersign[bot] \
+             <notifications@example.org>\nSubject: Re: [maya/tally] Small thing (Issue #4)\n\nAPPROVED: the LLD waits for a \
+             person (0 open findings)\n\n{quoted}"
+        ),
+        format!("Nein, bitte warten.\n\nAm Montag, 1. Juni 2026 schrieb countersign[bot]:\n\n{quoted}"),
+    ]
+}
+
+#[tokio::test]
+async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
+    let mut w = at_the_gate("", "").await;
+    let line = w.approve_line();
+    let told = format!("#issuecomment-{})", w.last("waits for a person").id);
+    for mail in mails(&line) {
+        w.comment("sam", &mail).await;
+        assert!(w.last("").body.contains(&told), "{mail}\n{}", w.thread());
+        w.stands(Status::Asking).await;
+    }
+    for said in [&line, "/approve", "Fine.\n\n/approve"] {
+        w.pass(60);
+        w.hub.comment_by_email(w.repo, w.issue, w.user("sam"), said).unwrap();
+        w.settle().await;
+        assert!(w.last("").body.contains(&told), "{said}\n{}", w.thread());
+        w.stands(Status::Asking).await;
+    }
+    // What is quoted with a sign before its lines holds no command.
+    let before = w.notifying();
+    let marked = format!("Not yet.\n\n> To accept it, someone with write access writes\n>\n> {line}\n");
+    w.comment("sam", &marked).await;
+    assert_eq!(w.notifying(), before, "{}", w.thread());
+    // Where GitHub cannot be asked how it came, it waits.
+    let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
+    w.hub.fault(Fault::Status { method, path_contains, status: 502, times: 1 });
+    let above = format!("I have read it all with care.\n\n{line}\n\n{}", mails(&line)[0]);
+    w.comment("sam", &above).await;
+    w.stands(Status::Asking).await;
+    w.wait(60).await;
+    w.stands(Status::Done).await;
+    assert!(w.gate().contains("**Accepted by sam** on"), "{}", w.gate());
+}
+
+#[tokio::test]
+async fn a_lone_command_that_is_not_plain_gets_the_line_to_paste() {
+    let mut w = at_the_gate("", "").await;
+    let line = w.approve_line();
+    for text in [
+        format!("`{line}`"),
+        format!("**{line}**"),
+        format!("\u{200b}{line}"),
+        format!("```\n{line}\n```"),
+        line.replace("approve", "aprove"),
+        format!("- *{line}*."),
+        format!("„{line}“"),
+        line.replace('/', "／"),
+        format!("\\{line}"),
+        "`/approve`".to_owned(),
+    ] {
+        let before = w.notifying();
+        w.comment("sam", &text).await;
+        assert_eq!(w.notifying(), before + 1, "{text}\n{}", w.thread());
+        let told = w.last("").body;
+        assert!(
+            told.starts_with("Nothing was done:") && told.contains(&format!("```\n{line}\n```")),
+            "{told}"
+        );
+        w.stands(Status::Asking).await;
+    }
+    let before = w.notifying();
+    for (who, text) in [
+        ("tess", format!("`{line}`")),
+        ("stranger", "`/approve`".to_owned()),
+        ("sam", "You can write `/approve` or `/revise TEXT` here.".to_owned()),
+        ("sam", format!("`{line}`\n\nis what you write.")),
+    ] {
+        w.comment(who, &text).await;
+        assert_eq!(w.notifying(), before, "{who}: {text}\n{}", w.thread());
+        assert_eq!(w.view().comments.pop().unwrap().reactions, [], "{who}: {text}");
+    }
+    w.comment("sam", &line).await;
+    w.stands(Status::Done).await;
+    w.comment("sam", "`/approve`").await;
 }

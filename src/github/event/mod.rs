@@ -94,6 +94,8 @@ pub struct CommentEvent {
     pub issue: IssueNo,
     pub is_pull: bool,
     pub comment: CommentId,
+    /// As GraphQL knows it; `None` if it is imagined.
+    pub node: Option<String>,
     pub body: String,
     pub sender: Actor,
     pub author: Actor,

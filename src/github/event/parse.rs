@@ -98,6 +98,7 @@ fn comment(p: Payload<'_>) -> Parsed {
         issue: p.issue_no("issue.number")?,
         is_pull: p.at("issue.pull_request").is_some(),
         comment: CommentId(p.number("comment.id")?),
+        node: Some(p.text_or_empty("comment.node_id").to_owned()),
         body: p.text_or_empty("comment.body").to_owned(),
         sender: p.sender()?,
         author: p.author("comment.user")?,
@@ -322,7 +323,6 @@ mod tests {
         Event::parse(event, payload.to_string().as_bytes()).unwrap()
     }
 
-    fn comment_payload() -> Value {
     #[test]
     fn lines_of_a_text_end_in_newlines_whatever_was_sent() {
         let mut payload = comment_payload();
@@ -331,6 +331,7 @@ mod tests {
         assert_eq!(e.body, "one\n\ntwo\nthree\u{2028}");
     }
 
+    fn comment_payload() -> Value {
         base(json!({
             "action": "created",
             "comment": {

@@ -1,7 +1,7 @@
-//! GraphQL, as far as anybody here asks for it: one query, and five mutations, one after the other in one request, each of
+//! GraphQL, as far as anybody here asks for it: two queries, and five mutations, one after the other in one request, each of
 //! which may fail without the others.
 //!
-//! The query's text is read only for which mutations it names and where their inputs are; what is given
+//! A text is read only for which of them it is, which mutations it names and where their inputs are; what is given
 //! back is always all there is.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::{
         json::node,
         model::{Repository, State},
     },
-    types::{IssueNo, Oid, RepoId, RepoName, UserId},
+    types::{CommentId, IssueNo, Oid, RepoId, RepoName, UserId},
 };
 
 #[derive(Deserialize)]
@@ -134,6 +134,9 @@ impl Call<'_> {
     pub(super) fn graphql(&self) -> RestResult {
         let by = self.actor()?;
         let asked: Asked = self.body()?;
+        if asked.query.starts_with("query") && asked.query.contains("createdViaEmail") {
+            return self.by_email(&asked.variables);
+        }
         if asked.query.starts_with("query") {
             return self.authors(&asked.variables);
         }
@@ -161,7 +164,34 @@ impl Call<'_> {
         Ok(self.ok(&body))
     }
 
-    /// The one query: who wrote an issue as it is.
+    /// How a comment came.
+    fn by_email(&self, variables: &BTreeMap<String, Value>) -> RestResult {
+        let id = variables.get("id").and_then(Value::as_str).unwrap_or_default();
+        let Some((repo, _, comment)) = self.comment_of(id) else {
+            let message = format!("Could not resolve to a node with the global id of '{id}'");
+            let error = json!({ "type": "NOT_FOUND", "path": ["node"], "message": message });
+            return Ok(self.ok(&json!({ "data": { "node": null }, "errors": [error] })));
+        };
+        self.allowed(repo, &[("issues", Level::Read), ("pull_requests", Level::Read)])?;
+        let by_email = self.state(|s| {
+            let comments = s.repositories.get(&repo)?.issues.values().flat_map(|issue| &issue.comments);
+            comments.into_iter().find(|of| of.id == comment).map(|of| of.by_email)
+        });
+        Ok(self.ok(&json!({ "data": { "node": { "createdViaEmail": by_email } } })))
+    }
+
+    /// The comment with this node id.
+    fn comment_of(&self, id: &str) -> Option<(RepoId, IssueNo, CommentId)> {
+        self.state(|s| {
+            let mut comments = s.repositories.values().flat_map(|repo| {
+                let all = repo.issues.values().flat_map(|i| i.comments.iter().map(move |c| (i.number, c.id)));
+                all.map(|(number, comment)| (repo.id, IssueNo(number), comment))
+            });
+            comments.find(|(_, _, comment)| node("IC", comment.0) == id)
+        })
+    }
+
+    /// Who wrote an issue as it is.
     fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
         let repo = self.repo(word("owner"), word("name"), &[("issues", Level::Read)])?;
@@ -260,14 +290,7 @@ impl Call<'_> {
     }
 
     fn edit_by_node(&self, by: UserId, input: NewText) -> Field {
-        let found = self.state(|s| {
-            let mut comments = s.repositories.values().flat_map(|repo| {
-                let all = repo.issues.values().flat_map(|i| i.comments.iter().map(move |c| (i.number, c.id)));
-                all.map(|(number, comment)| (repo.id, IssueNo(number), comment))
-            });
-            comments.find(|(_, _, comment)| node("IC", comment.0) == input.id)
-        });
-        let (repo, number, comment) = found.ok_or_else(Refusal::not_found)?;
+        let (repo, number, comment) = self.comment_of(&input.id).ok_or_else(Refusal::not_found)?;
         self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
         self.may_speak(repo, number)?;
         self.check_text("IssueComment", Some(&input.body), true)?;

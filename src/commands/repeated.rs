@@ -1,0 +1,61 @@
+//! What a comment repeats of ours: a mail program quotes below an answer what it answers, not always with a sign before
+//! the lines. The line to paste is in there.
+
+/// Where a comment begins to repeat `ours`, texts that we posted earlier, as a mail does below its answer: at its first line
+/// of at least five words that stand so, one after the other, in one of them. Code and folded text of ours are somebody
+/// else's words, or the line to paste.
+pub fn repeats<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
+    const LEAST: usize = 5;
+    let words = |text: &str| {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.fold(String::from(" "), |all, word| all + &word.to_lowercase() + " ")
+    };
+    let own = |text: &str| {
+        let (mut folds, mut code, mut own) = (0_usize, false, String::new());
+        for line in text.lines() {
+            folds += line.matches("<details").count();
+            code ^= line.starts_with("```");
+            if folds == 0 && !code {
+                own.extend([line, "\n"]);
+            }
+            folds = folds.saturating_sub(line.matches("</details>").count());
+        }
+        words(&own)
+    };
+    let ours: Vec<String> = ours.into_iter().map(own).collect();
+    let mut start = 0;
+    comment.split_inclusive('\n').find_map(|line| {
+        let (at, said) = (start, words(line));
+        start += line.len();
+        let sentence = !line.trim_start().starts_with('/') && said.matches(' ').count() > LEAST;
+        (sentence && ours.iter().any(|own| own.contains(&said))).then_some(at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_cut_where_it_repeats_a_sentence_of_ours() {
+        let ours = "### ✅ APPROVED: the LLD waits for a person (0 open findings)\n\nTo accept it, someone with write access \
+                    writes\n\n```\n/approve lld 3f9c2ab1d4e7\n```\n\n<details><summary>Document</summary>\n\nThe table has \
+                    three columns of numbers.\n\n</details>";
+        let above = |comment: &str| repeats(comment, [ours]).map(|at| comment[..at].to_owned());
+        for quoted in [
+            "To accept it, someone with write access writes\n\n/approve lld 3f9c2ab1d4e7",
+            "**APPROVED**: the LLD waits for a\r\nperson",
+            "  someone with write access writes",
+        ] {
+            assert_eq!(above(&format!("No.\n\n{quoted}")).as_deref(), Some("No.\n\n"), "{quoted}");
+        }
+        for own in [
+            "/approve lld 3f9c2ab1d4e7",
+            "The table has three columns of numbers.\n\n/revise make it four",
+            "It waits for a person.\n\n/approve",
+            "someone with write access",
+        ] {
+            assert_eq!(above(own), None, "{own}");
+        }
+    }
+}
