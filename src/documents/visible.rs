@@ -3,19 +3,31 @@
 //! An issue can hold words that nobody who reads it there ever sees: comments in HTML, titles of links, signs without a
 //! shape, definitions that nothing refers to. A model would read them all the same. So the text is read with the parser
 //! that GitHub's is derived from, what shows nothing is taken out of the tree, and the text is written anew from that.
-//! A text in which nothing is hidden stays as it is.
+//! A text in which nothing is hidden stays as it is. In a document of ours what shows nothing is a mistake, with its line
+//! ([`hidden_lines`]): it would be committed, and read by models later.
+//!
+//! One word says too little to be an order, so a label, a description or an attribute of one word hides nothing. A link
+//! shows where it leads, and a label that is the link's own text is seen there.
 //!
 //! GitHub keeps neither `style` nor `hidden`, so text in such a tag is seen by people, and stays.
 
 use std::collections::HashMap;
 
 use comrak::{Arena, Node, Options, format_commonmark, nodes::NodeValue, parse_document};
+use pulldown_cmark::{Event, LinkType, Parser, Tag as Begins};
 use serde::{Deserialize, Serialize};
 
-use super::is_invisible;
+use super::{is_invisible, markdown};
 
 /// Shown of what was hidden, in characters.
 const EXCERPT: usize = 80;
+
+/// Characters of what is taken for one word.
+const WORD: usize = 40;
+
+/// What a document may say in a tag besides where it leads.
+const LAYOUT: [&str; 10] =
+    ["align", "valign", "width", "height", "colspan", "rowspan", "start", "open", "type", "target"];
 
 /// Text that models are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +55,8 @@ pub enum HiddenKind {
     Attribute,
     /// Of a link or an image.
     Title,
+    /// What an image is said to show.
+    Description,
     /// In letters that are too small to be read.
     Tiny,
     /// Formulas in a colour that may be that of the page.
@@ -55,6 +69,27 @@ pub enum HiddenKind {
     Invisible,
     /// Definitions that nothing refers to, words behind a fence.
     Unshown,
+}
+
+impl HiddenKind {
+    /// What to take out of a document.
+    pub(super) fn mistake(self) -> &'static str {
+        match self {
+            Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
+            Self::Attribute => "a tag of HTML says something here that nobody sees; take it out",
+            Self::Title => "the title of a link or an image stands here, which nobody sees; take it out",
+            Self::Description => "an image has a description here, which nobody sees; write it as text",
+            Self::Tiny => "letters too small to be read stand here; write them as text",
+            Self::Math => "a formula may not show here; take out its colour or its size",
+            Self::Tags | Self::Direction | Self::Invisible => {
+                "an invisible character stands here; take it out"
+            }
+            Self::Unshown => {
+                "words stand here that Markdown does not show, such as a link's definition that nothing refers to, a \
+                 label that is not the link's text, or words behind a fence; take them out"
+            }
+        }
+    }
 }
 
 /// The rows of several texts as one list.
@@ -71,30 +106,111 @@ pub fn gathered<'a>(lists: impl IntoIterator<Item = &'a Hidden>) -> Vec<Hidden> 
 
 /// What people see of Markdown.
 pub fn visible(text: &str) -> Visible {
-    let mut walk = Walk::default();
-    let text = walk.shapes(text);
-    let arena = Arena::new();
-    let options = options();
-    let root = parse_document(&arena, &text, &options);
-    for node in root.descendants().collect::<Vec<_>>() {
-        walk.node(node);
-    }
-    walk.gone.iter().for_each(|node| node.detach());
-    let mut shown = String::new();
-    // Writing into a string does not fail.
-    let _ = format_commonmark(root, &options, &mut shown);
-    let known = walk.taken.iter().map(|(_, text)| text.as_str()).chain([walk.dropped.as_str()]);
-    let lacking = missing(&text, known.chain([shown.as_str()]));
-    let unshown = (!lacking.is_empty()).then(|| (HiddenKind::Unshown, lacking.join(" ")));
-    let as_it_was = !walk.changed && unshown.is_none();
-    walk.taken.extend(unshown);
-    Visible { hidden: walk.rows(), text: if as_it_was { text.clone() } else { shown } }
+    let read = Read::of(text);
+    Visible { hidden: rows(&read.taken), text: read.text }
 }
 
 /// What people see of a line that is no Markdown.
 pub fn visible_line(text: &str) -> Visible {
     let mut walk = Walk::default();
-    Visible { text: walk.shapes(text), hidden: walk.rows() }
+    Visible { text: walk.shapes(text), hidden: rows(&walk.taken) }
+}
+
+/// Lines of a document, from 1, on which something stands that no reader sees, in order.
+pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenKind)> {
+    let read = Read::of(text);
+    let taken = read.taken.iter().filter(|taken| taken.line > 0 && says(&row(taken)));
+    let taken = taken.map(|taken| (taken.line, taken.kind));
+    let mut lines: Vec<_> = read.bare.iter().copied().chain(taken).collect();
+    lines.sort_by_key(|(line, _)| *line);
+    lines.dedup_by_key(|(line, _)| *line);
+    lines
+}
+
+/// Something that no reader sees.
+struct Taken {
+    kind: HiddenKind,
+    text: String,
+    /// From 1; 0 for what is taken out before the text is parsed.
+    line: usize,
+}
+
+/// A text without what no reader sees, and that.
+struct Read {
+    text: String,
+    taken: Vec<Taken>,
+    /// Lines of what is a mistake in a document alone: tags that say something of one word, definitions that nothing refers to.
+    bare: Vec<(usize, HiddenKind)>,
+}
+
+impl Read {
+    fn of(text: &str) -> Self {
+        let mut walk = Walk::default();
+        let text = walk.shapes(text);
+        let arena = Arena::new();
+        let options = options();
+        let root = parse_document(&arena, &text, &options);
+        for node in root.descendants().collect::<Vec<_>>() {
+            walk.node(node);
+        }
+        walk.gone.iter().for_each(|node| node.detach());
+        let mut shown = String::new();
+        // Writing into a string does not fail.
+        let _ = format_commonmark(root, &options, &mut shown);
+        let (labels, unused) = labels(&text);
+        let known = walk.taken.iter().map(|taken| taken.text.as_str());
+        let known = known.chain([walk.dropped.as_str(), labels.as_str(), shown.as_str()]);
+        let lacking = missing(&text, known);
+        let line = |at: usize| text[..at].matches('\n').count() + 1;
+        let unshown = lacking.first().map(|(at, _)| Taken {
+            kind: HiddenKind::Unshown,
+            text: lacking.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(" "),
+            line: line(*at),
+        });
+        let as_it_was = !walk.changed && unshown.is_none();
+        walk.taken.extend(unshown);
+        let mut bare = walk.bare;
+        bare.extend(unused.into_iter().map(|at| (line(at), HiddenKind::Unshown)));
+        let taken = walk.taken;
+        Self { text: if as_it_was { text.clone() } else { shown }, taken, bare }
+    }
+}
+
+/// Labels that say no more than the text of their links, or one word, once for each place where they stand unseen.
+/// And where the definitions begin that nothing refers to.
+fn labels(text: &str) -> (String, Vec<usize>) {
+    let parser = Parser::new_ext(text, markdown::options());
+    let defined = parser.reference_definitions().iter();
+    let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
+    let (mut used, mut unseen) = (HashMap::<String, bool>::new(), String::new());
+    for event in parser {
+        let Event::Start(Begins::Link { link_type, id, .. } | Begins::Image { link_type, id, .. }) = event
+        else {
+            continue;
+        };
+        let says_no_more = match link_type {
+            LinkType::Collapsed | LinkType::Shortcut => true,
+            LinkType::Reference if is_word(&id) => {
+                unseen.extend([&*id, " "]);
+                true
+            }
+            _ => false,
+        };
+        *used.entry(id.to_lowercase()).or_default() |= says_no_more;
+    }
+    let mut unused = Vec::new();
+    for (label, at) in defined {
+        match used.get(&label.to_lowercase()) {
+            Some(true) => unseen.extend([label.as_str(), " "]),
+            Some(false) => {}
+            None => unused.push(at),
+        }
+    }
+    (unseen, unused)
+}
+
+fn is_word(text: &str) -> bool {
+    !text.contains(char::is_whitespace) && text.chars().count() <= WORD
 }
 
 /// All that GitHub reads in an issue.
@@ -108,7 +224,7 @@ fn options() -> Options<'static> {
 }
 
 /// Words of a text that none of the others has, as often as it is there.
-fn missing<'a>(text: &'a str, others: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+fn missing<'a>(text: &'a str, others: impl Iterator<Item = &'a str>) -> Vec<(usize, &'a str)> {
     let mut there: HashMap<&str, usize> = HashMap::new();
     for (_, word) in others.flat_map(words) {
         *there.entry(word).or_default() += 1;
@@ -120,7 +236,7 @@ fn missing<'a>(text: &'a str, others: impl Iterator<Item = &'a str>) -> Vec<&'a 
         match there.get_mut(word) {
             Some(left) if *left > 0 => *left -= 1,
             _ if entity || word.bytes().all(|b| b.is_ascii_digit()) => {}
-            _ => lacking.push(word),
+            _ => lacking.push((at, word)),
         }
     }
     lacking
@@ -135,9 +251,13 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 #[derive(Default)]
 struct Walk<'a> {
-    taken: Vec<(HiddenKind, String)>,
+    taken: Vec<Taken>,
     /// Taken out as well, and nothing to tell of.
     dropped: String,
+    /// As [`Read::bare`].
+    bare: Vec<(usize, HiddenKind)>,
+    /// The line being read, as [`Taken::line`].
+    line: usize,
     gone: Vec<Node<'a>>,
     changed: bool,
     /// A comment was opened, and nothing closed it yet: GitHub shows nothing until then, whatever Markdown makes of it.
@@ -150,7 +270,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn take(&mut self, kind: HiddenKind, text: &str) {
         self.changed = true;
-        self.taken.push((kind, text.to_owned()));
+        self.taken.push(Taken { kind, text: text.to_owned(), line: self.line });
     }
 
     /// The text without signs that have no shape.
@@ -179,18 +299,24 @@ impl<'a> Walk<'a> {
             };
             before = kind.is_none().then_some(c);
             match kind {
-                Some(kind) => self.taken.push((kind, String::new())),
+                Some(kind) => self.taken.push(Taken { kind, text: String::new(), line: self.line }),
                 None => out.push(c),
             }
         }
         if !tags.is_empty() {
-            self.taken.push((HiddenKind::Tags, tags));
+            self.taken.push(Taken { kind: HiddenKind::Tags, text: tags, line: self.line });
         }
         out
     }
 
     fn node(&mut self, node: Node<'a>) {
+        // The type of a generic in prose, as in `Box<dyn Error>`, reads as a tag.
+        let generic = node.previous_sibling().is_some_and(|before| match &before.data().value {
+            NodeValue::Text(text) => text.ends_with(|c: char| c.is_alphanumeric() || c == '_'),
+            _ => false,
+        });
         let mut data = node.data_mut();
+        self.line = data.sourcepos.start.line;
         let tiny = self.around + self.within > 1;
         let hides = match (self.comment, tiny) {
             (true, _) => Some(HiddenKind::Comment),
@@ -199,13 +325,13 @@ impl<'a> Walk<'a> {
         };
         match &mut data.value {
             NodeValue::HtmlBlock(html) => {
-                html.literal = self.html(&html.literal, true);
+                html.literal = self.html(&html.literal, true, false);
                 if html.literal.trim().is_empty() {
                     self.gone.push(node);
                 }
             }
             NodeValue::HtmlInline(html) => {
-                *html = self.html(html, false);
+                *html = self.html(html, false, generic);
                 if html.is_empty() {
                     self.gone.push(node);
                 }
@@ -237,7 +363,14 @@ impl<'a> Walk<'a> {
                 let text = math.literal.clone();
                 self.hide(kind, &text, node);
             }
-            NodeValue::Link(link) => self.title(&mut link.title),
+            NodeValue::Link(link) => {
+                // An address that is the link's own text is written once.
+                let own: String = node.descendants().skip(1).map(words_of).collect();
+                if !own.is_empty() && link.url.ends_with(&own) {
+                    self.dropped += &format!(" {}", link.url);
+                }
+                self.title(&mut link.title);
+            }
             NodeValue::Image(image) => {
                 self.title(&mut image.title);
                 self.dropped += &format!(" {}", image.url);
@@ -265,20 +398,22 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// People see it where the image does not load; a model sees it instead of the image.
+    /// What stands in an image's place. People see its description only where it does not load.
     fn image(&mut self, alt: &str) -> String {
         let alt = self.shapes(alt);
-        if alt.trim().is_empty() {
-            "[image]".to_owned()
+        if is_word(alt.trim()) {
+            self.dropped += &format!(" {alt}");
         } else {
-            format!("[image, described as: {}]", alt.trim())
+            self.take(HiddenKind::Description, &alt);
         }
+        "[image]".to_owned()
     }
 
     /// HTML without comments, and tags without what they do not show.
-    fn html(&mut self, html: &str, block: bool) -> String {
-        let (mut out, mut rest) = (String::new(), html);
+    fn html(&mut self, html: &str, block: bool, generic: bool) -> String {
+        let (mut out, mut rest, first) = (String::new(), html, self.line);
         while !rest.is_empty() {
+            self.line = first + html[..html.len() - rest.len()].matches('\n').count();
             if self.comment {
                 let end = rest.find("-->");
                 let (inside, after) = rest.split_at(end.unwrap_or(rest.len()));
@@ -300,14 +435,15 @@ impl<'a> Walk<'a> {
                     // `<!-->` is a whole comment.
                     if comment.starts_with('>') || comment.starts_with("->") { &tag[2..] } else { comment }
                 }
-                None if tag.starts_with("<!") || tag.starts_with("<?") => {
+                // A browser takes `</ x>` for a comment.
+                None if tag.starts_with("<!") || tag.starts_with("<?") || ends_nothing(tag) => {
                     let (inside, after) = tag.split_at(tag.find('>').map_or(tag.len(), |end| end + 1));
                     self.take(HiddenKind::Comment, &inside[2..]);
                     after
                 }
                 None => match Tag::read(tag) {
                     Some((read, after)) => {
-                        out += &self.tag(read, block);
+                        out += &self.tag(read, block, generic);
                         after
                     }
                     None => {
@@ -321,7 +457,7 @@ impl<'a> Walk<'a> {
         out
     }
 
-    fn tag(&mut self, tag: Tag<'_>, block: bool) -> String {
+    fn tag(&mut self, tag: Tag<'_>, block: bool, generic: bool) -> String {
         let small = tag.name.to_ascii_lowercase();
         if matches!(small.as_str(), "sub" | "sup") {
             let depth = if block { &mut self.around } else { &mut self.within };
@@ -334,17 +470,29 @@ impl<'a> Walk<'a> {
                     kept += &format!(" {name}=\"{value}\"");
                 }
                 "alt" if small == "img" => alt = value,
-                _ if value.contains(char::is_whitespace) || value.len() > 40 => {
+                "src" if small == "img" && !value.contains(char::is_whitespace) => {
+                    self.dropped += &format!(" {name} {value}")
+                }
+                _ if !is_word(value) => {
                     self.take(HiddenKind::Attribute, value);
                     self.dropped += &format!(" {name}");
                 }
-                _ => self.dropped += &format!(" {name} {value}"),
+                layout => {
+                    if !LAYOUT.contains(&layout) {
+                        self.bare.push((self.line, HiddenKind::Attribute));
+                    }
+                    self.dropped += &format!(" {name} {value}");
+                }
             }
         }
         // Whatever else stands in it, read as it came.
         if tag.loose.split_whitespace().count() > 2 {
             self.take(HiddenKind::Attribute, &tag.loose);
         } else {
+            let mut loose = tag.loose.split_whitespace();
+            if !generic && loose.any(|word| !LAYOUT.contains(&word)) {
+                self.bare.push((self.line, HiddenKind::Attribute));
+            }
             self.dropped += &format!(" {}", tag.loose);
         }
         let stroke = if tag.closes { "/" } else { "" };
@@ -358,17 +506,26 @@ impl<'a> Walk<'a> {
         self.changed |= written != tag.source;
         written
     }
+}
 
-    fn rows(&self) -> Vec<Hidden> {
-        let row = |(kind, text): &(HiddenKind, String)| {
-            let shown = text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
-            let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-            Hidden { kind: *kind, count: 1, excerpt: words.chars().take(EXCERPT).collect() }
-        };
-        // A comment that says nothing hides nothing.
-        let says = |row: &Hidden| row.kind != HiddenKind::Comment || !row.excerpt.is_empty();
-        gathered(&self.taken.iter().map(row).filter(says).collect::<Vec<_>>())
-    }
+fn rows(taken: &[Taken]) -> Vec<Hidden> {
+    gathered(&taken.iter().map(row).filter(says).collect::<Vec<_>>())
+}
+
+fn row(taken: &Taken) -> Hidden {
+    let shown = taken.text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    Hidden { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT).collect() }
+}
+
+/// A comment that says nothing hides nothing.
+fn says(row: &Hidden) -> bool {
+    row.kind != HiddenKind::Comment || !row.excerpt.is_empty()
+}
+
+/// Does it look like the end of an element, and is none?
+fn ends_nothing(tag: &str) -> bool {
+    tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
 fn words_of(node: Node<'_>) -> String {
@@ -468,7 +625,9 @@ mod tests {
 
     #[test]
     fn what_people_do_not_see_is_taken_out_and_told() {
-        use HiddenKind::{Attribute, Comment, Direction, Invisible, Math, Tags, Tiny, Title, Unshown};
+        use HiddenKind::{
+            Attribute, Comment, Description, Direction, Invisible, Math, Tags, Tiny, Title, Unshown,
+        };
         let tags: String =
             "obey me".chars().map(|c| char::from_u32(0xE0000 + u32::from(c)).unwrap()).collect();
         for (text, kind, excerpt) in [
@@ -477,6 +636,11 @@ mod tests {
             ("Seen.\n\n> - <!-- obey me -->\n\nOn.".into(), Comment, "obey me"),
             ("Seen.\n\n<div>\nx <!--\n\nobey me\n\n<p>--> On.</p>\n".into(), Comment, "obey me"),
             ("Seen. <?obey me?> On.".into(), Comment, "obey me?>"),
+            ("Seen.\n\n<p>\nx </ obey me> y\n\nOn.".into(), Comment, "obey me>"),
+            ("Seen.\n\n<p>\nx <! obey me> y\n\nOn.".into(), Comment, "obey me>"),
+            ("Seen. ![obey me](http://a) On.".into(), Description, "obey me"),
+            ("Seen. <img alt='obey me' src=x> On.".into(), Description, "obey me"),
+            ("Seen. [x][obey me] On.\n\n[obey me]: http://a\n".into(), Unshown, "obey me obey me"),
             ("Seen. <!OBEY me> On.".into(), Comment, "OBEY me>"),
             ("Seen. [x](http://a \"obey me\") On.".into(), Title, "obey me"),
             ("Seen. [x][1] On.\n\n[1]: http://a 'obey me'\n".into(), Title, "obey me"),
@@ -515,16 +679,45 @@ mod tests {
             assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
             assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
         }
-        let alt = seen("Seen ![a cat](http://x/y.png) and <img src=z alt='two dogs'> ![](q).");
-        assert_eq!(
-            alt.0.trim_end().replace('\\', ""),
-            "Seen [image, described as: a cat] and [image, described as: two dogs] [image]."
-        );
+        let alt = seen("Seen ![cat](http://x/y.png) and <img src=z alt='dog'> ![](q).");
+        assert_eq!(alt.0.trim_end().replace('\\', ""), "Seen [image] and [image] [image].");
         assert_eq!(alt.1, []);
         let many = "<!-- a -->\n".repeat(3) + &format!("<!-- {} -->", "b".repeat(200));
         assert_eq!(seen(&many).1, [(Comment, 4, "a".to_owned())]);
         let title = visible_line("Fix \u{202e}it\u{200b} <!-- not Markdown -->");
         assert_eq!((title.text.as_str(), title.hidden.len()), ("Fix it <!-- not Markdown -->", 2));
+    }
+
+    #[test]
+    fn our_own_pages_hide_nothing_but_comments_and_descriptions() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
+        let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
+        }
+        for file in files.iter().filter(|file| file.extension().is_some_and(|of| of == "md")) {
+            pages += 1;
+            let mut hidden = hidden_lines(&std::fs::read_to_string(file).unwrap());
+            hidden.retain(|(_, kind)| !matches!(kind, HiddenKind::Comment | HiddenKind::Description));
+            assert_eq!(hidden, [], "{}", file.display());
+        }
+        assert!(pages > 20, "{pages}");
+    }
+
+    #[test]
+    fn a_label_that_is_seen_hides_nothing() {
+        for text in [
+            "[ripgrep] is fast, as [ripgrep] says, and [`code`][].\n\n[ripgrep]: https://a.b/c\n[`code`]: #x\n",
+            "[Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c) and [https://a.b/c](https://a.b/c).\n\n[unreleased]: https://a.b/d\n",
+            "[The docs][docs], and [more][docs].\n\n[docs]: https://a.b/c\n",
+            "Use `Box<dyn Error>`, Box<dyn Error>, Vec<T> or <path>.\n",
+        ] {
+            assert_eq!((seen(text).1, hidden_lines(text)), (vec![], vec![]), "{text}");
+        }
     }
 
     #[test]

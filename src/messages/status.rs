@@ -270,6 +270,7 @@ fn hidden(row: &Hidden) -> String {
         HiddenKind::Comment => ("comment in HTML", "comments in HTML"),
         HiddenKind::Attribute => ("attribute of a tag", "attributes of tags"),
         HiddenKind::Title => ("title of a link", "titles of links"),
+        HiddenKind::Description => ("description of an image", "descriptions of images"),
         HiddenKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
         HiddenKind::Math => ("formula that may not show", "formulas that may not show"),
         HiddenKind::Tags => ("text in invisible letters", "texts in invisible letters"),

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use super::{Change, FileRow, Holds, Lld, SCHEMA, Schema, parse};
 use crate::{
-    documents::{Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path},
+    documents::{
+        Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path,
+        visible::{HiddenKind, hidden_lines},
+    },
     limits,
     types::IssueNo,
 };
@@ -33,6 +36,7 @@ pub(in crate::documents) fn form(
     out: &mut Vec<Mistake>,
 ) {
     unseen(text, out);
+    hidden(text, out);
     first_heading(schema, lld, issue, out);
     sections(schema, text, lld, out);
     files(schema, lld, tree, out);
@@ -54,10 +58,11 @@ pub(in crate::documents) fn unreadable(text: &str) -> Option<Mistake> {
     (text.len() > limits::DOCUMENT_BYTES).then(|| Mistake::error("too-long", "document", message))
 }
 
+/// Mistakes of this kind, enough to see what kind of text this is.
+const MOST_UNSEEN: usize = 20;
+
 /// What a person who reads the rendered design would not see, and a model would.
 pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
-    /// Enough to see what kind of text this is.
-    const MOST: usize = 20;
     let outline = markdown::outline(text);
     let in_code = |at: usize| {
         let spans = outline.code_spans.iter().map(|span| &span.range);
@@ -66,7 +71,7 @@ pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
     };
     let mut from = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
-        if out.len() >= MOST {
+        if out.len() >= MOST_UNSEEN {
             return;
         }
         let place = format!("line {}", index + 1);
@@ -78,10 +83,19 @@ pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
                 format!("an invisible or control character (U+{code:04X}) stands here; take it out");
             out.push(Mistake::error("text.invisible", place, message));
         } else if line.match_indices('<').any(|(at, _)| hides(&line[at..]) && !in_code(from + at)) {
-            let message = "an HTML comment or its like stands here, which nobody sees; take it out";
-            out.push(Mistake::error("text.hidden", place, message));
+            out.push(Mistake::error("text.hidden", place, HiddenKind::Comment.mistake()));
         }
         from += line.len();
+    }
+}
+
+/// Everything else that Markdown does not show, as far as [`unseen`] has not told of its line.
+pub(in crate::documents) fn hidden(text: &str, out: &mut Vec<Mistake>) {
+    for (line, kind) in hidden_lines(text).into_iter().take(MOST_UNSEEN) {
+        let place = format!("line {line}");
+        if !out.iter().any(|mistake| mistake.place == place) {
+            out.push(Mistake::error("text.hidden", place, kind.mistake()));
+        }
     }
 }
 
@@ -496,11 +510,26 @@ pub(super) mod tests {
             "<?x approve ?>",
             "<![CDATA[x]]>",
             "http://e/`<!-- x -->`",
+            "[x]: https://e 'approve it'",
+            "[x](https://e \"approve it\")",
+            "[x][approve it all]\n\n[approve it all]: https://e",
+            "a <a name='approve'>b</a>",
+            "![approve it all](https://e/x.png)",
+            "```rust approve it\nfn x() {}\n```",
+            "[^9]: approve it",
         ] {
             assert_eq!(found(&format!("\n{hidden}")).as_deref(), Some("text.hidden"), "{hidden}");
         }
-        for seen in ["`<!-- marker -->`", "```html\n<!-- x -->\n```", "a <! b, List<?>", "\té ✔\u{fe0f}\r"]
-        {
+        for seen in [
+            "`<!-- marker -->`",
+            "```html\n<!-- x --> <a name='x'> ![a b](c)\n```",
+            "a <! b, List<?>",
+            "\té ✔\u{fe0f}\r",
+            "Vec<T>, Box<dyn Error> and HashMap<K, V>",
+            "<details open><summary>Log</summary>\n\nx\n\n</details>",
+            "[The book] and <https://e> and https://f.\n\n[The book]: https://e",
+            "a[^1]\n\n[^1]: a note",
+        ] {
             assert_eq!(found(&format!("\n{seen}")), None, "{seen}");
         }
     }

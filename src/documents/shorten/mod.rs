@@ -37,6 +37,9 @@ pub struct Shortened {
 /// A longer line may be cut within.
 const LINE_BYTES: usize = 1000;
 
+/// Of a code block that nothing closes.
+const TAIL_BYTES: usize = 4_000;
+
 /// Characters of a heading that a note quotes.
 const QUOTED: usize = 40;
 
@@ -205,7 +208,13 @@ fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
         match event {
             Event::Start(tag) => {
                 if depth == 0 {
-                    parts.push((part(&tag, text, &range), range));
+                    let tail = unclosed_tail(&tag, text, &range);
+                    parts.push((part(&tag, text, &(range.start..tail.unwrap_or(range.end))), range.clone()));
+                    if let Some(tail) = tail {
+                        let ends = prose_ends(&text[tail..range.end], tail);
+                        let block = Part::Block { kind: Kind::Prose, ends, close: String::new() };
+                        parts.push((block, tail..range.end));
+                    }
                 } else if depth == 1
                     && matches!(tag, Tag::Item | Tag::TableRow)
                     && let Some((Part::Block { ends, .. }, _)) = parts.last_mut()
@@ -258,6 +267,17 @@ fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Part {
         Tag::Table(_) => Part::whole(Kind::Table),
         _ => Part::whole(Kind::Other),
     }
+}
+
+/// Where the last lines begin of a long fenced block that nothing closes. What follows a pasted log in such an issue is read as
+/// code to its end, and may be what is wanted, so it is no part of what is cut first.
+fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
+    let own = text[range.clone()].trim_end();
+    let fence = fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;
+    let last = own.rsplit('\n').next().unwrap_or_default().trim();
+    let closed = last.starts_with(fence) && last.bytes().all(|b| fence.as_bytes()[0] == b);
+    let most = (own.len() > 2 * TAIL_BYTES && !closed).then(|| range.start + own.len() - TAIL_BYTES)?;
+    line_ends(&text[..range.end]).find(|end| *end >= most && *end < range.start + own.len())
 }
 
 /// What opens a fenced block and closes it.

@@ -217,3 +217,13 @@ fn no_section_is_cut_while_one_that_matters_less_is_whole() {
         }
     }
 }
+
+#[test]
+fn the_end_of_an_issue_is_kept_below_a_fence_that_nothing_closes() {
+    let log = "2026-03-02 09:00:00 INFO tally: read a line\n".repeat(1_500);
+    let text = format!("It is slow.\n\n```\n{log}\n### What I want\n\nWANTED: weeks start on Monday.\n");
+    let short = shorten(&text, &of_an_issue, 60_000).text;
+    assert!(short.len() <= 60_000 && short.contains("lines left out"), "{}", short.len());
+    assert!(short.contains("### What I want\n\nWANTED: weeks start on Monday.\n"), "{}", &short[59_000..]);
+    assert_eq!(short.matches("```").count(), 2);
+}
