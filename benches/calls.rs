@@ -27,7 +27,7 @@ use crate::{
     site::block_on,
 };
 
-const MODEL: &str = "claude-opus-4-6";
+const MODEL: &str = "claude-opus-5-5";
 const API_CALLS: usize = 400;
 const PROGRAM_CALLS: usize = 60;
 const TOGETHER: usize = 50;
@@ -74,6 +74,7 @@ fn call() -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
     }

@@ -157,6 +157,10 @@ pub const COOLDOWN_MOST: Duration = Duration::from_secs(25 * 3600);
 /// not sent to a model that would cut it without a word.
 pub const USUAL_BYTES_A_TOKEN: u64 = 3;
 
+/// Most tokens of an answer, its thoughts included, whatever the model could write: all of it is reserved before a call, and
+/// the usual cap on a call has room for this much of the dearest model and a long prompt.
+pub const ANSWER_TOKENS: u64 = 100_000;
+
 /// What a chat's own marks and the names of its roles take, at most.
 pub const CHAT_FRAME_TOKENS: u64 = 256;
 

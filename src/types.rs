@@ -424,6 +424,11 @@ impl Timestamp {
 }
 
 impl Timestamp {
+    /// The day of UTC, as `2026-02-19`.
+    pub fn date(self) -> String {
+        self.to_string().chars().take(10).collect()
+    }
+
     /// When the next day of UTC begins.
     pub fn next_day(self) -> Self {
         Self(self.day() + DAY_MS)

@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use super::{ConfigFlag, columns, say};
 use crate::{
-    clock::SystemClock,
+    clock::{Clock, SystemClock},
     config::{DEFAULT_FILE, ModelSettings, Names},
     providers::{
         ModelId, Provider, Providers, ResolveError,
-        models::{Model, Table},
+        models::{Model, Price, Table},
     },
+    types::Timestamp,
     workflows,
 };
 
@@ -45,10 +46,12 @@ impl Models {
             false => workflows::settings(&self.config.config)?.models,
         };
         let table = Table::of(&models);
+        let now = SystemClock.now();
         let head =
             ["PROVIDERS", "NAMES", "FAMILY", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHED", "CACHING", ""];
-        let rows: Vec<_> =
-            std::iter::once(head.map(str::to_owned)).chain(table.models().iter().map(row)).collect();
+        let rows: Vec<_> = std::iter::once(head.map(str::to_owned))
+            .chain(table.models().iter().map(|model| row(model, now)))
+            .collect();
         columns(&rows).iter().for_each(say);
         let providers = Providers::new(&models, Arc::new(SystemClock))?;
         say("");
@@ -56,6 +59,12 @@ impl Models {
         columns(&names(&models.names, &providers, &mut lacking)).iter().for_each(say);
         for (provider, why) in lacking {
             say(format_args!("\n{provider}: {why}"));
+        }
+        say("\nWhere the figures stand:");
+        for model in table.models() {
+            if let Some(source) = &model.source {
+                say(format_args!("{}: {source}", model.id));
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -96,10 +105,27 @@ fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, St
     rows
 }
 
-fn row(model: &Model) -> [String; 10] {
+/// What the columns do not say: when its price changes, when it ends, what comes after it.
+fn remarks(model: &Model, now: Timestamp) -> String {
+    let tiers =
+        model.prices.iter().filter(|price| price.above > 0 || price.from.is_some_and(|from| from > now));
+    let mut remarks: Vec<_> = tiers
+        .map(|tier| {
+            let [input, output] = [tier.input, tier.output].map(|micro| micro as f64 / 1e6);
+            let above = if tier.above > 0 { format!(" above {} tokens", tier.above) } else { String::new() };
+            let from = tier.from.map_or(String::new(), |from| format!(" from {}", from.date()));
+            format!("{input:.2}/{output:.2}{above}{from}")
+        })
+        .collect();
+    remarks.extend(model.retires.map(|end| format!("ends {}", end.date())));
+    remarks.extend(model.successor.as_ref().map(|successor| format!("then {successor}")));
+    remarks.join(", ")
+}
+
+fn row(model: &Model, now: Timestamp) -> [String; 10] {
     let size = |tokens: u64| if tokens == u64::MAX { "any".to_owned() } else { tokens.to_string() };
-    let dollars = |of: fn(&crate::providers::models::Price) -> u64| {
-        let price = model.price.as_ref().map(of);
+    let dollars = |of: fn(&Price) -> u64| {
+        let price = model.price(0, now).as_ref().map(of);
         price.map_or_else(|| "-".to_owned(), |micro| format!("{:.2}", micro as f64 / 1e6))
     };
     let names: Vec<_> = model.aliases.iter().chain([&model.id]).map(String::as_str).collect();
@@ -113,6 +139,6 @@ fn row(model: &Model) -> [String; 10] {
         dollars(|price| price.output),
         dollars(|price| price.cache_read),
         dollars(|price| price.cache_write),
-        model.deprecated.as_ref().map(|what| format!("deprecated: {what}")).unwrap_or_default(),
+        remarks(model, now),
     ]
 }

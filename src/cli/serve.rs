@@ -44,6 +44,9 @@ impl Serve {
                 "{name} is set in the environment and ignored: secrets come from the .env file only"
             );
         }
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
         if let Some(exposed) = settings.exposed_secrets().into_iter().next() {
             bail!(exposed);
         }

@@ -198,6 +198,7 @@ fn first_call(
         budget: None,
         private,
         not_families: Vec::new(),
+        successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
     };

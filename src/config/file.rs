@@ -16,15 +16,12 @@ use url::Url;
 
 use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, FetchSettings, GeminiKey,
-    GeminiSettings, GeminiTier, GitHubSettings, Model, ModelSettings, Names, OllamaSettings, OpenAiSettings,
-    PostgresSettings, Price, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts,
-    WorkerSettings, WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of,
-    local::Local, people::People, pools, program, timeouts, workers, workflows,
+    GeminiSettings, GeminiTier, GitHubSettings, ModelSettings, Names, OllamaSettings, OpenAiSettings,
+    PostgresSettings, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings,
+    WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local,
+    models::ModelTable, people::People, pools, program, timeouts, workers, workflows,
 };
-use crate::{
-    limits,
-    types::{Family, InstallationId},
-};
+use crate::{limits, types::InstallationId};
 
 pub(super) const DRAFTER: &str = "claude:opus";
 pub(super) const REVIEWER: &str = "gemini:pro";
@@ -159,6 +156,7 @@ struct Models {
     reviewer: Option<Spanned<String>>,
     allow_gemini_drafts: bool,
     attest_opencode: bool,
+    successors: BTreeMap<String, Vec<Spanned<String>>>,
     cassettes: Option<Cassettes>,
 }
 
@@ -167,42 +165,6 @@ struct Models {
 struct Cassettes {
     dir: Spanned<PathBuf>,
     mode: CassetteMode,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ModelTable {
-    id: Spanned<String>,
-    #[serde(default)]
-    aliases: Vec<String>,
-    providers: Vec<String>,
-    family: Spanned<String>,
-    context: u64,
-    max_output: u64,
-    price: Option<ModelPrice>,
-    deprecated: Option<String>,
-}
-
-impl ModelTable {
-    /// One that `.env` names; its context and its longest answer in tokens.
-    pub(super) fn local(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
-        let said = |text: &str| Spanned::new(0..0, text.to_owned());
-        let nothing = || Spanned::new(0..0, 0.0);
-        let price = ModelPrice { input: nothing(), output: nothing(), cache_read: None, cache_write: None };
-        let (id, family, providers) = (said(id), said("local"), vec![provider.to_owned()]);
-        let price = free.then_some(price);
-        Self { id, aliases: Vec::new(), providers, family, context, max_output, price, deprecated: None }
-    }
-}
-
-/// Dollars for a million tokens.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ModelPrice {
-    input: Spanned<f64>,
-    output: Spanned<f64>,
-    cache_read: Option<Spanned<f64>>,
-    cache_write: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -294,6 +256,7 @@ pub(super) fn parse(
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
     for given in tables.iter().filter_map(|(_, table)| table.model.as_ref()) {
+        check.spec("model", given)?;
         models.names.meaning(given.as_ref()).map_err(|why| check.refuse(given, why))?;
     }
     models.timeouts = file.timeouts.checked(&check)?;
@@ -319,6 +282,8 @@ pub(super) fn parse(
             return Err(refused((at, message)));
         }
     }
+    let budget = file.budget.checked().map_err(refused)?;
+    let warnings = if budget.any() { check.unpriced(&file.model) } else { Vec::new() };
     Ok(Settings {
         file: PathBuf::new(),
         app: AppSettings {
@@ -331,7 +296,7 @@ pub(super) fn parse(
         models,
         postgres,
         data_dir,
-        budget: file.budget.checked().map_err(refused)?,
+        budget,
         people: file.people.checked().map_err(refused)?,
         sandbox: file.sandbox,
         fetch: file.fetch,
@@ -339,6 +304,7 @@ pub(super) fn parse(
         workflows,
         webhook_secrets: Vec::new(),
         ignored_environment: Vec::new(),
+        warnings,
     })
 }
 
@@ -365,8 +331,8 @@ pub(super) fn seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Durati
 
 /// The checks on values; each error points at the value's own line.
 pub(super) struct Check<'a> {
-    text: &'a str,
-    name: &'a str,
+    pub(super) text: &'a str,
+    pub(super) name: &'a str,
 }
 
 impl Check<'_> {
@@ -506,6 +472,9 @@ impl Check<'_> {
             );
             return Err(self.refuse(given, message));
         }
+        if !matches!(provider, "pool" | "capability" | "role" | "preset") {
+            self.provider(key, given, provider)?;
+        }
         Ok(given.as_ref().clone())
     }
 
@@ -592,53 +561,22 @@ impl Check<'_> {
         Ok(Some(PostgresSettings { file, address: address.trim().to_owned().into(), lease }))
     }
 
-    /// Two rows with one id would be two truths.
-    fn model_rows(&self, table: &[ModelTable]) -> Result<Vec<Model>, ConfigError> {
-        for (at, row) in table.iter().enumerate() {
-            if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
-                let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
-                return Err(self.refuse(&row.id, message));
+    fn successors(
+        &self,
+        given: &BTreeMap<String, Vec<Spanned<String>>>,
+    ) -> Result<BTreeMap<String, Vec<String>>, ConfigError> {
+        let mut successors = BTreeMap::new();
+        for (asked, ids) in given {
+            if let Some(at) = ids.first() {
+                self.provider("successors", at, asked.split(':').next().unwrap_or_default())?;
             }
+            successors.insert(asked.clone(), ids.iter().map(|id| id.as_ref().clone()).collect());
         }
-        table.iter().map(|row| self.model_row(row)).collect()
+        Ok(successors)
     }
 
     fn cassettes(&self, table: &Cassettes, directory: &Path) -> Result<CassetteSettings, ConfigError> {
         Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
-    }
-
-    fn model_row(&self, row: &ModelTable) -> Result<Model, ConfigError> {
-        for (key, text) in [("id", &row.id), ("family", &row.family)] {
-            if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
-                return Err(
-                    self.refuse(text, format!("{key} = {:?} is no name; write one word", text.as_ref()))
-                );
-            }
-        }
-        let dollars = |given: &Spanned<f64>| match *given.as_ref() {
-            dollars if (0.0..=100_000.0).contains(&dollars) => Ok((dollars * 1e6).round() as u64),
-            dollars => {
-                Err(self.refuse(given, format!("{dollars} is no price; write dollars for a million tokens")))
-            }
-        };
-        let price = |price: &ModelPrice| -> Result<Price, ConfigError> {
-            let usual = Price::per_million(dollars(&price.input)?, dollars(&price.output)?);
-            Ok(Price {
-                cache_read: price.cache_read.as_ref().map_or(Ok(usual.cache_read), dollars)?,
-                cache_write: price.cache_write.as_ref().map_or(Ok(usual.cache_write), dollars)?,
-                ..usual
-            })
-        };
-        Ok(Model {
-            id: row.id.as_ref().clone(),
-            aliases: row.aliases.clone(),
-            providers: row.providers.clone(),
-            family: Family(row.family.as_ref().as_str().into()),
-            context: row.context,
-            max_output: row.max_output,
-            price: row.price.as_ref().map(price).transpose()?,
-            deprecated: row.deprecated.clone(),
-        })
     }
 
     fn models(
@@ -659,6 +597,7 @@ impl Check<'_> {
             roles: BTreeMap::new(),
             reviewer: self.reviewer(names)?,
             table: self.model_rows(table)?,
+            successors: self.successors(&names.successors)?,
             names: Names::default(),
             claude: program(&providers.claude, "claude")?,
             opencode: program(&providers.opencode, "opencode")?,

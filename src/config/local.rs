@@ -8,9 +8,8 @@ use toml::Spanned;
 use url::Url;
 
 use super::{
-    ConfigError,
-    file::ModelTable,
-    is_loopback,
+    ConfigError, is_loopback,
+    models::ModelTable,
     secrets::{LOCAL_KEY, mistake, one},
 };
 

@@ -11,6 +11,7 @@ mod file;
 mod gates;
 mod live;
 mod local;
+mod models;
 mod people;
 mod pools;
 mod program;
@@ -36,6 +37,7 @@ use url::{Host, Url};
 pub use budget::BudgetSettings;
 pub use gates::GateRules;
 pub use live::{Live, same_secrets};
+pub use models::model_rows;
 pub use people::PeopleSettings;
 pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
 pub use program::ProgramSettings;
@@ -50,10 +52,13 @@ pub use workflows::{
     document_path_of,
 };
 
-use crate::types::{Family, InstallationId, RunId};
+use crate::types::{Family, InstallationId, RunId, Timestamp};
 
 /// Where the settings are looked for without a flag.
 pub const DEFAULT_FILE: &str = "countersign.toml";
+
+/// The words that may stand before the colon of a model.
+const PROVIDERS: [&str; 7] = ["claude", "anthropic", "gemini", "ollama", "openai", "opencode", "stub"];
 
 /// Where a repository keeps its own settings, on its default branch.
 pub const REPOSITORY_FILE: &str = ".github/countersign.toml";
@@ -107,6 +112,8 @@ pub struct Settings {
     /// Names of secrets found in the process environment, where they are not read. To be named at
     /// start.
     pub ignored_environment: Vec<String>,
+    /// What is allowed and hardly meant, a sentence each with its line.
+    pub warnings: Vec<String>,
 }
 
 /// A Postgres that several servers share.
@@ -176,6 +183,8 @@ pub struct ModelSettings {
     pub reviewer: String,
     /// Corrections of the built-in table of models, and additions to it.
     pub table: Vec<Model>,
+    /// The ids that may answer in place of the model asked, by its `provider:model`.
+    pub successors: BTreeMap<String, Vec<String>>,
     /// Pools, capabilities, roles and presets.
     pub names: Names,
     pub claude: ProgramSettings,
@@ -209,10 +218,24 @@ pub struct Model {
     pub context: u64,
     /// Tokens of one answer.
     pub max_output: u64,
-    /// `None` for what is never sold.
-    pub price: Option<Price>,
-    /// Its maker has announced its end: when, or what takes its place.
-    pub deprecated: Option<String>,
+    /// The usual price, then the tiers; the last that applies counts. Empty: nobody knows a price.
+    pub prices: Vec<Price>,
+    /// When its maker ends it.
+    pub retires: Option<Timestamp>,
+    /// The model that its maker names in its place.
+    pub successor: Option<String>,
+    /// The page that all of this stands on, and the day it was read.
+    pub source: Option<String>,
+}
+
+impl Model {
+    /// The price of a call whose prompt has so many tokens.
+    pub fn price(&self, prompt: u64, now: Timestamp) -> Option<Price> {
+        let applies = |price: &&Price| {
+            (price.above == 0 || prompt > price.above) && price.from.is_none_or(|from| from <= now)
+        };
+        self.prices.iter().rev().find(applies).copied()
+    }
 }
 
 /// Micro-dollars for a million tokens.
@@ -222,13 +245,17 @@ pub struct Price {
     pub output: u64,
     pub cache_read: u64,
     pub cache_write: u64,
+    /// Only of calls whose prompt has more tokens than this, its cached ones included; 0: of all.
+    pub above: u64,
+    /// Only from this time on.
+    pub from: Option<Timestamp>,
 }
 
 impl Price {
     /// Reading the cache costs a tenth of the input's price, writing it a quarter more: Anthropic's rule, for what
     /// nobody says otherwise of.
     pub fn per_million(input: u64, output: u64) -> Self {
-        Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5 }
+        Self { input, output, cache_read: input / 10, cache_write: input / 4 * 5, above: 0, from: None }
     }
 }
 
@@ -360,6 +387,7 @@ impl ModelSettings {
             roles: BTreeMap::new(),
             reviewer: file::REVIEWER.into(),
             table: Vec::new(),
+            successors: BTreeMap::new(),
             names: Names::default(),
             claude: ProgramSettings::keeping(data_dir.join("claude")),
             anthropic: AnthropicSettings {

@@ -469,9 +469,12 @@ mod tests {
                 "c.toml:7: \"pool:default\" is a pool; list its models",
             ),
             ("[pools.p]\nprimary = [\"role:boss\"]\n", "c.toml:7: there is no role called \"boss\""),
-            ("[pools.p]\nprimary = [\"a:b\"]\nretry = \"x\"\n", "c.toml:8: there is no retry called \"x\""),
-            ("[pools.p]\nprimary = [\"a:b\"]\nstrategy = \"x\"\n", "c.toml:8: unknown variant `x`"),
-            ("[pools.p]\nfallback = [\"a:b\"]\n", "c.toml:6: missing field `primary`"),
+            (
+                "[pools.p]\nprimary = [\"claude:b\"]\nretry = \"x\"\n",
+                "c.toml:8: there is no retry called \"x\"",
+            ),
+            ("[pools.p]\nprimary = [\"claude:b\"]\nstrategy = \"x\"\n", "c.toml:8: unknown variant `x`"),
+            ("[pools.p]\nfallback = [\"claude:b\"]\n", "c.toml:6: missing field `primary`"),
             ("[retry.p]\nwait = \"soon\"\n", "c.toml:7: wait = \"soon\" is no time"),
             (
                 "[retry.p]\nwait = \"0s\"\n",
@@ -491,7 +494,7 @@ mod tests {
                 "[capabilities]\nhigh = \"role:architect\"\n",
                 "c.toml:7: high = \"role:architect\" leads in a circle",
             ),
-            ("[capabilities]\nhighest = \"a:b\"\n", "c.toml:7: unknown field `highest`"),
+            ("[capabilities]\nhighest = \"claude:b\"\n", "c.toml:7: unknown field `highest`"),
             ("[presets]\nx = \"pool:default\"\n", "c.toml:7: x = \"pool:default\" is no model"),
             (
                 "[models]\ndrafter = \"pool:none\"\n",

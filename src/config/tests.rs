@@ -349,7 +349,7 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
 
     assert!(models.openai.api_key.is_none(), "the key is for the other address");
     let paid = "LOCAL_LLM_URL=https://models.example\nLOCAL_LLM_ALLOWED_HOSTS=models.example\n";
-    let row = |settings: Settings| settings.models.table[0].price;
+    let row = |settings: Settings| settings.models.table[0].prices.first().copied();
     assert!(
         row(load(paid, "").unwrap()).is_none() && row(load("LOCAL_LLM_MODEL=x\n", "").unwrap()).is_some()
     );
@@ -388,9 +388,14 @@ const ROW: &str = "[[model]]\nid = \"qwen3:32b\"\nproviders = [\"ollama\"]\nfami
 
 #[test]
 fn a_row_of_the_table_of_models_is_read_whole() {
-    let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n";
+    let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n\
+                tiers = [{ above = 1000, input = 1, output = 4 }, { from = \"2027-01-01\", input = 2, output = 8 }]\n\
+                retires = \"2027-02-01\"\nsuccessor = \"qwen4\"\nsource = \"https://q\"\nread = \"2026-11-27\"\n";
     let settings = Place::new(&format!("{GOOD}{ROW}{more}"), ENV).load().unwrap();
-    let price = Price { input: 250_000, output: 2_000_000, cache_read: 20_000, cache_write: 312_500 };
+    let day = |text: &str| Some(Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap());
+    let usual = Price { cache_read: 20_000, ..Price::per_million(250_000, 2_000_000) };
+    let long = Price { above: 1000, ..Price::per_million(1_000_000, 4_000_000) };
+    let later = Price { from: day("2027-01-01"), ..Price::per_million(2_000_000, 8_000_000) };
     let expected = Model {
         id: "qwen3:32b".into(),
         aliases: vec!["qwen".into()],
@@ -398,8 +403,10 @@ fn a_row_of_the_table_of_models_is_read_whole() {
         family: Family("qwen".into()),
         context: 40_960,
         max_output: 8192,
-        price: Some(price),
-        deprecated: None,
+        prices: vec![usual, long, later],
+        retires: day("2027-02-01"),
+        successor: Some("qwen4".into()),
+        source: Some("https://q, read 2026-11-27".into()),
     };
     assert_eq!(settings.models.table, [expected]);
 }
@@ -414,11 +421,42 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
         (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is no name"),
         (ROW.replace("family = \"qwen\"\n", ""), 1, "missing field `family`"),
         (format!("{ROW}{ROW}"), 8, "has a row above"),
+        (
+            format!("{ROW}{}aliases = [\"qwen3:32b\"]\n", ROW.replace("3:32b", "4")),
+            13,
+            "\"qwen3:32b\" is also a name of \"qwen3:32b\" above",
+        ),
+        (
+            ROW.replace("\"ollama\"", "\"olama\""),
+            3,
+            "providers: there is no provider \"olama\"; there are claude, ",
+        ),
+        (ROW.replace("8192", "40961"), 6, "max_output = 40961 is more than context = 40960"),
+        (
+            format!("{ROW}tiers = [{{ input = 1, output = 2 }}]\n"),
+            7,
+            "tiers change a price; add the usual one",
+        ),
+        (format!("{ROW}retires = \"soon\"\n"), 7, "retires = \"soon\" is no day"),
+        ("[models]\nreviewer = \"gemni:pro\"\n".to_owned(), 2, "reviewer: there is no provider \"gemni\""),
+        ("[models.successors]\n\"gemni:pro\" = [\"x\"]\n".to_owned(), 2, "there is no provider \"gemni\""),
     ] {
         let (at, message) = refusal(&format!("{GOOD}{row}"));
         assert!(message.contains(words), "{row}: {message}");
         assert_eq!(at, Some(first + line), "{row}: {message}");
     }
+}
+
+#[test]
+fn a_row_without_a_price_is_warned_of_while_there_are_caps() {
+    let warnings = |text: &str| Place::new(&format!("{GOOD}{ROW}{text}"), ENV).load().unwrap().warnings;
+    let [warning] = &warnings("")[..] else { panic!("one row, one warning") };
+    let line = GOOD.lines().count() + 2;
+    assert!(warning.contains(&format!("countersign.toml:{line}: \"qwen3:32b\" has no price")), "{warning}");
+    assert!(warnings("price = { input = 0, output = 0 }\n").is_empty());
+    let uncapped = "[budget]\ncall = \"none\"\nstage = \"none\"\nrun = \"none\"\nrepository_day = \"none\"\n\
+                    installation_month = \"none\"\n";
+    assert!(warnings(uncapped).is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::capital;
-use crate::{github::outbound::code, types::WorkerPool};
+use crate::{github::outbound::code, providers::successor_line, types::WorkerPool};
 
 /// Why there is no answer, in the terms of what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,8 +44,14 @@ pub enum FailureKind {
     Truncated,
     /// The answer is not what was asked for.
     Invalid,
-    /// Another model than the one asked for answered.
+    /// Nobody knows whether the model answered that was asked for.
     OtherModel,
+    /// This model answered, and another was asked for.
+    ServedOther {
+        provider: String,
+        asked: String,
+        served: String,
+    },
     TimedOut,
 }
 
@@ -74,6 +80,11 @@ impl FailureKind {
             Self::Truncated => format!("the {role}'s answer was cut off"),
             Self::Invalid => format!("the {role}'s answer was not in the form asked for"),
             Self::OtherModel => "another model answered than the one that was asked".to_owned(),
+            Self::ServedOther { asked, served, .. } => format!(
+                "{} was asked as the {role}, and {} answered, which does not count",
+                code(asked, 80),
+                code(served, 80)
+            ),
             Self::TimedOut => format!("the {role} did not answer in time, in any of its tries"),
         }
     }
@@ -87,6 +98,13 @@ impl FailureKind {
             Self::NoSuchModel { .. } => {
                 "Whoever runs the server names another one under [models]; `countersign models` lists them.".to_owned()
             }
+            Self::ServedOther { provider, asked, served } => format!(
+                "Whoever runs the server names {} in its settings, or accepts it under `[models.successors]` with {}, and \
+                 restarts it. Until then {} is not asked again.",
+                code(&format!("{provider}:{served}"), 100),
+                code(&successor_line(provider, asked, served), 200),
+                code(asked, 80)
+            ),
             Self::ResourceExhausted { pool, .. } => format!(
                 "Whoever runs the server raises memory_mb under [workers.{}], or names a model that is asked over the \
                  network.",
@@ -152,6 +170,11 @@ mod tests {
         for kind in [
             FailureKind::Rejected { code: HOSTILE.into() },
             FailureKind::NoSuchModel { model: HOSTILE.into() },
+            FailureKind::ServedOther {
+                provider: "gemini".into(),
+                asked: "gemini-3-pro-preview".into(),
+                served: HOSTILE.into(),
+            },
         ] {
             assert_inert(&Inconclusive::Call(kind).sentence());
         }

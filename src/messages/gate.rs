@@ -503,10 +503,12 @@ mod tests {
             drafter: Author::Model {
                 served: Some("claude-opus-4-6".into()),
                 family: Some(Family("claude".into())),
+                in_place_of: None,
             },
             reviewer: Author::Model {
                 served: Some("gemini-3-pro".into()),
                 family: Some(Family("gemini".into())),
+                in_place_of: None,
             },
             others: Vec::new(),
             left: None,
@@ -619,7 +621,7 @@ mod tests {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);
-        card.reviewer = Author::Model { served: Some(HOSTILE.into()), family: None };
+        card.reviewer = Author::Model { served: Some(HOSTILE.into()), family: None, in_place_of: None };
         let body = gate(&card);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);

@@ -142,6 +142,8 @@ pub enum Author {
     Model {
         served: Option<String>,
         family: Option<Family>,
+        /// The model asked in whose place it was accepted, and the setting that says so.
+        in_place_of: Option<[String; 2]>,
     },
     Person,
     Nobody,
@@ -153,14 +155,16 @@ impl Author {
     fn text(&self) -> String {
         match self {
             Self::Model { served: None, .. } => "a model that did not say its name".to_owned(),
-            Self::Model { served: Some(served), family: Some(family) } if served.starts_with(&family.0) => {
-                outbound::code(served, 60)
-            }
-            Self::Model { served: Some(served), family: Some(family) } => {
-                format!("{} ({})", outbound::code(served, 60), outbound::plain(&family.0, 30))
-            }
-            Self::Model { served: Some(served), family: None } => {
-                format!("{} (family unknown)", outbound::code(served, 60))
+            Self::Model { served: Some(served), family, in_place_of } => {
+                let name = outbound::code(served, 60);
+                let name = match family {
+                    Some(family) if served.starts_with(&family.0) => name,
+                    Some(family) => format!("{name} ({})", outbound::plain(&family.0, 30)),
+                    None => format!("{name} (family unknown)"),
+                };
+                let Some([asked, setting]) = in_place_of else { return name };
+                let (asked, setting) = (outbound::code(asked, 60), outbound::code(setting, 60));
+                format!("{name} in place of {asked}, as `[models.successors]` allows for {setting}")
             }
             Self::Person => "a person".to_owned(),
             Self::Nobody => "–".to_owned(),

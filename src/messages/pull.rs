@@ -378,7 +378,11 @@ mod tests {
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
 
     fn model(served: &str) -> Author {
-        Author::Model { served: Some(served.into()), family: Some(Family("claude".into())) }
+        Author::Model {
+            served: Some(served.into()),
+            family: Some(Family("claude".into())),
+            in_place_of: None,
+        }
     }
 
     fn finding(id: &str, text: &str, why: &str) -> Finding {
@@ -411,7 +415,7 @@ mod tests {
             closes: false,
             verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6"),
-            reviewer: Author::Model { served: None, family: None },
+            reviewer: Author::Model { served: None, family: None, in_place_of: None },
             approval: None,
             over: None,
             others: Vec::new(),
@@ -525,7 +529,7 @@ mod tests {
                 verdict: Verdict::Revise,
                 why: "One thing.".into(),
                 drafter: model("claude-opus-4-6"),
-                reviewer: Author::Model { served: None, family: None },
+                reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
             findings: vec![finding("F1", "No test", "the reviewer held it fixed in round 2")],
             approval: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),

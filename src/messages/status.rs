@@ -391,7 +391,7 @@ mod tests {
     use crate::types::{Family, RepoId};
 
     fn model(served: &str, family: &str) -> Author {
-        Author::Model { served: Some(served.into()), family: Some(Family(family.into())) }
+        Author::Model { served: Some(served.into()), family: Some(Family(family.into())), in_place_of: None }
     }
 
     fn view() -> StatusView {
@@ -414,7 +414,7 @@ mod tests {
                 verdict: Some(Verdict::Approved),
                 open_findings: 0,
                 drafter: model("claude-opus-4-6", "claude"),
-                reviewer: Author::Model { served: None, family: None },
+                reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
             waiting: Some(Waiting::Decision {
                 line,

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Call, CallErrorKind, http::Fault, models, schema, strict_json};
+use super::{Call, CallErrorKind, http::Fault, schema, strict_json};
 
 /// Did the model answer that was asked, and say so?
 pub(super) fn check_served(call: &Call, served: Option<&str>) -> Result<(), Fault> {
-    if served.is_some_and(|served| models::is_same(&call.model, served)) {
+    if served.is_some_and(|served| call.may_be_served_by(served)) {
         return Ok(());
     }
     let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);

@@ -45,6 +45,8 @@ pub(super) struct Breakers {
     learned: AtomicU64,
     /// How each model failed last, since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
+    /// What answered in place of a model, since the last reload. Another answer would be paid for and not count either.
+    substitutes: sync::Mutex<BTreeMap<String, String>>,
 }
 
 /// How a model failed when it was asked last and failed.
@@ -111,6 +113,20 @@ impl Breakers {
         let model = format!("{provider}:{model}");
         let mut failures = self.failures.lock().unwrap_or_else(sync::PoisonError::into_inner);
         failures.insert(model.clone(), LastFailure { model, class: kind.name(), at });
+    }
+
+    pub(super) fn note_substitute(&self, provider: &str, model: &str, served: &str) {
+        let mut substitutes = self.substitutes.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        substitutes.insert(format!("{provider}:{model}"), served.to_owned());
+    }
+
+    pub(super) fn substitute(&self, provider: &str, model: &str) -> Option<String> {
+        let substitutes = self.substitutes.lock().unwrap_or_else(sync::PoisonError::into_inner);
+        substitutes.get(&format!("{provider}:{model}")).cloned()
+    }
+
+    pub(super) fn forget_substitutes(&self) {
+        self.substitutes.lock().unwrap_or_else(sync::PoisonError::into_inner).clear();
     }
 
     pub(super) fn last_failures(&self) -> Vec<LastFailure> {

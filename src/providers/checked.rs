@@ -14,7 +14,7 @@ use super::{
     breakers::{Breakers, Cooldown},
     counted::Counted,
     line,
-    models::{Model, Table},
+    models::{Model, Table, bare},
 };
 use crate::{
     clock::SharedClock,
@@ -73,6 +73,18 @@ impl Checked {
         if let Some(account) = &account {
             self.cools(call, account).await?;
         }
+        if let Some(served) = self.breakers.substitute(provider, model) {
+            let why = format!("skipped, it answers as {served}; `countersign reload` has it asked again");
+            return Err(self.unsent(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
+        }
+        let accepting;
+        let call = match self.table.successors(model) {
+            [] => call,
+            ids => {
+                accepting = Call { successors: ids.to_vec(), ..call.clone() };
+                &accepting
+            }
+        };
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
             Ok(reply) => {
@@ -89,6 +101,13 @@ impl Checked {
         }
         if let Err(error) = &result {
             self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
+            if let CallErrorKind::WrongModel { served: Some(served) } = &error.kind {
+                tracing::warn!(
+                    "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served}                      in the settings, or accept it under [models.successors]: {}",
+                    successor_line(provider, model, served)
+                );
+                self.breakers.note_substitute(provider, model, served);
+            }
         }
         if let Some(account) = &account {
             let (now, model) = (self.clock.now(), Cooldown::Model { provider, model });
@@ -177,22 +196,24 @@ impl Checked {
         }
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
-        usage.cost_microusd = self.table.cost_microusd(
-            served,
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_written_tokens,
-        );
+        usage.accepted_by = self.table.accepted_by(&usage.asked, served).map(str::to_owned);
+        let tokens =
+            [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
+        usage.cost_microusd = self.table.cost_microusd(served, tokens, self.clock.now());
         // Only now: what was no model's name is not to become one.
-        usage.served = Some(line(served, MODEL_NAME));
+        usage.served = Some(line(bare(served), MODEL_NAME));
     }
+}
+
+/// What the operator writes to have `served` accepted where this model is asked.
+pub fn successor_line(provider: &str, asked: &str, served: &str) -> String {
+    format!("\"{provider}:{asked}\" = [\"{served}\"]")
 }
 
 /// A model's name may be anything that a service says.
 fn bound(kind: &mut CallErrorKind) {
     if let CallErrorKind::WrongModel { served: Some(served) } = kind {
-        *served = line(served, MODEL_NAME);
+        *served = line(bare(served), MODEL_NAME);
     }
 }
 
@@ -227,9 +248,15 @@ impl Provider for Checked {
         let input = (call.system.len() + call.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS;
         let row = self.table.find(self.name(), &call.model);
         let most = row.and_then(|row| {
-            // What is written to a cache on the way costs more than what is only read.
-            let plain = self.table.cost_microusd(&row.id, input, row.max_output, 0, 0);
-            plain.max(self.table.cost_microusd(&row.id, 0, row.max_output, 0, input))
+            let answer = row.longest_answer();
+            let most = |id: &str| {
+                let cost = |tokens| self.table.cost_microusd(id, tokens, self.clock.now());
+                // What is written to a cache on the way costs more than what is only read.
+                cost([input, answer, 0, 0]).max(cost([0, answer, 0, input]))
+            };
+            // Whoever may answer in its place is paid by their own price.
+            let successors = self.table.successors(&row.id).iter().filter_map(|id| most(id));
+            most(&row.id).map(|own| successors.fold(own, u64::max))
         });
         let free_way = most == Some(0) && self.lacks().is_none();
         Estimate { most: MicroUsd(most.unwrap_or(0)), free_way, unpriced: most.is_none() }
@@ -291,6 +318,64 @@ mod tests {
         assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
     }
 
+    /// Judges its own answer as back ends do; how often it was asked.
+    struct Stranger(std::sync::atomic::AtomicU32);
+
+    impl Provider for Stranger {
+        fn name(&self) -> &'static str {
+            "anthropic"
+        }
+
+        fn bills(&self) -> bool {
+            true
+        }
+
+        fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let served = "claude-opus-4-7".to_owned();
+            let usage = Usage { served: Some(served.clone()), attempts: 1, ..Usage::asking(&call.model) };
+            Box::pin(async move {
+                match call.may_be_served_by(&served) {
+                    true => Ok(Reply::new("yes".into(), None, usage)),
+                    false => {
+                        let kind = CallErrorKind::WrongModel { served: Some(served) };
+                        Err(CallError::new(kind, "another", usage))
+                    }
+                }
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn another_models_answer_is_paid_for_once_and_an_accepted_ones_counts() {
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let asked = |settings: &crate::config::ModelSettings| {
+            let (table, breakers) = (Arc::new(Table::of(settings)), Arc::new(Breakers::default()));
+            let back_end = Arc::new(Stranger(Default::default()));
+            let shared = Arc::clone(&back_end) as Arc<dyn Provider>;
+            (back_end, Checked::around(shared, &table, &breakers, &Arc::default(), &clock), breakers)
+        };
+        let count = |back_end: &Stranger| back_end.0.load(std::sync::atomic::Ordering::Relaxed);
+        let mut settings = crate::config::ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let (back_end, provider, breakers) = asked(&settings);
+        let wrong = CallErrorKind::WrongModel { served: Some("claude-opus-4-7".into()) };
+        for (attempts, times) in [(1, 1), (0, 1), (0, 1)] {
+            let error = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap_err();
+            assert_eq!(
+                (error.kind, error.usage.attempts, count(&back_end)),
+                (wrong.clone(), attempts, times)
+            );
+        }
+        breakers.forget_substitutes();
+        provider.call(&samples::call(), &CancellationToken::new()).await.unwrap_err();
+        assert_eq!(count(&back_end), 2);
+
+        settings.successors = [("claude:opus-4-6".to_owned(), vec!["claude-opus-4-7".to_owned()])].into();
+        let (_, provider, _) = asked(&settings);
+        let usage = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap().usage;
+        assert_eq!(usage.accepted_by.as_deref(), Some("claude:opus-4-6"));
+    }
+
     #[tokio::test]
     async fn no_number_is_too_large_for_the_books() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
@@ -301,12 +386,13 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_fit_or_could_cost_too_much_is_not_sent() {
         // What opus reads, less its longest answer and the chat's own marks.
-        let room = (200_000 - 64_000 - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;
+        let room =
+            (1_000_000 - limits::ANSWER_TOKENS - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;
         let long = "x".repeat(room as usize);
         assert!(ask(call(long.clone(), None)).await.is_ok());
         assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
-        // 64,000 tokens of an answer at 25 dollars a million.
-        let most_microusd = 1_600_000;
+        // The longest answer at 25 dollars a million.
+        let most_microusd = limits::ANSWER_TOKENS * 25;
         // The chat's marks and a token for each byte of the prompt, as dear as what is written to a cache.
         let most_microusd = most_microusd + limits::CHAT_FRAME_TOKENS * 25 / 4;
         let over = ask(call("x".repeat(1000), Some(0))).await.unwrap_err();
@@ -321,8 +407,8 @@ mod tests {
     #[tokio::test]
     async fn what_has_no_price_is_asked_only_where_there_is_no_budget() {
         let (clock, table): (SharedClock, _) = (Arc::new(crate::clock::SystemClock), Table::default());
-        let unpriced = Model { price: None, ..table.find("anthropic", "opus").unwrap().clone() };
-        let free = Model { price: Some(crate::config::Price::per_million(0, 0)), ..unpriced.clone() };
+        let unpriced = Model { prices: Vec::new(), ..table.find("anthropic", "opus-4-6").unwrap().clone() };
+        let free = Model { prices: vec![crate::config::Price::per_million(0, 0)], ..unpriced.clone() };
         for (row, budget, answered) in
             [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
         {
@@ -331,7 +417,7 @@ mod tests {
             let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
             assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
             let Estimate { free_way, unpriced, .. } = provider.estimate(&call("?".into(), None));
-            assert_eq!((free_way, unpriced), (row.price.is_some(), row.price.is_none()));
+            assert_eq!((free_way, unpriced), (!row.prices.is_empty(), row.prices.is_empty()));
         }
     }
 }

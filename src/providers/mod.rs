@@ -15,6 +15,7 @@ mod counted;
 mod fallback;
 mod gemini;
 mod http;
+mod model_lists;
 pub mod models;
 mod native;
 mod ollama;
@@ -40,8 +41,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use breakers::{LastFailure, Resting};
 pub use cassette::{Cassette, Outcome, Take, cassettes};
+pub use checked::successor_line;
 pub use counted::Counted;
 pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
+pub use model_lists::{ListCheck, ModelSetting};
 pub use stub::{REHEARSAL, SAMPLE};
 pub use trial::{Service, Trial, try_key};
 
@@ -114,6 +117,8 @@ pub struct Call {
     pub private: bool,
     /// Families that may not answer, because they had a hand in what it is about.
     pub not_families: Vec<Family>,
+    /// Other ids that may answer, because the operator lists them for this model. Set where every call passes.
+    pub successors: Vec<String>,
     /// Where it belongs if it runs as a program on this machine.
     pub workers: WorkerPool,
     /// Nonce, issue, title …: what scripted answers fill their placeholders from, and what a kept answer
@@ -125,6 +130,11 @@ impl Call {
     /// What is sent of the form of its answer.
     fn form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
+    }
+
+    /// Whether `served` is the model asked, or one that may answer in its place.
+    fn may_be_served_by(&self, served: &str) -> bool {
+        models::is_same(&self.model, served) || models::is_listed(&self.successors, served)
     }
 }
 
@@ -163,6 +173,9 @@ pub struct Usage {
     pub asked: String,
     /// The model's id as the answer gave it; never a usage table's, and the one asked only where the operator attests it.
     pub served: Option<String>,
+    /// The model under `[models.successors]` for which the one that served is accepted; `None` where it needs no setting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_by: Option<String>,
     pub elapsed: Duration,
     /// What it waited for a place before it began; no part of `elapsed`, nor of the call's deadline.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
@@ -463,6 +476,10 @@ pub enum ResolveError {
          [[model]]\nid = \"{name}\"\nproviders = [\"{provider}\"]\nfamily = \"qwen\"\ncontext = 40960\nmax_output = 8192"
     )]
     NotListed { provider: String, name: String },
+    #[error(
+        "successors: nobody knows the family and the price of {id}, which may answer for {asked}; add a [[model]] with them"
+    )]
+    Successor { asked: String, id: String },
     #[error("the folder of cassettes {0}")]
     Cassettes(String),
     #[error("no client for HTTPS could be made: {0}")]
@@ -514,6 +531,8 @@ pub struct Providers {
     gemini_drafts: bool,
     attest_opencode: bool,
     timeouts: Timeouts,
+    /// Rung by a reload.
+    reloaded: tokio::sync::Notify,
 }
 
 impl Providers {
@@ -605,6 +624,7 @@ impl Providers {
             gemini_drafts: settings.gemini.drafts,
             attest_opencode: settings.attest_opencode,
             timeouts: settings.timeouts,
+            reloaded: tokio::sync::Notify::new(),
             table,
         };
         all.pools = all.pools(&breakers, &clock);
@@ -614,6 +634,7 @@ impl Providers {
     /// Takes the keys of these settings from the next call on, and names whose changed. A key goes to the address that it
     /// was given for, and addresses hold until a restart.
     pub fn take_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
+        self.breakers.forget_substitutes();
         let Keys { anthropic, gemini, openai } = &self.keys;
         let mut changed = Vec::new();
         let old = anthropic.get();
@@ -631,6 +652,7 @@ impl Providers {
             gemini.set(GeminiSettings { keys: new.gemini.keys.clone(), ..GeminiSettings::clone(&old) });
             changed.push("GEMINI_API_KEY");
         }
+        self.reloaded.notify_one();
         changed
     }
 

@@ -1,12 +1,16 @@
-//! The one table of language models: ids, short names, families, sizes, prices. What is built in can be corrected and
-//! added to by `[[model]]` rows in the settings, without a release.
+//! The one table of language models: ids, short names, families, sizes, prices. What is built in stands in `models.toml`
+//! and can be corrected and added to by `[[model]]` rows in the settings, without a release.
+
+use std::collections::BTreeMap;
 
 pub use crate::config::{Model, Price};
 use crate::{
-    config::{ModelSettings, is_loopback},
+    config::{ModelSettings, is_loopback, model_rows},
     limits,
-    types::Family,
+    types::{Family, Timestamp},
 };
+
+const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
     /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
@@ -17,9 +21,14 @@ impl Model {
         }
         let schema = schema.map_or(0, |schema| schema.to_string().len());
         let fixed = ((system.len() + schema) as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
-        [self.max_output, fixed, limits::CHAT_FRAME_TOKENS]
+        [self.longest_answer(), fixed, limits::CHAT_FRAME_TOKENS]
             .into_iter()
             .fold(self.context, u64::saturating_sub)
+    }
+
+    /// Tokens that one answer may have: what a request asks for, and what is reserved for it.
+    pub fn longest_answer(&self) -> u64 {
+        self.max_output.min(limits::ANSWER_TOKENS)
     }
 }
 
@@ -27,60 +36,39 @@ impl Model {
 #[derive(Debug, Clone)]
 pub struct Table {
     models: Vec<Model>,
+    /// By the id of the model asked.
+    successors: BTreeMap<String, Successors>,
+}
+
+/// Ids that the operator accepts in place of another.
+#[derive(Debug, Clone)]
+struct Successors {
+    /// The model asked, as `[models.successors]` names it.
+    key: String,
+    ids: Vec<String>,
 }
 
 impl Default for Table {
     fn default() -> Self {
-        let claude = |id, aliases, input, output| {
-            let price = Some(Price::per_million(input, output));
-            row(id, aliases, &["claude", "anthropic"], "claude", (200_000, 64_000), price)
-        };
-        let gemini = |id, aliases, input, output| {
-            let price = Some(Price::per_million(input, output));
-            row(id, aliases, &["gemini"], "gemini", (1_048_576, 65_536), price)
-        };
-        // Asked with a Google login: that has an allowance, and no bill.
-        let free =
-            |id, family, sizes| row(id, &[], &["opencode"], family, sizes, Some(Price::per_million(0, 0)));
+        let mut models = model_rows(BUILT_IN, "models.toml").expect("a file that a test reads");
         // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
-        let stub = |id, alias| row(id, &[alias], &["stub"], id, (u64::MAX, u64::MAX), None);
-        let models = vec![
-            claude("claude-opus-4-6", &["opus", "opus-4-6"], 5_000_000, 25_000_000),
-            claude("claude-sonnet-4-6", &["sonnet", "sonnet-4-6"], 3_000_000, 15_000_000),
-            claude("claude-haiku-4-5", &["haiku", "haiku-4-5"], 1_000_000, 5_000_000),
-            gemini("gemini-3-pro-preview", &["pro", "3-pro-preview"], 2_000_000, 12_000_000),
-            gemini("gemini-3-pro", &["3-pro"], 2_000_000, 12_000_000),
-            gemini("gemini-2.5-pro", &["2.5-pro"], 1_250_000, 10_000_000),
-            gemini("gemini-2.5-flash", &["flash", "2.5-flash"], 300_000, 2_500_000),
-            free("google/antigravity-claude-sonnet-4-5", "claude", (200_000, 64_000)),
-            free("google/antigravity-gemini-3-flash", "gemini", (1_048_576, 65_536)),
-            free("google/antigravity-gemini-3-pro", "gemini", (1_048_576, 65_535)),
-            stub("stub-drafter", "drafter"),
-            stub("stub-reviewer", "reviewer"),
-            stub("stub-router", "router"),
-        ];
-        Self { models }
-    }
-}
-
-fn row(
-    id: &str,
-    aliases: &[&str],
-    providers: &[&str],
-    family: &str,
-    (context, max_output): (u64, u64),
-    price: Option<Price>,
-) -> Model {
-    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    Model {
-        id: id.to_owned(),
-        aliases: owned(aliases),
-        providers: owned(providers),
-        family: Family(family.into()),
-        context,
-        max_output,
-        price,
-        deprecated: None,
+        models.extend(
+            [("stub-drafter", "drafter"), ("stub-reviewer", "reviewer"), ("stub-router", "router")].map(
+                |(id, alias)| Model {
+                    id: id.to_owned(),
+                    aliases: vec![alias.to_owned()],
+                    providers: vec!["stub".to_owned()],
+                    family: Family(id.to_owned()),
+                    context: u64::MAX,
+                    max_output: u64::MAX,
+                    prices: Vec::new(),
+                    retires: None,
+                    successor: None,
+                    source: None,
+                },
+            ),
+        );
+        Self { models, successors: BTreeMap::new() }
     }
 }
 
@@ -91,15 +79,33 @@ impl Table {
         if settings.opencode.base_url.as_ref().is_some_and(|url| !is_loopback(url)) {
             // A gateway may charge for what a Google login has for nothing.
             let asked_there = |row: &&mut Model| row.providers == ["opencode"];
-            built_in.models.iter_mut().filter(asked_there).for_each(|row| row.price = None);
+            built_in.models.iter_mut().filter(asked_there).for_each(|row| row.prices.clear());
         }
-        built_in.with(&settings.table)
+        let mut table = built_in.with(&settings.table);
+        for (key, ids) in &settings.successors {
+            let row = key.split_once(':').and_then(|(provider, name)| table.find(provider, name));
+            if let Some(asked) = row.map(|row| row.id.clone()) {
+                table.successors.insert(asked, Successors { key: key.clone(), ids: ids.clone() });
+            }
+        }
+        table
+    }
+
+    /// The ids that may answer where `asked` is asked for.
+    pub fn successors(&self, asked: &str) -> &[String] {
+        self.successors.get(asked).map_or(&[], |known| &known.ids)
+    }
+
+    /// The setting by which `served` may answer where `asked` is asked for, if it needs one.
+    pub fn accepted_by(&self, asked: &str, served: &str) -> Option<&str> {
+        let known = self.successors.get(asked).filter(|_| !is_same(asked, served))?;
+        is_listed(&known.ids, served).then_some(known.key.as_str())
     }
 
     /// These rows, and after them ours, where none of these stands for the same model.
     pub(super) fn with(self, rows: &[Model]) -> Self {
         let others = self.models.into_iter().filter(|row| rows.iter().all(|given| given.id != row.id));
-        Self { models: rows.iter().cloned().chain(others).collect() }
+        Self { models: rows.iter().cloned().chain(others).collect(), successors: self.successors }
     }
 
     pub fn models(&self) -> &[Model] {
@@ -115,7 +121,7 @@ impl Table {
     /// The row of the model that `served` names, dates and previews disregarded.
     pub fn row_of(&self, served: &str) -> Option<&Model> {
         let same = |m: &&Model| plain(&m.id) == plain(served);
-        self.models.iter().find(|m| m.id == served).or_else(|| self.models.iter().find(same))
+        self.models.iter().find(|m| m.id == bare(served)).or_else(|| self.models.iter().find(same))
     }
 
     /// The family of a model by the id its answer gave; `None` = unattested.
@@ -124,7 +130,7 @@ impl Table {
             return Some(model.family.clone());
         }
         ["claude", "gemini"].into_iter().find_map(|family| {
-            let rest = served.strip_prefix(family)?.strip_prefix('-')?;
+            let rest = bare(served).strip_prefix(family)?.strip_prefix('-')?;
             let well_formed =
                 rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
             let versioned = rest.split('-').any(|part| part.starts_with(|c: char| c.is_ascii_digit()));
@@ -132,26 +138,16 @@ impl Table {
         })
     }
 
-    /// What the tokens cost, by the served model's prices; `None` where we know no price.
-    pub fn cost_microusd(
-        &self,
-        served: &str,
-        input: u64,
-        output: u64,
-        cache_read: u64,
-        cache_written: u64,
-    ) -> Option<u64> {
-        let price = self.row_of(served)?.price?;
-        let total = [
-            (input, price.input),
-            (output, price.output),
-            (cache_read, price.cache_read),
-            (cache_written, price.cache_write),
-        ]
-        .into_iter()
-        .map(|(tokens, price)| u128::from(tokens) * u128::from(price))
-        .sum::<u128>();
-        u64::try_from(total.div_ceil(1_000_000)).ok()
+    /// What the tokens cost, by the served model's prices; `None` where we know no price. Input that came from no cache,
+    /// output, what was read from a cache and what was written to one.
+    pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
+        let [input, _, cache_read, cache_written] = tokens;
+        let prompt = input.saturating_add(cache_read).saturating_add(cache_written);
+        let price = self.row_of(served)?.price(prompt, now)?;
+        let prices = [price.input, price.output, price.cache_read, price.cache_write];
+        let products =
+            tokens.into_iter().zip(prices).map(|(tokens, price)| u128::from(tokens) * u128::from(price));
+        u64::try_from(products.sum::<u128>().div_ceil(1_000_000)).ok()
     }
 }
 
@@ -161,9 +157,20 @@ pub fn is_same(asked: &str, served: &str) -> bool {
     plain(asked) == plain(served)
 }
 
+/// Is it one of these very ids?
+pub fn is_listed(ids: &[String], served: &str) -> bool {
+    ids.iter().any(|id| bare(id) == bare(served))
+}
+
+/// Gemini's API names some models by their path.
+pub(super) fn bare(id: &str) -> &str {
+    id.strip_prefix("models/").unwrap_or(id)
+}
+
 /// An id without what does not make it another model: `-preview`, `-latest`, `:latest`, `-20251001`, `-2025-10-01`,
 /// `-001`, `-11-2025`, `-05-06` after a preview mark.
 fn plain(id: &str) -> &str {
+    let id = bare(id);
     if let Some((head, tail)) = id.split_once("-preview") {
         let date = tail.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         return if date { head } else { id };
@@ -204,6 +211,7 @@ mod tests {
             ("claude-newthing-7", Some("claude")),
             ("gemini-3-pro-preview", Some("gemini")),
             ("gemini-9.5-ultra", Some("gemini")),
+            ("models/gemini-9.5-ultra", Some("gemini")),
             ("stub-drafter", Some("stub-drafter")),
             ("gemini", None),
             ("gemini-pretender", None),
@@ -224,6 +232,7 @@ mod tests {
         assert!(is_same("gemini-2.5-flash", "gemini-2.5-flash-001"));
         assert!(is_same("gpt-4o", "gpt-4o-2024-08-06"));
         assert!(is_same("qwen3", "qwen3:latest"));
+        assert!(is_same("gemini-3.1-pro-preview", "models/gemini-3.1-pro-preview"));
         for (asked, served) in [
             ("claude-opus-4-6", "claude-haiku-4-5-20251001"),
             ("claude-opus-4-6", "claude-opus-4-5"),
@@ -238,33 +247,64 @@ mod tests {
     }
 
     #[test]
-    fn prices_go_by_the_served_id() {
+    fn prices_go_by_the_served_id_the_length_of_the_prompt_and_the_day() {
         let table = Table::default();
-        let cost_microusd =
-            |served, input, output, read, written| table.cost_microusd(served, input, output, read, written);
-        assert_eq!(cost_microusd("claude-opus-4-6", 1000, 50, 0, 0), Some(6250));
-        assert_eq!(cost_microusd("claude-haiku-4-5-20251001", 1000, 50, 0, 0), Some(1250));
-        assert_eq!(cost_microusd("claude-opus-4-6", 0, 0, 1_000_000, 1_000_000), Some(6_750_000));
-        assert_eq!(cost_microusd("gemini-2.5-flash", 1, 0, 0, 0), Some(1), "rounded up");
-        assert_eq!(cost_microusd("stub-drafter", 1000, 50, 0, 0), None);
+        let day = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap();
+        let (autumn, new_year) = (day("2026-11-27"), day("2027-01-01"));
+        for (served, tokens, now, cost) in [
+            ("claude-opus-5-5", [1000, 50, 0, 0], autumn, Some(5000)),
+            ("claude-haiku-4-5-20251001", [1000, 50, 0, 0], autumn, Some(1250)),
+            ("claude-opus-5-5", [0, 0, 1_000_000, 1_000_000], autumn, Some(5_200_000)),
+            ("claude-haiku-5-5", [50_000, 1000, 50_000, 0], autumn, Some(6000)),
+            ("claude-haiku-5-5", [50_000, 1000, 50_001, 0], autumn, Some(25_000 + 2500 + 2501)),
+            ("models/gemini-3.1-pro-preview", [200_000, 1000, 0, 0], autumn, Some(412_000)),
+            ("gemini-3.1-pro-preview", [200_001, 1000, 0, 0], autumn, Some(818_004)),
+            ("gemini-3.8-flash", [1000, 1000, 0, 0], autumn, Some(4500)),
+            ("gemini-3.8-flash", [1000, 1000, 0, 0], new_year, Some(9000)),
+            ("gemini-3.5-flash-lite", [1, 0, 0, 0], autumn, Some(1)),
+            ("stub-drafter", [1000, 50, 0, 0], autumn, None),
+        ] {
+            assert_eq!(table.cost_microusd(served, tokens, now), cost, "{served} {tokens:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_has_a_price_and_a_source_and_every_successor_a_row() {
+        let table = Table::default();
+        for row in table.models() {
+            let sold = row.providers.iter().any(|provider| provider != "stub" && provider != "opencode");
+            let read = row
+                .source
+                .as_ref()
+                .is_some_and(|source| source.contains("https://") && source.contains(", read 20"));
+            assert_eq!((sold, sold), (read, sold && !row.prices.is_empty()), "{}", row.id);
+            assert_eq!(row.retires.is_some(), row.successor.is_some(), "{}", row.id);
+            if let Some(successor) = &row.successor {
+                assert!(table.row_of(successor).is_some_and(|row| row.retires.is_none()), "{successor}");
+            }
+        }
+        for name in ["claude:opus", "claude:sonnet", "claude:haiku", "gemini:pro", "gemini:flash"] {
+            let (provider, name) = name.split_once(':').unwrap();
+            assert!(table.find(provider, name).is_some_and(|row| row.retires.is_none()), "{name}");
+        }
     }
 
     #[test]
     fn nobody_knows_what_a_gateway_charges_unless_the_settings_say_it() {
         let id = "google/antigravity-gemini-3-pro";
         let free = Table::default().find("opencode", id).unwrap().clone();
-        for (base_url, rows, price) in [
-            (None, vec![], free.price),
-            (Some("http://127.0.0.1:9/v1"), vec![], free.price),
-            (Some("https://gateway.example/v1"), vec![], None),
-            (Some("https://gateway.example/v1"), vec![free.clone()], free.price),
+        for (base_url, rows, prices) in [
+            (None, vec![], free.prices.clone()),
+            (Some("http://127.0.0.1:9/v1"), vec![], free.prices.clone()),
+            (Some("https://gateway.example/v1"), vec![], Vec::new()),
+            (Some("https://gateway.example/v1"), vec![free.clone()], free.prices.clone()),
         ] {
             let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
             settings.opencode.base_url = base_url.map(|url| url.parse().unwrap());
             settings.table = rows;
             let table = Table::of(&settings);
-            assert_eq!(table.find("opencode", id).unwrap().price, price, "{settings:?}");
-            assert!(table.find("claude", "opus").unwrap().price.is_some());
+            assert_eq!(table.find("opencode", id).unwrap().prices, prices, "{settings:?}");
+            assert!(!table.find("claude", "opus").unwrap().prices.is_empty());
         }
     }
 
@@ -282,7 +322,7 @@ mod tests {
         let count = all.len();
         all.dedup();
         assert_eq!(all.len(), count);
-        assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-3-pro-preview");
+        assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-3.1-pro-preview");
         assert_eq!(table.find("anthropic", "opus"), table.find("claude", "opus"));
         assert!(table.find("claude", "pro").is_none());
     }
@@ -296,8 +336,10 @@ mod tests {
             family: Family(family.into()),
             context: 32_000,
             max_output: 8_000,
-            price: None,
-            deprecated: None,
+            prices: Vec::new(),
+            retires: None,
+            successor: None,
+            source: None,
         };
         let table = Table::default()
             .with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);

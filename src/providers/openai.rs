@@ -48,7 +48,7 @@ impl OpenAi {
         if let Some(why) = self.lacks() {
             return Err(CallError::new(CallErrorKind::Auth, why, usage));
         }
-        usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| row.price.is_some());
+        usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| !row.prices.is_empty());
         let mut answer = Answer::default();
         let settings = self.settings.get();
         let exchange = self.exchange(call, &settings, &mut answer, &mut usage);
@@ -138,7 +138,7 @@ impl OpenAi {
             });
         }
         if let Some(row) = self.table.find(self.name(), &call.model) {
-            body[self.longest_answer()] = json!(row.max_output);
+            body[self.longest_answer()] = json!(row.longest_answer());
         }
         body
     }

@@ -106,6 +106,13 @@ impl Providers {
         for (_, drafter) in settings.drafters() {
             self.check_pair(drafter, &settings.reviewer)?;
         }
+        for (asked, ids) in &settings.successors {
+            self.found(asked)?;
+            let priced = |id: &String| self.table.row_of(id).is_some_and(|row| !row.prices.is_empty());
+            if let Some(unknown) = ids.iter().find(|id| !priced(id)) {
+                return Err(ResolveError::Successor { asked: asked.clone(), id: quote(unknown) });
+            }
+        }
         let mut writing: Vec<Family> = Vec::new();
         for role in ["tester", "implementer", "maintainer"] {
             // Of several families one is taken that leaves a reviewer.
@@ -196,7 +203,7 @@ impl Providers {
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
             Strategy::Cheapest => {
-                let price = self.table.find(&id.provider, &id.model).and_then(|row| row.price);
+                let price = self.table.find(&id.provider, &id.model).and_then(|row| row.prices.first());
                 price.map_or(u64::MAX, |price| price.input.saturating_add(price.output))
             }
             Strategy::Capability => self.level(&id).map_or(u64::MAX, |level| level as u64),
@@ -436,7 +443,7 @@ mod tests {
         };
         assert_eq!(
             order("price"),
-            ["claude:haiku", "gemini:pro", "claude:sonnet", "claude:opus", "stub:drafter"]
+            ["claude:haiku", "claude:sonnet", "gemini:pro", "claude:opus", "stub:drafter"]
         );
         assert_eq!(
             order("level"),

@@ -29,6 +29,7 @@ pub(super) fn call() -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
     }

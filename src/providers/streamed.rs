@@ -16,7 +16,7 @@ use tokio_util::{
     sync::CancellationToken,
 };
 
-use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, models, native::Calls};
+use super::{Call, CallErrorKind, Metered, Usage, answer, http::Fault, native::Calls};
 use crate::{clock::SharedClock, limits};
 
 /// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
@@ -145,7 +145,7 @@ pub(super) struct Answer {
 impl Answer {
     /// Another piece of it says who serves. Where two were named, whoever was not asked for is remembered.
     pub(super) fn serves(&mut self, call: &Call, served: &str) {
-        if self.served.as_deref().is_none_or(|known| models::is_same(&call.model, known)) {
+        if self.served.as_deref().is_none_or(|known| call.may_be_served_by(known)) {
             self.served = Some(served.to_owned());
         }
     }

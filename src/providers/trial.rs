@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -35,7 +35,7 @@ pub async fn try_key(service: Service, settings: &ModelSettings, key: &SecretStr
         Service::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
         Service::Gemini => (&settings.gemini.base_url, "v1beta/models?pageSize=1", "x-goog-api-key"),
     };
-    match asked(base, path, header, key).await {
+    match get(base, path, header, key).await.map(|answer| answer.status()) {
         Ok(StatusCode::OK) => Trial::Opens,
         // Google calls a key that it does not know a bad request.
         Ok(StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
@@ -46,7 +46,13 @@ pub async fn try_key(service: Service, settings: &ModelSettings, key: &SecretStr
     }
 }
 
-async fn asked(base: &Url, path: &str, header: &str, key: &SecretString) -> Result<StatusCode, String> {
+/// Sends a GET that costs nothing.
+pub(super) async fn get(
+    base: &Url,
+    path: &str,
+    header: &str,
+    key: &SecretString,
+) -> Result<Response, String> {
     let client = http::Clients::new().map_err(|error| error.to_string())?.of(base);
     let secret = http::secret("it", key.expose_secret()).map_err(|fault| fault.to_string())?;
     let request = client
@@ -54,6 +60,5 @@ async fn asked(base: &Url, path: &str, header: &str, key: &SecretString) -> Resu
         .header(header, secret)
         .header("anthropic-version", anthropic::VERSION)
         .timeout(PATIENCE);
-    let answer = request.send().await.map_err(|error| http::Fault::from(error).to_string())?;
-    Ok(answer.status())
+    request.send().await.map_err(|error| http::Fault::from(error).to_string())
 }

@@ -38,6 +38,17 @@ pub struct Served {
     pub model: String,
     /// None: the answer names no model, or one we do not know.
     pub family: Option<Family>,
+    /// Set where another model was asked, and the operator accepts this one in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_of: Option<InPlaceOf>,
+}
+
+/// The model that was asked, where another was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InPlaceOf {
+    pub asked: String,
+    /// As `[models.successors]` names it.
+    pub setting: String,
 }
 
 impl Served {
@@ -52,9 +63,11 @@ impl Served {
     }
 
     fn of(usage: &Usage) -> Self {
+        let accepted = usage.accepted_by.clone();
         Self {
             model: usage.served.clone().unwrap_or_else(|| UNATTESTED.to_owned()),
             family: usage.family.clone(),
+            in_place_of: accepted.map(|setting| InPlaceOf { asked: usage.asked.clone(), setting }),
         }
     }
 }
@@ -207,7 +220,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
         ask.count();
         return Ok(answered);
     }
-    let answered = buy_in_time(cx, key, &mut ask).await?;
+    let answered = Box::pin(buy_in_time(cx, key, &mut ask)).await?;
     ask.waits.keep(key, &answered);
     Ok(answered)
 }
@@ -367,6 +380,7 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
+        successors: Vec::new(),
         workers: ask.workers,
         facts: ask.facts.clone(),
     })
@@ -460,6 +474,7 @@ fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: M
         provider: model.provider.clone(),
         asked: ask.spec.to_owned(),
         served: None,
+        accepted_by: None,
         family: None,
         prompt,
         cut,
@@ -487,6 +502,7 @@ fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> Call
         row.provider = usage.provider.clone();
     }
     row.served = usage.served.clone();
+    row.accepted_by = usage.accepted_by.clone();
     row.family = usage.family.clone();
     row.input_tokens = usage.input_tokens;
     row.output_tokens = usage.output_tokens;
@@ -527,7 +543,12 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
-        CallErrorKind::WrongModel { .. } => plain(FailureKind::OtherModel),
+        CallErrorKind::WrongModel { served: Some(served) } => plain(FailureKind::ServedOther {
+            provider: error.usage.provider.clone(),
+            asked: error.usage.asked.clone(),
+            served: served.clone(),
+        }),
+        CallErrorKind::WrongModel { served: None } => plain(FailureKind::OtherModel),
         CallErrorKind::Timeout { .. } => soon(FailureKind::TimedOut, None),
         // Never gets here; a stopped call leaves the step before.
         CallErrorKind::Cancelled => soon(FailureKind::Unavailable, None),

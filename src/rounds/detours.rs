@@ -67,6 +67,7 @@ mod tests {
             provider: provider.into(),
             asked: "gemini:pro".into(),
             served: None,
+            accepted_by: None,
             family: None,
             prompt: Hash::of(prompt.as_bytes()),
             status,

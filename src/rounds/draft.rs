@@ -83,8 +83,8 @@ pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Draf
     round.number += 1;
     let mark = cx.nonce("fence").await?;
     let drafted = match round.document {
-        None => write(cx, round, brief, &mark).await?,
-        Some(document) => revise(cx, round, brief, &mark, document).await?,
+        None => Box::pin(write(cx, round, brief, &mark)).await?,
+        Some(document) => Box::pin(revise(cx, round, brief, &mark, document)).await?,
     };
     round.waits.settled();
     if drafted == Drafted::Document {

@@ -487,7 +487,8 @@ mod tests {
     #[test]
     fn a_persons_own_version_leaves_every_family_but_the_next_drafters_to_review() {
         let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
-        let by = |family: &Family| Served { model: "m".into(), family: Some(family.clone()) };
+        let by =
+            |family: &Family| Served { model: "m".into(), family: Some(family.clone()), in_place_of: None };
         let mut round = Round::new(5);
         round.drafted_by(by(&claude));
         round.take_over(Hash::of(b"theirs"));
@@ -497,7 +498,7 @@ mod tests {
         assert!(authors.contains(&gemini) && !authors.contains(&claude), "{authors:?}");
 
         let mut round = Round::new(5);
-        let nobody = Served { model: "unattested".into(), family: None };
+        let nobody = Served { model: "unattested".into(), family: None, in_place_of: None };
         round.drafted_by(by(&claude));
         round.drafted_by(by(&gemini));
         assert_eq!(

@@ -163,6 +163,9 @@ async fn judge(
     let text = match &answered.outcome {
         Ok(answer) => text_of(cx, &answer.text).await?,
         Err(failure) if failure.kind == FailureKind::OtherModel => return Ok(no(Inconclusive::OtherModel)),
+        Err(failure) if matches!(failure.kind, FailureKind::ServedOther { .. }) => {
+            return Ok(no(Inconclusive::Call(failure.kind.clone())));
+        }
         // The provider held it against the schema before we could.
         Err(failure) if failure.kind == FailureKind::Invalid => return Ok(no(Inconclusive::NotInForm)),
         // Whoever may have begun to answer has reviewed nothing.
@@ -199,7 +202,7 @@ async fn judge(
 /// None when the reviewer is attested to be the model asked, and of another family than every model that drafted.
 pub(super) fn independence(round: &Round, reviewer: &Served, asked: &str) -> Option<Inconclusive> {
     let Some(family) = &reviewer.family else { return Some(Inconclusive::Unattested) };
-    if !models::is_same(asked, &reviewer.model) {
+    if reviewer.in_place_of.is_none() && !models::is_same(asked, &reviewer.model) {
         return Some(Inconclusive::OtherModel);
     }
     match &round.drafter {
@@ -329,7 +332,7 @@ mod tests {
     use crate::types::Family;
 
     fn served(model: &str, family: Option<&str>) -> Served {
-        Served { model: model.to_owned(), family: family.map(|f| Family(f.to_owned())) }
+        Served { model: model.to_owned(), family: family.map(|f| Family(f.to_owned())), in_place_of: None }
     }
 
     #[test]

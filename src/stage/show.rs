@@ -588,7 +588,11 @@ fn reviewer(served: Option<&Served>) -> Author {
 }
 
 fn model(served: &Served) -> Author {
-    Author::Model { served: served.name().map(str::to_owned), family: served.family.clone() }
+    Author::Model {
+        served: served.name().map(str::to_owned),
+        family: served.family.clone(),
+        in_place_of: served.in_place_of.clone().map(|other| [other.asked, other.setting]),
+    }
 }
 
 /// Where the document goes.

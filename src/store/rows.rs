@@ -524,6 +524,9 @@ pub struct CallRow {
     pub asked: String,
     /// The model that says it answered.
     pub served: Option<String>,
+    /// The model under `[models.successors]` for which the one that answered is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_by: Option<String>,
     pub family: Option<Family>,
     pub prompt: Hash,
     /// What the prompt had no room for. Rows from before this was kept say nothing of it.

@@ -213,7 +213,7 @@ while :; do sleep 300; done
 
 fn transcript(text: &str, value: Option<Value>) -> String {
     let usage = json!({ "input_tokens": READ, "output_tokens": 500 });
-    let message = json!({ "id": "m", "model": "claude-opus-4-6", "usage": usage });
+    let message = json!({ "id": "m", "model": "claude-opus-5-5", "usage": usage });
     let said = json!({ "type": "assistant", "message": message });
     let result = json!({
         "type": "result", "subtype": "success", "is_error": false, "result": text, "structured_output": value,
@@ -293,6 +293,6 @@ fn gemini(answer: &Value) -> Json<Value> {
     Json(json!({
         "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": "STOP" }],
         "usageMetadata": { "promptTokenCount": READ, "candidatesTokenCount": ANSWERED },
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     }))
 }

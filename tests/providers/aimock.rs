@@ -78,7 +78,8 @@ impl Aimock {
     }
 }
 
-const PRICE: Price = Price { input: 2_000_000, output: 8_000_000, cache_read: 0, cache_write: 0 };
+const PRICE: Price =
+    Price { input: 2_000_000, output: 8_000_000, cache_read: 0, cache_write: 0, above: 0, from: None };
 
 fn row((id, provider, price): (&str, &str, Option<Price>)) -> Model {
     Model {
@@ -88,8 +89,10 @@ fn row((id, provider, price): (&str, &str, Option<Price>)) -> Model {
         family: Family(provider.into()),
         context: 100_000,
         max_output: 8_000,
-        price,
-        deprecated: None,
+        prices: price.into_iter().collect(),
+        retires: None,
+        successor: None,
+        source: None,
     }
 }
 
@@ -100,7 +103,7 @@ const GEMINI: &str = "gemini:pro";
 async fn an_answer_is_read_counted_and_priced() {
     let Some(aimock) = Aimock::start("an_answer") else { return };
     for (spec, served, tokens, cost) in [
-        ("anthropic:opus", "claude-opus-4-6", (1000, 50), Some(6250)),
+        ("anthropic:opus", "claude-opus-5-5", (1000, 50), Some(5000)),
         // It tells nothing of Ollama's tokens.
         ("ollama:qwen3:32b", "qwen3:32b", (0, 0), None),
         ("openai:gpt-x", "gpt-x", (1000, 50), Some(2400)),

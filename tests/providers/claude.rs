@@ -82,9 +82,9 @@ async fn an_answer_is_attested_and_counted() {
     for outcome in outcomes("an_answer", Behaviour::Text { served: None }, |_| {}).await {
         let reply = outcome.answer();
         assert_eq!(reply.text, "It is sound.");
-        assert_eq!(reply.usage.served.as_deref(), Some("claude-opus-4-6"));
+        assert_eq!(reply.usage.served.as_deref(), Some("claude-opus-5-5"));
         assert_eq!((reply.usage.input_tokens, reply.usage.output_tokens), (1000, 50));
-        assert_eq!(reply.usage.cost_microusd, Some(6250));
+        assert_eq!(reply.usage.cost_microusd, Some(5000));
         let request = &outcome.requests[0];
         assert_eq!(request["tools"], json!([]), "no tool is offered");
         assert!(request["system"].to_string().contains("Answer briefly."));

@@ -52,7 +52,7 @@ async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
         |index: u64, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
     let input = |index, json: &str| delta(index, json!({"type": "input_json_delta", "partial_json": json}));
     let usage = json!({"input_tokens": 9, "output_tokens": 1});
-    let start_of = json!({"type": "message_start", "message": {"model": "claude-opus-4-6", "usage": usage}});
+    let start_of = json!({"type": "message_start", "message": {"model": "claude-opus-5-5", "usage": usage}});
     let events = [
         start_of,
         block(0, json!({"type": "text", "text": ""})),
@@ -92,14 +92,14 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "REVISE"})));
     let usage = &reply.usage;
-    assert_eq!(usage.served.as_deref(), Some("claude-opus-4-6"));
+    assert_eq!(usage.served.as_deref(), Some("claude-opus-5-5"));
     assert_eq!((usage.input_tokens, usage.output_tokens, usage.billed), (1000, 50, true));
-    assert_eq!(usage.cost_microusd, Some(1000 * 5 + 50 * 25));
+    assert_eq!(usage.cost_microusd, Some(1000 * 4 + 50 * 20));
 
     assert_eq!(api.headers()[0]["x-api-key"], KEY);
     assert_eq!(api.headers()[0]["anthropic-version"], "2023-06-01");
     let request = &api.requests()[0];
-    assert_eq!((&request["stream"], &request["max_tokens"]), (&json!(true), &json!(64_000)));
+    assert_eq!((&request["stream"], &request["max_tokens"]), (&json!(true), &json!(100_000)));
     let system = json!([{"type": "text", "text": "Answer briefly.", "cache_control": {"type": "ephemeral"}}]);
     assert_eq!(request["system"], system);
     assert_eq!(request["messages"], json!([{"role": "user", "content": "Is this sound?"}]));
@@ -178,7 +178,7 @@ async fn silence_ends_at_the_deadline_and_a_stall_before_it() {
     call.deadline = Duration::from_secs(1_000_000);
     let error = ask(&settings, Arc::new(Hurried(Duration::MAX)), call).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: true, .. }), "{error:?}");
-    assert_eq!(error.usage.served.as_deref(), Some("claude-opus-4-6"));
+    assert_eq!(error.usage.served.as_deref(), Some("claude-opus-5-5"));
 }
 
 #[tokio::test]

@@ -80,7 +80,7 @@ async fn where_the_program_is_missing_or_fails_the_api_answers_and_both_are_told
     let first = &reply.before[0];
     assert_eq!((first.kind.clone(), first.usage.attempts), (CallErrorKind::Unavailable, 1));
     assert!(!first.usage.billed);
-    assert_eq!(reply.usage.cost_microusd, Some(1000 * 5 + 50 * 25), "priced like any other call");
+    assert_eq!(reply.usage.cost_microusd, Some(1000 * 4 + 50 * 20), "priced like any other call");
     assert_eq!(api.requests().len(), 2);
 }
 

@@ -63,7 +63,7 @@ fn good(text: &str) -> Value {
     json!({
         "candidates": [{"content": {"role": "model", "parts": [{"text": "hm", "thought": true}, {"text": text}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 1000, "cachedContentTokenCount": 200, "candidatesTokenCount": 40, "thoughtsTokenCount": 10},
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     })
 }
 
@@ -78,13 +78,13 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
     let reply = outcome.unwrap();
     assert_eq!(reply.value, Some(json!({"verdict": "APPROVED"})));
     let usage = &reply.usage;
-    assert_eq!(usage.served.as_deref(), Some("gemini-3-pro-preview"));
+    assert_eq!(usage.served.as_deref(), Some("gemini-3.1-pro-preview"));
     assert_eq!((usage.input_tokens, usage.cache_read_tokens, usage.output_tokens), (800, 200, 50));
     assert_eq!(usage.cost_microusd, Some(800 * 2 + 200 / 5 + 50 * 12));
 
     let requests = api.requests.lock().unwrap();
     let (target, headers, body) = &requests[0];
-    assert_eq!(target, "gemini-3-pro-preview:generateContent");
+    assert_eq!(target, "gemini-3.1-pro-preview:generateContent");
     assert_eq!(headers["x-goog-api-key"], KEY);
     assert_eq!(body["systemInstruction"]["parts"][0]["text"], "Answer briefly.");
     assert_eq!(body["contents"], json!([{"role": "user", "parts": [{"text": "Is this sound?"}]}]));
@@ -110,7 +110,7 @@ async fn answers_cut_withheld_or_unusable_are_typed() {
     assert_eq!(kind(200, ended("SAFETY")).await, CallErrorKind::Refused);
     assert_eq!(kind(200, ended("MALFORMED_FUNCTION_CALL")).await, CallErrorKind::InvalidOutput);
     assert_eq!(kind(200, good("  ")).await, CallErrorKind::InvalidOutput);
-    let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "gemini-3-pro-preview"});
+    let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "gemini-3.1-pro-preview"});
     assert_eq!(kind(200, blocked).await, CallErrorKind::Refused);
     for text in ["APPROVED", "{\"verdict\":\"MAYBE\"}", "{\"verdict\":\"APPR"] {
         let (outcome, _) = call(200, good(text), true).await;
@@ -171,7 +171,7 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
     let (provider, _) = providers.resolve("gemini:pro").unwrap();
     let cancel = CancellationToken::new();
-    let (call, soon) = (question("gemini-3-pro-preview"), tokio::time::sleep(Duration::from_millis(50)));
+    let (call, soon) = (question("gemini-3.1-pro-preview"), tokio::time::sleep(Duration::from_millis(50)));
     let (outcome, ()) = tokio::join!(provider.call(&call, &cancel), async {
         soon.await;
         cancel.cancel();

@@ -81,7 +81,7 @@ fn good() -> Value {
     json!({
         "candidates": [{"content": {"parts": [{"text": "sound"}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 10},
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     })
 }
 
@@ -332,7 +332,7 @@ async fn a_refused_key_is_put_aside_named_and_tried_again_after_a_restart() {
 #[tokio::test]
 async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone() {
     let mut room = three().await;
-    let denied = "Permission denied on resource models/gemini-3-pro-preview";
+    let denied = "Permission denied on resource models/gemini-3.1-pro-preview";
     room.answer("one", error(403, denied, json!([])));
     let (outcome, asked) = room.ask().await;
     assert_eq!(asked, ["one", "two"], "what its sibling may is the sibling's");
@@ -359,11 +359,11 @@ async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone
 #[tokio::test]
 async fn with_no_key_that_may_use_the_model_its_name_is_told() {
     let room = room(&[("one", "shop", GeminiTier::Paid)]).await;
-    room.answer("one", error(403, "no access to gemini-3-pro-preview", json!([])));
+    room.answer("one", error(403, "no access to gemini-3.1-pro-preview", json!([])));
     for attempts in [1, 0] {
         let error = room.ask().await.0.unwrap_err();
         assert_eq!((&error.kind, error.usage.attempts), (&CallErrorKind::Auth, attempts));
-        assert!(error.to_string().contains("lets no key that is left use gemini-3-pro-preview"), "{error}");
+        assert!(error.to_string().contains("lets no key that is left use gemini-3.1-pro-preview"), "{error}");
     }
 }
 

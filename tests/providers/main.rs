@@ -12,6 +12,7 @@ mod fallback;
 mod gemini;
 mod gemini_keys;
 mod metering;
+mod model_lists;
 mod ollama;
 mod openai;
 mod opencode;
@@ -54,6 +55,7 @@ fn question(model: &str) -> Call {
         budget: None,
         private: false,
         not_families: Vec::new(),
+        successors: Vec::new(),
         workers: Default::default(),
         facts: Default::default(),
     }

@@ -25,7 +25,7 @@ struct Service {
 fn services() -> [Service; 3] {
     let data = |event: Value| format!("data: {event}\n\n");
     let claude = [
-        json!({"type": "message_start", "message": {"model": "claude-opus-4-6", "usage": {"input_tokens": 9}}}),
+        json!({"type": "message_start", "message": {"model": "claude-opus-5-5", "usage": {"input_tokens": 9}}}),
         json!({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "Yes."}}),
         json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}),
         json!({"type": "message_stop"}),
@@ -33,7 +33,7 @@ fn services() -> [Service; 3] {
     let gemini = json!({
         "candidates": [{"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 7},
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     });
     [
         Service {

@@ -22,8 +22,10 @@ fn row() -> Model {
         family: Family("qwen".into()),
         context: 40_960,
         max_output: 8192,
-        price: None,
-        deprecated: None,
+        prices: Vec::new(),
+        retires: None,
+        successor: None,
+        source: None,
     }
 }
 

@@ -26,8 +26,10 @@ fn row(price: Option<Price>) -> Model {
         family: Family("gpt".into()),
         context: 100_000,
         max_output: 10_000,
-        price,
-        deprecated: None,
+        prices: price.into_iter().collect(),
+        retires: None,
+        successor: None,
+        source: None,
     }
 }
 

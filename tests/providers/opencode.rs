@@ -29,8 +29,10 @@ fn configured(data_dir: &Path) -> ModelSettings {
         family: Family("claude".into()),
         context: 200_000,
         max_output: 32_000,
-        price: None,
-        deprecated: None,
+        prices: Vec::new(),
+        retires: None,
+        successor: None,
+        source: None,
     }];
     settings
 }

@@ -21,7 +21,7 @@ fn program(directory: &Path, work: &str) -> ModelSettings {
 [ "$1" = --version ] && {{ echo '2.1.197 (Claude Code)'; exit; }}
 cat >/dev/null
 {work}
-echo '{{"type":"assistant","message":{{"id":"m","model":"claude-opus-4-6","content":[]}}}}'
+echo '{{"type":"assistant","message":{{"id":"m","model":"claude-opus-5-5","content":[]}}}}'
 echo '{{"type":"result","is_error":false,"result":"'"$said"'","stop_reason":"end_turn"}}'
 "#
     );

@@ -18,8 +18,8 @@ use crate::{
 };
 
 /// What Anthropic's answer and what the part of one that the dying program gave cost, in micro-dollars.
-pub(crate) const DRAFT: u64 = 1000 * 5 + 50 * 25;
-pub(crate) const BEGUN: u64 = 900 * 5 + 7 * 25;
+pub(crate) const DRAFT: u64 = 1000 * 4 + 50 * 20;
+pub(crate) const BEGUN: u64 = 900 * 4 + 7 * 20;
 /// And Gemini's.
 pub(crate) const REVIEW: u64 = 1000 * 2 + 50 * 12;
 

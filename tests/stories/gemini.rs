@@ -23,27 +23,32 @@ use crate::{
 };
 
 /// Whatever is asked, Flash approves.
-async fn flash(State(asked): State<Arc<AtomicU32>>) -> Json<Value> {
+async fn flash(State(asked): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
     asked.fetch_add(1, Ordering::Relaxed);
+    let prompt = request.pointer("/contents/0/parts/0/text").and_then(Value::as_str).unwrap();
+    let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
+    let review = approved().to_string().replace("{{nonce}}", nonce);
     Json(json!({
-        "candidates": [{"content": {"parts": [{"text": "{\"verdict\": \"APPROVED\"}"}]}, "finishReason": "STOP"}],
+        "candidates": [{"content": {"parts": [{"text": review}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 1000, "candidatesTokenCount": 10},
-        "modelVersion": "gemini-2.5-flash",
+        "modelVersion": "models/gemini-2.5-flash",
     }))
 }
 
 /// A repository whose designs Gemini Pro is to review by way of a key of the free tier, and how often it was asked.
-async fn reviewed_for_free(private: bool) -> (World, Arc<AtomicU32>) {
+async fn reviewed_for_free(private: bool, more: &str) -> (World, Arc<AtomicU32>) {
     let asked = Arc::new(AtomicU32::new(0));
     let api = Router::new().route("/v1beta/models/{target}", post(flash)).with_state(asked.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, api).await });
     let toml = format!(
-        "[providers.gemini]\nbase_url = \"http://{address}\"\n[[providers.gemini.key]]\nname = \"default\"\ntier = \"free\"\n"
+        "[providers.gemini]\nbase_url = \"http://{address}\"\n[[providers.gemini.key]]\nname = \"default\"\ntier = \"free\"\n{more}"
     );
+    let script =
+        Script::default().drafts(&design()).edits("The goal of a real design", "The aim of a real design");
     let setting = Setting {
-        script: Some(Script::default().drafts(&design()).toml()),
+        script: Some(script.toml()),
         models: Some(("stub:drafter", "gemini:pro")),
         toml,
         env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),
@@ -55,20 +60,48 @@ async fn reviewed_for_free(private: bool) -> (World, Arc<AtomicU32>) {
 
 #[tokio::test]
 async fn an_approval_by_flash_is_none_by_pro() {
-    let (mut w, asked) = reviewed_for_free(false).await;
+    let (mut w, asked) = reviewed_for_free(false, "").await;
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{gate}");
-    assert!(gate.contains("Another model answered than the one that was asked"), "{gate}");
+    let told = "`gemini-3.1-pro-preview` was asked as the reviewer, and `gemini-2.5-flash` answered, which does not count. \
+                Whoever runs the server names `gemini:gemini-2.5-flash` in its settings, or accepts it under \
+                `[models.successors]` with `\"gemini:gemini-3.1-pro-preview\" = [\"gemini-2.5-flash\"]`, and restarts it. \
+                Until then `gemini-3.1-pro-preview` is not asked again.";
+    assert!(gate.contains(told), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
-    assert!(asked.load(Ordering::Relaxed) > 0);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    w.stands(Status::Asking).await;
+
+    w.comment("max", "/revise the aim, please").await;
+    let gate = w.find("waits for a person").body;
+    assert!(gate.contains(told), "{gate}");
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "it would be paid for and not count again");
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
+async fn a_successor_that_the_operator_lists_reviews_and_is_named_as_that() {
+    let setting = "[models.successors]\n\"gemini:pro\" = [\"gemini-2.5-flash\"]\n";
+    let (mut w, asked) = reviewed_for_free(false, setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("Rehearsal");
+    let gate = w.find("### ✅ APPROVED").body;
+    let told = "reviewed by `gemini-2.5-flash` in place of `gemini-3.1-pro-preview`, as `[models.successors]` allows for \
+                `gemini:pro`";
+    assert!(gate.contains(told), "{gate}");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    let calls = w.calls().await;
+    let review = calls.iter().find(|call| call.role == "reviewer").unwrap();
+    let ids = (review.asked.as_str(), review.served.as_deref(), review.accepted_by.as_deref());
+    assert_eq!(ids, ("gemini:pro", Some("gemini-2.5-flash"), Some("gemini:pro")));
     w.stands(Status::Asking).await;
 }
 
 #[tokio::test]
 async fn a_key_of_the_free_tier_gets_nothing_of_a_private_repository() {
-    let (mut w, asked) = reviewed_for_free(true).await;
+    let (mut w, asked) = reviewed_for_free(true, "").await;
     w.label("maya", "countersign:lld").await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("does not accept this server's key or login for this repository"), "{status}");
@@ -93,7 +126,7 @@ async fn dear(State(bill): State<Arc<AtomicU64>>, Json(request): Json<Value>) ->
     let review = approved().to_string().replace("{{nonce}}", nonce);
     Json(json!({
         "candidates": [{"content": {"parts": [{"text": review}]}, "finishReason": "STOP"}],
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     }))
     .into_response()
 }

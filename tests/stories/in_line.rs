@@ -53,6 +53,7 @@ impl World {
             budget: None,
             private: false,
             not_families: Vec::new(),
+            successors: Vec::new(),
             workers: WorkerPool::Background,
             facts: Default::default(),
         };

@@ -2,7 +2,7 @@
 
 use countersign::{
     engine::{CallRow, CallStatus},
-    types::Verdict,
+    types::{Timestamp, Verdict},
 };
 
 use crate::{
@@ -60,13 +60,8 @@ async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
     for row in &calls {
         let served = row.served.as_deref();
         let by_list = served.and_then(|served| {
-            prices.cost_microusd(
-                served,
-                row.input_tokens,
-                row.output_tokens,
-                row.cache_read,
-                row.cache_written,
-            )
+            let tokens = [row.input_tokens, row.output_tokens, row.cache_read, row.cache_written];
+            prices.cost_microusd(served, tokens, Timestamp(0))
         });
         assert_eq!(row.cost_microusd, by_list, "by the price of what served");
     }

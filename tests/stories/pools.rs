@@ -34,7 +34,8 @@ family = "gpt"
 context = 1000000
 max_output = 8192
 price = { input = 1.5, output = 6 }
-deprecated = "gone in May"
+retires = "2027-05-01"
+successor = "gpt-z"
 
 [[model]]
 id = "ann"
@@ -153,7 +154,7 @@ async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
     assert_eq!(code, Some(0), "{said}");
     let rows: Vec<Vec<_>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
     for row in [
-        "openai gpt-y gpt 1000000 8192 1.50 6.00 0.15 1.88 deprecated: gone in May",
+        "openai gpt-y gpt 1000000 8192 1.50 6.00 0.15 1.88 ends 2027-05-01, then gpt-z",
         "stub ann a 1000000 8192 - - - -",
         "stub drafter stub-drafter stub-drafter any any - - - -",
         "pool:writers round robin",

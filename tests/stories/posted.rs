@@ -63,7 +63,11 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         summary,
         role: Role::Write,
         override_role: Some(Role::Maintain),
-        drafter: Author::Model { served: Some(line.into()), family: None },
+        drafter: Author::Model {
+            served: Some(line.into()),
+            family: None,
+            in_place_of: Some([line.into(), line.into()]),
+        },
         reviewer: Author::Nobody,
         others: Vec::new(),
         left: None,

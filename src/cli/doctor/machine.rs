@@ -124,6 +124,12 @@ async fn models(report: &mut Report, settings: &Settings) {
             Err(error) => report.bad(what, error.to_string()),
         }
     }
+    let lists = providers.check_lists(settings, SystemClock.now()).await;
+    lists.warnings.iter().for_each(|warning| report.warn("models", warning));
+    lists.unchecked.iter().for_each(|why| report.note("models", format!("not checked: {why}")));
+    if lists.warnings.is_empty() && !lists.checked.is_empty() {
+        report.good("models", format!("listed by {}", lists.checked.join(" and ")));
+    }
     // Nothing stops without it: people are given lines to paste then.
     if let Some(Routing { model, .. }) =
         settings.routing().filter(|routing| routing.mode != RouteMode::Manual)

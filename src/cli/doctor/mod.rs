@@ -41,6 +41,11 @@ impl Report {
         say(format_args!("note  {what:<14} {said}"));
     }
 
+    /// What works now and will not, or costs without use.
+    fn warn(&mut self, what: &'static str, said: impl Display) {
+        say(format_args!("WARN  {what:<14} {said}"));
+    }
+
     fn bad(&mut self, what: &'static str, said: impl Display) {
         say(format_args!("BAD   {what:<14} {said}"));
         self.0.push(what);
@@ -79,6 +84,7 @@ pub(super) async fn check(
                     format!("{name} is set and ignored; secrets come from the .env file only"),
                 );
             }
+            settings.warnings.iter().for_each(|warning| report.warn("settings", warning));
             let sandbox = machine::check(&mut report, &settings).await;
             if let Some(app) = github::check(&mut report, &settings, expected).await {
                 repositories::check(&mut report, &app, &settings).await;

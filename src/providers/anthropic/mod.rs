@@ -17,7 +17,7 @@ use self::stream::{Message, failure_kind};
 use super::{
     Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
-    models::Table,
+    models::{Model, Table},
     native,
     streamed::{Events, bounded},
 };
@@ -114,7 +114,7 @@ impl Anthropic {
     }
 
     fn request(&self, call: &Call) -> Value {
-        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.max_output);
+        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, Model::longest_answer);
         let mut body = json!({
             "model": call.model,
             "max_tokens": longest,

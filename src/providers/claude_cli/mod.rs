@@ -37,7 +37,7 @@ const KIND: Kind = Kind {
     title: "the Claude CLI",
     name: "claude",
     install: "npm i -g @anthropic-ai/claude-code",
-    tried: &["2.1.197", "2.1.329"],
+    tried: &["2.1.197", "2.1.329", "2.1.332"],
 };
 
 pub(super) struct ClaudeCli {
@@ -78,7 +78,7 @@ impl ClaudeCli {
         match command.run_lines(cancel, |line| transcript.line(line)).await {
             Ok(output) => transcript.judge(call, &output, self.clock.now()),
             Err(error) => {
-                let mut usage = transcript.usage(&call.model);
+                let mut usage = transcript.usage(call);
                 usage.elapsed = self.clock.now().since(started);
                 let (kind, why) = self.program.fault(&error, call.workers, transcript.begun());
                 Err(CallError::new(kind, why, usage))

@@ -158,7 +158,7 @@ impl Gemini {
         }
         if let Some(row) = self.table.find("gemini", &call.model) {
             // Thoughts included, which are paid for as well.
-            body["generationConfig"]["maxOutputTokens"] = json!(row.max_output);
+            body["generationConfig"]["maxOutputTokens"] = json!(row.longest_answer());
         }
         body
     }

@@ -172,7 +172,7 @@ fn configuration(
 ) -> Value {
     let mut about = json!({"name": model});
     if let Some(row) = row {
-        about["limit"] = json!({"context": row.context, "output": row.max_output});
+        about["limit"] = json!({"context": row.context, "output": row.longest_answer()});
     }
     let mut options = json!({});
     if let Some(url) = &settings.base_url {

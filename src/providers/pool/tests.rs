@@ -355,7 +355,7 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
     let room = Room::new();
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let pool = room.listed(lists);
-    let call = Call { prompt: "x".repeat(1_700_000), ..question() };
+    let call = Call { prompt: "x".repeat(3_000_000), ..question() };
     let error = pool.call(&call, &CancellationToken::new()).await.unwrap_err();
     assert_eq!((error.kind, error.usage.attempts, room.names().len()), (CallErrorKind::TooLong, 0, 0));
 }
@@ -363,8 +363,8 @@ async fn a_prompt_that_fits_nobody_is_not_waited_with() {
 #[tokio::test]
 async fn all_attempts_together_spend_no_more_than_was_held_back() {
     let (opus, haiku) = ("claude:claude-opus-4-6", "claude:claude-haiku-4-5");
-    // 64,000 tokens of an answer at 25 dollars a million, and the question.
-    let opuses = 1_601_607;
+    // 100,000 tokens of an answer at 25 dollars a million, and the question.
+    let opuses = 2_501_607;
     for (kind, paid, next, left) in [
         (BROKEN, Some(1000), opus, None),
         (BROKEN, Some(1000), haiku, Some(opuses - 25_000)),
@@ -393,7 +393,7 @@ async fn a_member_without_room_for_the_prompt_is_not_asked() {
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["gemini:gemini-2.5-pro"]];
     let pool = room.listed(lists);
     // Less than opus reads in all by any measure, and more than it has room for beside its answer.
-    let call = Call { prompt: "x".repeat(500_000), ..question() };
+    let call = Call { prompt: "x".repeat(2_900_000), ..question() };
     pool.call(&call, &CancellationToken::new()).await.unwrap();
     assert_eq!(room.names(), ["gemini:gemini-2.5-pro"]);
 }
@@ -414,7 +414,7 @@ async fn nothing_is_held_back_for_whoever_is_not_asked() {
     let lists: [&[&str]; 2] = [&["claude:claude-opus-4-6"], &["claude:claude-haiku-4-5"]];
     let mut pool = room.listed(lists);
     let most = |pool: &Pool| pool.estimate(&question()).most.0;
-    assert_eq!(most(&pool), 1_601_607);
+    assert_eq!(most(&pool), 2_501_607);
     if let Ok(route) = &mut pool.lists[0].members[0].route {
         route.unfit = Some((CallRole::Drafter, "it only reviews"));
     }

@@ -131,7 +131,7 @@ impl Program {
         let tried = self.kind.tried;
         let doubt = match tried.contains(&version.as_str()) {
             true => String::new(),
-            false => format!(", which this release was not tried with (it was with {})", tried.join(" and ")),
+            false => format!(", which this release was not tried with (it was with {})", tried.join(", ")),
         };
         let loose = match confinement_works() {
             Ok(()) => String::new(),

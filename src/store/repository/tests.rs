@@ -114,6 +114,7 @@ fn call(status: CallStatus) -> CallRow {
         provider: "claude".into(),
         asked: "claude:opus".into(),
         served: None,
+        accepted_by: None,
         family: None,
         prompt: Hash::of(b"prompt"),
         cut: Vec::new(),

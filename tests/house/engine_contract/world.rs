@@ -325,6 +325,7 @@ pub(super) fn bill(attempts: u32) -> CallRow {
         provider: "claude".into(),
         asked: "claude:opus".into(),
         served: None,
+        accepted_by: None,
         family: None,
         prompt: Hash::of(b"prompt"),
         cut: Vec::new(),

@@ -35,7 +35,8 @@ impl Server {
         )
         .unwrap();
         let settings = "[app]\nid = 1\nprivate_key_file = \"key.pem\"\n[github]\napi_url = \"http://127.0.0.1:1\"\n\
-                        [data]\ndir = \"data\"\n[providers.claude]\npath = \"opt/claude\"\n";
+                        [data]\ndir = \"data\"\n[providers.claude]\npath = \"opt/claude\"\n\
+                        [providers.anthropic]\nbase_url = \"http://127.0.0.1:1\"\n";
         let config = at("countersign.toml");
         fs::write(&config, settings).unwrap();
         Self { home, config }
@@ -60,12 +61,16 @@ fn one_login_in_a_directory_of_the_servers_own() {
     let (_, said) = server.says("doctor");
     assert!(
         said.contains(
-            "note  drafter        claude:opus (claude-opus-4-6): not through claude, the Claude CLI is not \
+            "note  drafter        claude:opus (claude-opus-5-5): not through claude, the Claude CLI is not \
              logged in; run `countersign login`"
         ),
         "{said}"
     );
-    assert!(said.contains("ok    drafter        claude:opus (claude-opus-4-6) through anthropic"), "{said}");
+    assert!(said.contains("ok    drafter        claude:opus (claude-opus-5-5) through anthropic"), "{said}");
+    assert!(
+        said.contains("note  models         not checked: 127.0.0.1 does not list its models: "),
+        "{said}"
+    );
 
     let (code, said) = server.says("login");
     assert_eq!(code, Some(0), "{said}");
@@ -80,9 +85,9 @@ fn one_login_in_a_directory_of_the_servers_own() {
 
     let (_, said) = server.says("doctor");
     let version = "2.1.900 at ";
-    assert!(said.contains(&format!("(claude-opus-4-6) through claude: {version}")), "{said}");
+    assert!(said.contains(&format!("(claude-opus-5-5) through claude: {version}")), "{said}");
     assert!(
-        said.contains("which this release was not tried with (it was with 2.1.197 and 2.1.329)"),
+        said.contains("which this release was not tried with (it was with 2.1.197, 2.1.329, 2.1.332)"),
         "{said}"
     );
 }

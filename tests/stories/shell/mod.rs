@@ -8,6 +8,7 @@ mod demo;
 mod escape;
 mod hidden_peers;
 mod init;
+mod lists;
 mod live;
 mod login;
 mod moved;

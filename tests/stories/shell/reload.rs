@@ -23,6 +23,7 @@ fn secrets_are_swapped_without_a_restart() {
     let mut site = Site::new();
     let env = site.directory().join(".env");
     let before = fs::read_to_string(&env).unwrap();
+    site.edit("[data]", &format!("{}\n[data]", super::lists::services("http://127.0.0.1:1")));
     let old = before.lines().find_map(|line| line.strip_prefix("COUNTERSIGN_WEBHOOK_SECRET=")).unwrap();
     let mut serving = site.serve();
     assert_eq!(reload(&site), (Some(0), "no secret has changed\n".to_owned()));
@@ -49,6 +50,26 @@ fn secrets_are_swapped_without_a_restart() {
     );
     site.comment(&issue, "/lld");
     site.wait_for(&issue, "/approve lld ");
+}
+
+#[test]
+fn a_model_that_its_service_does_not_list_is_warned_of_at_start_and_after_a_reload() {
+    let site = Site::new();
+    let lists = super::lists::serve(&["claude-haiku-5-5"], &["gemini-4-neon"]);
+    site.edit("stub:reviewer", "gemini:pro");
+    site.edit("[data]", &format!("{}\n[data]", super::lists::services(&lists)));
+    let env = site.directory().join(".env");
+    let before = fs::read_to_string(&env).unwrap();
+    fs::write(&env, format!("{before}GEMINI_API_KEY=of-this-test\n")).unwrap();
+    let warning = "gemini:gemini-3.1-pro-preview: 127.0.0.1 does not list it. Write under [models]: reviewer = \
+                   \"gemini:gemini-4-neon\"";
+    let (_, said) = site.doctor();
+    assert!(said.contains(&format!("WARN  models         {warning}")), "{said}");
+    let mut serving = site.serve();
+    let said = serving.hear(warning);
+    assert!(said.contains("WARN"), "{said}");
+    assert_eq!(reload(&site), (Some(0), "no secret has changed\n".to_owned()));
+    serving.hear(warning);
 }
 
 #[test]

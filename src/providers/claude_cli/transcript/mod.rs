@@ -10,9 +10,7 @@ use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 
-use super::super::{
-    Call, CallError, CallErrorKind, Reply, Usage, answer, http, models, program::limited, quote,
-};
+use super::super::{Call, CallError, CallErrorKind, Reply, Usage, answer, http, program::limited, quote};
 use crate::{proc::Output, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
@@ -84,13 +82,13 @@ impl Transcript {
         !self.served.is_empty()
     }
 
-    pub(super) fn usage(&self, asked: &str) -> Usage {
-        let mut usage = Usage::asking(asked);
+    pub(super) fn usage(&self, call: &Call) -> Usage {
+        let mut usage = Usage::asking(&call.model);
         // When several answered, the one that was not asked is the one to know about.
         usage.served = self
             .served
             .iter()
-            .find(|model| !models::is_same(asked, model))
+            .find(|model| !call.may_be_served_by(model))
             .or(self.served.first())
             .filter(|model| !model.is_empty())
             .cloned();
@@ -130,7 +128,7 @@ impl Transcript {
 
     /// The end of a call, at `now`.
     pub(super) fn judge(&self, call: &Call, output: &Output, now: Timestamp) -> Result<Reply, CallError> {
-        let mut usage = self.usage(&call.model);
+        let mut usage = self.usage(call);
         usage.elapsed = output.elapsed;
         match self.verdict(call, output, now) {
             Ok((text, value)) => Ok(Reply::new(text, value, usage)),
@@ -163,7 +161,7 @@ impl Transcript {
             Some("max_tokens") => return Err((CallErrorKind::Truncated, "the answer was cut".into())),
             _ => {}
         }
-        if let Some(stranger) = self.stranger(&call.model) {
+        if let Some(stranger) = self.stranger(call) {
             let why = format!("{} answered, asked was {}", quote(stranger), call.model);
             return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
@@ -176,8 +174,8 @@ impl Transcript {
     }
 
     /// A model that answered and was not asked.
-    fn stranger(&self, asked: &str) -> Option<&str> {
-        let other = |served: &&String| !served.is_empty() && !models::is_same(asked, served);
+    fn stranger(&self, call: &Call) -> Option<&str> {
+        let other = |served: &&String| !served.is_empty() && !call.may_be_served_by(served);
         self.served.iter().find(other).map(String::as_str)
     }
 

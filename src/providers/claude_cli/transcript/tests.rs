@@ -170,7 +170,7 @@ fn whatever_it_prints_is_read_and_counted_without_an_end() {
         );
         transcript.line(line.as_bytes());
     }
-    let usage = transcript.usage("claude-opus-4-6");
+    let usage = transcript.usage(&call(false));
     assert_eq!((usage.input_tokens, usage.served.as_deref()), (u64::MAX, Some("m0")));
 
     let huge = format!(

@@ -1,0 +1,207 @@
+//! `[[model]]`: rows of the table of models, in the settings and in the built-in file alike.
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, Model, PROVIDERS, Price, file::Check, from_toml};
+use crate::types::{Family, Timestamp};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelTable {
+    pub(super) id: Spanned<String>,
+    #[serde(default)]
+    aliases: Vec<Spanned<String>>,
+    providers: Vec<Spanned<String>>,
+    family: Spanned<String>,
+    context: u64,
+    max_output: Spanned<u64>,
+    price: Option<ModelPrice>,
+    #[serde(default)]
+    tiers: Vec<ModelPrice>,
+    retires: Option<Spanned<String>>,
+    #[serde(alias = "deprecated")]
+    successor: Option<String>,
+    source: Option<String>,
+    read: Option<String>,
+}
+
+impl ModelTable {
+    /// One that `.env` names; its context and its longest answer in tokens.
+    pub(super) fn local(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
+        let said = |text: &str| Spanned::new(0..0, text.to_owned());
+        let nothing = || Spanned::new(0..0, 0.0);
+        let price = ModelPrice {
+            input: nothing(),
+            output: nothing(),
+            cache_read: None,
+            cache_write: None,
+            above: 0,
+            from: None,
+        };
+        Self {
+            id: said(id),
+            aliases: Vec::new(),
+            providers: vec![said(provider)],
+            family: said("local"),
+            context,
+            max_output: Spanned::new(0..0, max_output),
+            price: free.then_some(price),
+            tiers: Vec::new(),
+            retires: None,
+            successor: None,
+            source: None,
+            read: None,
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = &Spanned<String>> {
+        self.aliases.iter().chain([&self.id])
+    }
+
+    fn shares_provider(&self, other: &Self) -> bool {
+        self.providers.iter().any(|own| other.providers.iter().any(|its| its.as_ref() == own.as_ref()))
+    }
+}
+
+/// Dollars for a million tokens.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelPrice {
+    input: Spanned<f64>,
+    output: Spanned<f64>,
+    cache_read: Option<Spanned<f64>>,
+    cache_write: Option<Spanned<f64>>,
+    #[serde(default)]
+    above: u64,
+    from: Option<Spanned<String>>,
+}
+
+/// The rows of a text that holds nothing else.
+pub fn model_rows(text: &str, name: &str) -> Result<Vec<Model>, ConfigError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Rows {
+        model: Vec<ModelTable>,
+    }
+    let rows: Rows = toml::from_str(text).map_err(|error| from_toml(name, text, &error))?;
+    Check { text, name }.model_rows(&rows.model)
+}
+
+impl Check<'_> {
+    /// Two rows with one id, or with one name at one provider, would be two truths.
+    pub(super) fn model_rows(&self, table: &[ModelTable]) -> Result<Vec<Model>, ConfigError> {
+        for (at, row) in table.iter().enumerate() {
+            if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
+                let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
+                return Err(self.refuse(&row.id, message));
+            }
+            for before in table[..at].iter().filter(|before| before.shares_provider(row)) {
+                let taken =
+                    |name: &&Spanned<String>| before.names().any(|known| known.as_ref() == name.as_ref());
+                if let Some(name) = row.names().find(taken) {
+                    let message = format!(
+                        "{:?} is also a name of {:?} above; keep it in one of the two rows",
+                        name.as_ref(),
+                        before.id.as_ref()
+                    );
+                    return Err(self.refuse(name, message));
+                }
+            }
+        }
+        table.iter().map(|row| self.model_row(row)).collect()
+    }
+
+    /// Rows that no call fits while there are caps: a sentence each.
+    pub(super) fn unpriced(&self, table: &[ModelTable]) -> Vec<String> {
+        // What these programs are paid with is on no bill.
+        let billed = |row: &&ModelTable| {
+            row.providers.iter().any(|provider| !matches!(provider.as_ref().as_str(), "claude" | "stub"))
+        };
+        let rows = table.iter().filter(|row| row.price.is_none() && row.id.span().end > 0);
+        let sentence = |row: &ModelTable| {
+            let message = format!(
+                "{:?} has no price, so no paid call of it is made while [budget] has a cap; add price = {{ input = …, \
+                 output = … }} in dollars for a million tokens, 0 where it costs nothing",
+                row.id.as_ref()
+            );
+            self.refuse(&row.id, message).to_string()
+        };
+        rows.filter(billed).map(sentence).collect()
+    }
+
+    fn model_row(&self, row: &ModelTable) -> Result<Model, ConfigError> {
+        for (key, text) in [("id", &row.id), ("family", &row.family)] {
+            if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
+                return Err(
+                    self.refuse(text, format!("{key} = {:?} is no name; write one word", text.as_ref()))
+                );
+            }
+        }
+        for given in &row.providers {
+            self.provider("providers", given, given.as_ref())?;
+        }
+        let longest = *row.max_output.as_ref();
+        if longest > row.context {
+            let message = format!(
+                "max_output = {longest} is more than context = {}, which holds prompt and answer together",
+                row.context
+            );
+            return Err(self.refuse(&row.max_output, message));
+        }
+        if let (None, Some(tier)) = (&row.price, row.tiers.first()) {
+            let message = "tiers change a price; add the usual one as price = { input = …, output = … }";
+            return Err(self.refuse(&tier.input, message.to_owned()));
+        }
+        let prices = row.price.iter().chain(&row.tiers).map(|price| self.price(price));
+        let source = [row.source.as_deref(), row.read.as_deref()].into_iter().flatten().collect::<Vec<_>>();
+        Ok(Model {
+            id: row.id.as_ref().clone(),
+            aliases: row.aliases.iter().map(|alias| alias.as_ref().clone()).collect(),
+            providers: row.providers.iter().map(|provider| provider.as_ref().clone()).collect(),
+            family: Family(row.family.as_ref().as_str().into()),
+            context: row.context,
+            max_output: longest,
+            prices: prices.collect::<Result<_, _>>()?,
+            retires: row.retires.as_ref().map(|given| self.day("retires", given)).transpose()?,
+            successor: row.successor.clone(),
+            source: (!source.is_empty()).then(|| source.join(", read ")),
+        })
+    }
+
+    fn price(&self, price: &ModelPrice) -> Result<Price, ConfigError> {
+        let dollars = |given: &Spanned<f64>| match *given.as_ref() {
+            dollars if (0.0..=100_000.0).contains(&dollars) => Ok((dollars * 1e6).round() as u64),
+            dollars => {
+                Err(self.refuse(given, format!("{dollars} is no price; write dollars for a million tokens")))
+            }
+        };
+        let usual = Price::per_million(dollars(&price.input)?, dollars(&price.output)?);
+        Ok(Price {
+            cache_read: price.cache_read.as_ref().map_or(Ok(usual.cache_read), dollars)?,
+            cache_write: price.cache_write.as_ref().map_or(Ok(usual.cache_write), dollars)?,
+            above: price.above,
+            from: price.from.as_ref().map(|given| self.day("from", given)).transpose()?,
+            ..usual
+        })
+    }
+
+    fn day(&self, key: &str, given: &Spanned<String>) -> Result<Timestamp, ConfigError> {
+        Timestamp::parse(&format!("{}T00:00:00Z", given.as_ref())).map_err(|_| {
+            self.refuse(
+                given,
+                format!("{key} = {:?} is no day; write one such as 2026-12-01", given.as_ref()),
+            )
+        })
+    }
+
+    /// The word before the colon.
+    pub(super) fn provider<T>(&self, key: &str, at: &Spanned<T>, name: &str) -> Result<(), ConfigError> {
+        if PROVIDERS.contains(&name) {
+            return Ok(());
+        }
+        let name: String = name.chars().take(80).collect();
+        let message = format!("{key}: there is no provider {name:?}; there are {}", PROVIDERS.join(", "));
+        Err(self.refuse(at, message))
+    }
+}

@@ -1,0 +1,255 @@
+//! Whether the services still serve the models in use. Their lists of models are free: one GET each, more only where a list
+//! has several pages. Nothing changes by what is found; the operator gets a sentence and a line to write.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+use super::{
+    Providers, http, line,
+    models::{self, Model},
+    trial,
+};
+use crate::{
+    clock::Clock,
+    config::{CassetteMode, RouteMode, Settings},
+    types::Timestamp,
+};
+
+/// How long before a model's end it is warned of.
+const NOTICE: Duration = Duration::from_secs(60 * 24 * 3600);
+
+/// How often a running server looks.
+const INTERVAL: Duration = Duration::from_secs(24 * 3600);
+
+/// Pages of a list that are read; each holds up to a thousand models.
+const PAGES: usize = 20;
+
+/// Models of a list that are named where none of them is in our table.
+const NAMED: usize = 5;
+
+/// A setting that names a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelSetting {
+    pub table: &'static str,
+    pub key: String,
+    pub spec: String,
+}
+
+/// What the services' lists say of the models in use.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ListCheck {
+    /// A sentence for each model that is not listed or ends soon, with the line to write.
+    pub warnings: Vec<String>,
+    /// A sentence for each list that could not be read.
+    pub unchecked: Vec<String>,
+    /// The hosts whose lists were read.
+    pub checked: Vec<String>,
+}
+
+/// Every setting that names a model for work.
+fn uses(settings: &Settings) -> Vec<ModelSetting> {
+    let of =
+        |table, key: &str, spec: &str| ModelSetting { table, key: key.to_owned(), spec: spec.to_owned() };
+    let models = &settings.models;
+    let drafts = models.drafters().map(|(role, spec)| match role {
+        "drafter" => of("models", role, spec),
+        role => of("roles", role, spec),
+    });
+    let mut uses: Vec<_> = drafts.chain([of("models", "reviewer", &models.reviewer)]).collect();
+    let routing = settings.routing().filter(|routing| routing.mode != RouteMode::Manual);
+    uses.extend(routing.map(|routing| of("route", "model", &routing.model)));
+    uses
+}
+
+impl Providers {
+    /// Reads the lists and compares them with the models of these settings.
+    pub async fn check_lists(&self, settings: &Settings, now: Timestamp) -> ListCheck {
+        // By provider and id of the model, the settings that name it.
+        let mut used: BTreeMap<(String, String), Vec<ModelSetting>> = BTreeMap::new();
+        for setting in uses(settings) {
+            for spec in self.names.models(&setting.spec) {
+                if let Ok(id) = self.model(spec) {
+                    used.entry((id.provider, id.model)).or_default().push(setting.clone());
+                }
+            }
+        }
+        let replays =
+            settings.models.cassettes.as_ref().is_some_and(|kept| kept.mode == CassetteMode::Replay);
+        let asked = |services: &[&str]| {
+            !replays && used.keys().any(|(provider, _)| services.contains(&provider.as_str()))
+        };
+        let (anthropic, gemini) = (self.keys.anthropic.get(), self.keys.gemini.get());
+        let mut check = ListCheck::default();
+        let mut lists: BTreeMap<&str, (String, BTreeSet<String>)> = BTreeMap::new();
+        let claude = ["claude", "anthropic"];
+        let services = [
+            (&claude[..], &ANTHROPIC, &anthropic.base_url, anthropic.api_key.as_ref()),
+            (&["gemini"], &GEMINI, &gemini.base_url, gemini.keys.first().map(|key| &key.secret)),
+        ];
+        for (providers, form, base, key) in services {
+            let Some(key) = key.filter(|_| asked(providers)) else { continue };
+            let host = base.host_str().unwrap_or_default().to_owned();
+            match list(form, base, key).await {
+                Ok(ids) => {
+                    check.checked.push(host.clone());
+                    lists.extend(providers.iter().map(|provider| (*provider, (host.clone(), ids.clone()))));
+                }
+                Err(why) => check.unchecked.push(format!("{host} does not list its models: {why}")),
+            }
+        }
+        for ((provider, id), settings) in &used {
+            let list = lists.get(provider.as_str());
+            let row = self.table.find(provider, id);
+            let Some(what) = row.and_then(|row| concern(row, list, now)) else { continue };
+            let line = self.line(provider, id, settings, list.map(|(_, ids)| ids), now);
+            check.warnings.push(format!("{provider}:{id}: {what}. {line}"));
+        }
+        check
+    }
+
+    /// Looks at once, every day, and after a reload, for as long as it is polled; warns in the log.
+    pub async fn watch_lists(&self, settings: &Settings, clock: &dyn Clock) {
+        loop {
+            let found = self.check_lists(settings, clock.now()).await;
+            for warning in found.warnings {
+                tracing::warn!("{warning}");
+            }
+            for why in found.unchecked {
+                tracing::info!("models not checked: {why}");
+            }
+            tokio::select! {
+                () = clock.sleep(INTERVAL) => {}
+                () = self.reloaded.notified() => {}
+            }
+        }
+    }
+
+    /// What to write where the settings name the model.
+    fn line(
+        &self,
+        provider: &str,
+        id: &str,
+        settings: &[ModelSetting],
+        list: Option<&BTreeSet<String>>,
+        now: Timestamp,
+    ) -> String {
+        let Some(other) = self.replacement(provider, id, list, now) else {
+            let some: Vec<_> = list.into_iter().flatten().take(NAMED).map(String::as_str).collect();
+            let some =
+                if some.is_empty() { String::new() } else { format!(" It lists {} …", some.join(", ")) };
+            return format!(
+                "Name another one; one that `countersign models` does not show needs a [[model]].{some}"
+            );
+        };
+        let lines = settings.iter().map(|ModelSetting { table, key, spec }| match spec.split_once(':') {
+            Some((prefix, _)) if prefix == provider => {
+                format!("under [{table}]: {key} = \"{provider}:{other}\"")
+            }
+            _ => format!("\"{provider}:{other}\" in its place, where {spec:?} stands for it"),
+        });
+        let lines: BTreeSet<_> = lines.collect();
+        format!("Write {}", lines.into_iter().collect::<Vec<_>>().join("; "))
+    }
+
+    /// The successor that its maker names, or else the model of the nearest price; one that is listed and does not end soon.
+    fn replacement(
+        &self,
+        provider: &str,
+        id: &str,
+        list: Option<&BTreeSet<String>>,
+        now: Timestamp,
+    ) -> Option<&str> {
+        let gone = self.table.find(provider, id)?;
+        let stays = |row: &&Model| {
+            row.id != gone.id
+                && row.family == gone.family
+                && row.providers.iter().any(|its| its == provider)
+                && row.retires.is_none_or(|end| end > now.plus(NOTICE))
+                && list.is_none_or(|ids| ids.iter().any(|id| models::is_same(&row.id, id)))
+        };
+        let named = gone.successor.as_deref().and_then(|id| self.table.find(provider, id)).filter(stays);
+        let price = |row: &Model| row.price(0, now).map_or(0, |price| price.output);
+        let nearest =
+            || self.table.models().iter().filter(stays).min_by_key(|row| price(row).abs_diff(price(gone)));
+        named.or_else(nearest).map(|row| row.id.as_str())
+    }
+}
+
+/// What is the matter with a model in use, if anything.
+fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
+    let missing = list.filter(|(_, ids)| !ids.iter().any(|id| models::is_same(&row.id, id)));
+    let ends = row.retires.filter(|end| *end <= now.plus(NOTICE)).map(|end| match end <= now {
+        true => format!("its maker ended it on {}", end.date()),
+        false => format!("its maker ends it on {}", end.date()),
+    });
+    match (missing, ends) {
+        (Some((host, _)), Some(ends)) => Some(format!("{host} does not list it, and {ends}")),
+        (Some((host, _)), None) => Some(format!("{host} does not list it")),
+        (None, ends) => ends,
+    }
+}
+
+/// How a service lists its models.
+struct Form {
+    path: &'static str,
+    header: &'static str,
+    /// Where the models stand, and the name of each.
+    items: &'static str,
+    name: &'static str,
+    /// Where the mark of the next page stands, whether another field says if there is one, and the query that takes it.
+    mark: &'static str,
+    more: Option<&'static str>,
+    query: &'static str,
+}
+
+const ANTHROPIC: Form = Form {
+    path: "v1/models?limit=1000",
+    header: "x-api-key",
+    items: "data",
+    name: "id",
+    mark: "last_id",
+    more: Some("has_more"),
+    query: "after_id",
+};
+
+const GEMINI: Form = Form {
+    path: "v1beta/models?pageSize=1000",
+    header: "x-goog-api-key",
+    items: "models",
+    name: "name",
+    mark: "nextPageToken",
+    more: None,
+    query: "pageToken",
+};
+
+/// Every id that the service lists, or why they are not known.
+async fn list(form: &Form, base: &Url, key: &SecretString) -> Result<BTreeSet<String>, String> {
+    let mut ids = BTreeSet::new();
+    let mut page = String::new();
+    for _ in 0..PAGES {
+        let answer = trial::get(base, &format!("{}{page}", form.path), form.header, key).await?;
+        if !answer.status().is_success() {
+            return Err(answer.status().to_string());
+        }
+        let body = http::body(answer).await.map_err(|fault| fault.to_string())?;
+        let body: Value = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+        let items = body[form.items].as_array().ok_or_else(|| format!("it has no {}", form.items))?;
+        let names = items.iter().filter_map(|item| item[form.name].as_str());
+        ids.extend(names.map(|name| line(name.trim_start_matches("models/"), 100)));
+        let mark = body[form.mark].as_str().filter(|mark| !mark.is_empty());
+        match mark.filter(|_| form.more.is_none_or(|more| body[more] == true)) {
+            Some(mark) => {
+                let mark: String = url::form_urlencoded::byte_serialize(mark.as_bytes()).collect();
+                page = format!("&{}={mark}", form.query);
+            }
+            None => return Ok(ids),
+        }
+    }
+    Err(format!("it has more than {PAGES} pages"))
+}
