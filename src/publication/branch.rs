@@ -431,19 +431,46 @@ async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<O
         if parted != [tried.commit.clone()] {
             return Err(elsewhere(&branch, tried));
         }
-        for changed in head.changed_since(&parted).await.map_err(git_error)? {
-            // Of ours only documents are Markdown; what an earlier change left is none of this one.
-            let path = &changed.path;
-            let left = !path.ends_with(".md") && !paths.contains(path);
-            if left && is_ours(&head, &changed, &ours).await? {
-                return Err(StepError::User(format!(
-                    "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take it \
-                     back there, then start anew."
-                )));
-            }
+        if let Some(path) = list_earlier(&head, &parted, &ours, paths).await?.first() {
+            return Err(StepError::User(format!(
+                "`{path}` on the branch `{branch}` is of an earlier change, and this one was not tried with it. Take it \
+                 back there, then start anew."
+            )));
         }
     }
     list_foreign(cx, &head, &parted, &ours).await
+}
+
+/// Files that earlier changes of the issue left on its branch, besides `paths`.
+pub async fn earlier(cx: &Cx, key: &str, tried: &Base, paths: &[String]) -> Result<Vec<String>, StepError> {
+    let repo = cx.tools().repo(cx).await?;
+    cx.once(key, |_| async {
+        let (known, branch) = committed(cx).await?;
+        let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
+            return Ok(Vec::new());
+        };
+        let parted = parted(&head, &now, Some(&tried.commit), &known).await?;
+        let ours = known.into_iter().flat_map(|row| row.files).collect();
+        list_earlier(&head, &parted, &ours, paths).await
+    })
+    .await
+}
+
+/// Changed files of ours besides `paths`. Of ours only documents are Markdown, and they are no part of a change.
+async fn list_earlier(
+    head: &Snapshot,
+    parted: &[Oid],
+    ours: &HashSet<(String, Option<Hash>)>,
+    paths: &[String],
+) -> Result<Vec<String>, StepError> {
+    let mut earlier = Vec::new();
+    for changed in head.changed_since(parted).await.map_err(git_error)? {
+        let path = &changed.path;
+        if !path.ends_with(".md") && !paths.contains(path) && is_ours(head, &changed, ours).await? {
+            earlier.push(changed.path);
+        }
+    }
+    Ok(earlier)
 }
 
 /// Code is pushed as it was tried: on that very commit.

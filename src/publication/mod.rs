@@ -12,7 +12,7 @@ mod branch;
 mod filing;
 mod remains;
 
-pub use branch::{Landed, Only, foreign, foreign_files, in_the_way, left_as};
+pub use branch::{Landed, Only, earlier, foreign, foreign_files, in_the_way, left_as};
 pub use filing::{FiledAt, Filing, file, filed, labels_there};
 pub use remains::{OnBranch, Remains, remains};
 

@@ -433,6 +433,20 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     Ok(Exit::Pass)
 }
 
+/// Files that earlier changes of the issue left on its branch, and that this one does not change.
+///
+/// # Errors
+/// Those of reading the branch.
+pub async fn earlier(s: &mut Stage, v: &Visit<'_>) -> Result<Vec<String>, StepError> {
+    let cx = v.cx;
+    let base = match &s.base {
+        Some(base) => base.clone(),
+        None => cx.tools().fetch(cx, "fetch", &cx.tools().repo(cx).await?).await?,
+    };
+    let base = &*s.base.insert(base);
+    publication::earlier(cx, "earlier", base, &v.doc.files_to_change()).await
+}
+
 /// Reads where the default branch is, and shows the models nothing of what stands there: neither code nor paths, nor what
 /// earlier runs wrote about them.
 pub async fn without_code(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {

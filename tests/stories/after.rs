@@ -23,12 +23,12 @@ const LEFT: &str = "left.saturating_add(right)";
 const RIGHT: &str = "right.saturating_add(left)";
 
 /// A fix that the reviewer approves.
-fn fixed(script: Script, from: &str, to: &str) -> Script {
+pub(crate) fn fixed(script: Script, from: &str, to: &str) -> Script {
     script.edits(from, to).of("implement").reviews(&approved()).of("implement")
 }
 
 /// So many, each of which takes back the one before.
-fn fixes(script: Script, many: usize) -> Script {
+pub(crate) fn fixes(script: Script, many: usize) -> Script {
     let turn = |n: usize| if n.is_multiple_of(2) { (LEFT, RIGHT) } else { (RIGHT, LEFT) };
     (0..many).fold(script, |script, n| fixed(script, turn(n).0, turn(n).1))
 }
@@ -38,7 +38,7 @@ async fn pushed(then: impl FnOnce(Script) -> Script) -> World {
     pushed_as(|script, texts| then(plain(script, texts))).await
 }
 
-async fn pushed_as(implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
+pub(crate) async fn pushed_as(implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     pushed_with("", implement).await
 }
 
@@ -63,7 +63,7 @@ impl World {
     }
 
     /// Jobs of the commit that was pushed last end like this.
-    async fn ci(&mut self, jobs: &[(&str, &str)]) {
+    pub(crate) async fn ci(&mut self, jobs: &[(&str, &str)]) {
         let head = self.head();
         for (name, conclusion) in jobs {
             self.job(&head, name, conclusion);
@@ -78,12 +78,12 @@ impl World {
         self.wait(30).await;
     }
 
-    async fn waits_for_merge(&self) -> bool {
+    pub(crate) async fn waits_for_merge(&self) -> bool {
         self.run().await.unwrap().gate.is_some_and(|gate| gate.stage == WATCH)
     }
 
     /// The gate of a further change is passed, and that is pushed.
-    async fn passed(&mut self) {
+    pub(crate) async fn passed(&mut self) {
         self.stands_at_a_further_gate().await;
         let line = self.approve_line();
         self.comment("sam", &line).await;

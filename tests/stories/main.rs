@@ -27,6 +27,7 @@ mod in_line;
 mod insisted;
 mod intake;
 mod issue;
+mod joined;
 mod known;
 mod languages;
 mod lineage;

@@ -147,7 +147,7 @@ pub struct State {
     /// What it came to where the default branch went on to, after the text it is of.
     #[serde(default)]
     replayed: Option<(Hash, Hash)>,
-    /// The files that were pushed: what a later text leaves alone is put back as it was.
+    /// The files that were pushed, by earlier runs of the issue as well: what a later text leaves alone is put back as it was.
     #[serde(default)]
     pushed: BTreeSet<String>,
 }
@@ -237,6 +237,8 @@ impl Workflow<Desk> for Implement {
                 }
                 stage::stands(&s.stage, v, SPEC).await?;
                 // Now it is known what to read.
+                let text = Text::read(s, cx).await?;
+                s.pushed.extend(stage::earlier(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?);
                 let text = Text::read(s, cx).await?;
                 stage::analyze(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?;
                 let tree = cx.tools().tree(cx, s.stage.base()?).await?;

@@ -64,7 +64,7 @@ pub(super) struct Text {
     document: Option<Hash>,
     commit: String,
     issue: Option<IssueNo>,
-    /// Files that the run pushed before.
+    /// Files that the run pushed before, or an earlier run of the issue.
     pushed: BTreeSet<String>,
     /// CI failed on them.
     mends: bool,
@@ -91,7 +91,9 @@ impl Text {
         let leaves = s.stage.leaves().to_vec();
         let besides = [besides(&leaves), paths.to_vec()].concat();
         if let Ok(base) = s.stage.base() {
-            files = rounds::raw_files(cx, base, &[files_of(&spec), besides.clone()].concat()).await?;
+            let pushed = s.pushed.iter().cloned().collect();
+            let paths = [files_of(&spec), besides.clone(), pushed].concat();
+            files = rounds::raw_files(cx, base, &paths).await?;
             commit = base.commit.to_string();
         }
         let document = s.stage.document();
@@ -280,8 +282,22 @@ impl Text {
             let path = one_line(&path).replace('`', "'");
             format!("`{path}` is a workflow of GitHub Actions: it is not committed, and offered as a patch in the pull request.")
         });
+        let restored: Vec<String> =
+            self.restored(text).map(|path| format!("`{}`", one_line(path).replace('`', "'"))).collect();
+        let restored = (!restored.is_empty()).then(|| {
+            format!(
+                "An earlier change left these files on the branch. They are put back as they were: {}.",
+                restored.join(", ")
+            )
+        });
         let allowed = self.leaves.iter().map(|leave| format!("Allowed besides: {}", leave.text()));
-        self.facts_of_runs().into_iter().chain(offered).chain(allowed).collect()
+        self.facts_of_runs().into_iter().chain(offered).chain(restored).chain(allowed).collect()
+    }
+
+    /// Pushed files that the text leaves alone: the push puts them back as they are at the commit.
+    fn restored(&self, text: &str) -> impl Iterator<Item = &String> {
+        let paths = change::paths(text);
+        self.pushed.iter().filter(move |path| !paths.contains(path))
     }
 
     fn proofs(&self, change: &Change) -> Vec<ProofLine> {
@@ -372,7 +388,8 @@ impl Document for Text {
     }
 
     fn files_to_change(&self) -> Vec<String> {
-        [files_of(&self.spec), self.besides.clone()].concat()
+        let allowed = self.allowed().files.into_keys();
+        allowed.chain(self.pushed.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn gate(&self, step: &str, _policy: &Policy) -> Option<Gate> {
@@ -429,8 +446,7 @@ impl Document for Text {
 
     fn paths(&self, text: &str) -> Vec<String> {
         let mut paths = change::paths(text);
-        let left: Vec<String> = self.pushed.iter().filter(|path| !paths.contains(path)).cloned().collect();
-        paths.extend(left);
+        paths.extend(self.restored(text).cloned());
         paths
     }
 
@@ -449,9 +465,7 @@ impl Document for Text {
     fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
         let mut files = change::apply(&change::parse(text), &self.files).map_err(was_tried)?;
         files.retain(|(path, _)| !change::is_workflow(path));
-        let kept: BTreeSet<String> = files.iter().map(|(path, _)| path.clone()).collect();
-        let left = self.pushed.difference(&kept);
-        files.extend(left.map(|path| (path.clone(), self.files.get(path).cloned())));
+        files.extend(self.restored(text).map(|path| (path.clone(), self.files.get(path).cloned())));
         Ok(files)
     }
 
