@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, io, net::SocketAddr, path::PathBuf, sync::Arc, 
 
 use axum::{Router, serve::ListenerExt};
 use secrecy::SecretString;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Mutex};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
@@ -133,12 +133,14 @@ impl App {
         }
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
         let sandbox_time = sandbox::Time::default();
+        let reviewer = Live::new(settings.models.reviewer.clone());
         let desk = Desk {
             github: github.clone(),
             mirrors,
             providers: providers.clone(),
             store: store.clone(),
             settings: settings.clone(),
+            reviewer: reviewer.clone(),
             commits: Recent::default(),
             failing: Default::default(),
             wanted: Default::default(),
@@ -162,8 +164,17 @@ impl App {
         let options = IntakeOptions { starts, allow, shows_cost_on_public, people, routes };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
         let secrets = Live::new(settings.webhook_secrets.clone());
-        let reloading =
-            Arc::new(Reloading::new(&settings, key, &github, &providers, &secrets, &store, &clock));
+        let reloading = Arc::new(Reloading {
+            settings: settings.clone(),
+            key: Mutex::new(key),
+            github: github.clone(),
+            providers: providers.clone(),
+            webhook: secrets.clone(),
+            reviewer,
+            engine: engine.clone(),
+            store: store.clone(),
+            clock: clock.clone(),
+        });
         let refusals = Arc::default();
         let deliveries = Deliveries::default();
         Ok(Self {
@@ -204,6 +215,7 @@ impl App {
             control: self.hand(at),
             providers: self.providers.clone(),
             settings: self.settings.clone(),
+            reviewer: self.reloading.reviewer.clone(),
             refusals: self.refusals.clone(),
             observed: web::Observed {
                 deliveries: self.deliveries.clone(),

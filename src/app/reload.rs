@@ -1,4 +1,5 @@
-//! Rotation of secrets while the server runs: everything is checked first, then all of it is taken, or nothing.
+//! Rotation of secrets, and another reviewer, while the server runs: everything is checked first, then all of it is taken, or
+//! nothing.
 
 use std::sync::Arc;
 
@@ -8,75 +9,70 @@ use tokio::sync::Mutex;
 use super::{github, private_key};
 use crate::{
     clock::SharedClock,
-    config::{Live, Settings, same_secrets},
+    config::{Live, ModelSettings, Settings, same_secrets},
+    engine::{Filter, Port, RETRY, Remark},
     github::{Fault, GitHub, Pacing},
     providers::Providers,
     store::Store,
+    types::{Cause, Role, count},
     workflows,
 };
 
 /// The rooms that hold secrets, and what they were given.
 pub(super) struct Reloading {
     /// As the server was started.
-    settings: Arc<Settings>,
+    pub(super) settings: Arc<Settings>,
     /// The private key in use. Locked while a reload is at work: one goes after the other.
-    key: Mutex<SecretString>,
-    github: GitHub,
-    providers: Arc<Providers>,
-    webhook: Live<Vec<SecretString>>,
-    store: Arc<Store>,
-    clock: SharedClock,
+    pub(super) key: Mutex<SecretString>,
+    pub(super) github: GitHub,
+    pub(super) providers: Arc<Providers>,
+    pub(super) webhook: Live<Vec<SecretString>>,
+    /// Who reviews, by its name under `[models]`.
+    pub(super) reviewer: Live<String>,
+    /// Tells the runs whose reviews gave no verdict.
+    pub(super) engine: Arc<dyn Port>,
+    pub(super) store: Arc<Store>,
+    pub(super) clock: SharedClock,
 }
 
 impl Reloading {
-    pub(super) fn new(
-        settings: &Arc<Settings>,
-        key: SecretString,
-        github: &GitHub,
-        providers: &Arc<Providers>,
-        webhook: &Live<Vec<SecretString>>,
-        store: &Arc<Store>,
-        clock: &SharedClock,
-    ) -> Self {
-        Self {
-            settings: settings.clone(),
-            key: Mutex::new(key),
-            github: github.clone(),
-            providers: providers.clone(),
-            webhook: webhook.clone(),
-            store: store.clone(),
-            clock: clock.clone(),
-        }
-    }
-
     /// A sentence on what was taken and what waits for a restart, or why everything is as it was.
     pub(super) async fn reload(&self) -> Result<String, String> {
         let mut key = self.key.lock().await;
         let kept =
             |why: String| format!("nothing was changed, and the server goes on with what it had: {why}");
         let (new, new_key) = self.checked(&key).await.map_err(kept)?;
-        let mut taken = Vec::new();
+        let mut taken: Vec<String> = Vec::new();
         if !same_secrets([&*key], [&new_key]) {
             self.github.take_key(&new_key).map_err(|error| kept(error.to_string()))?;
             *key = new_key;
-            taken.push("the private key");
+            taken.push("the private key".to_owned());
         }
         if !same_secrets(&*self.webhook.get(), &new.webhook_secrets) {
             taken.push(match new.webhook_secrets.len() {
-                1 => "the webhook's secret (no other is accepted)",
-                _ => "the webhook's secret (COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS is accepted, too)",
+                1 => "the webhook's secret (no other is accepted)".to_owned(),
+                _ => "the webhook's secret (COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS is accepted, too)".to_owned(),
             });
             self.webhook.set(new.webhook_secrets.clone());
         }
         if new.models.cassettes.is_none() {
-            taken.extend(self.providers.take_keys(&new.models));
+            taken.extend(self.providers.take_keys(&new.models).into_iter().map(str::to_owned));
+        }
+        let mut waiting = self.settings.needs_restart(&new);
+        let reviewer = &new.models.reviewer;
+        if *self.reviewer.get() != *reviewer {
+            let models = ModelSettings { reviewer: reviewer.clone(), ..self.settings.models.clone() };
+            match self.providers.check_models(&models) {
+                Ok(()) => taken.push(self.take_reviewer(reviewer).await),
+                Err(_) => waiting.push("the reviewer"),
+            }
         }
         let taken = match taken.is_empty() {
             true => "no secret has changed".to_owned(),
             false => format!("in use now: {}", taken.join(", ")),
         };
         let mut said = taken;
-        let waiting = self.settings.needs_restart(&new).join(", ");
+        let waiting = waiting.join(", ");
         if !waiting.is_empty() {
             said += &format!(". {waiting} changed, too, which needs a restart; until then the old one holds");
         }
@@ -86,6 +82,45 @@ impl Reloading {
             said += &format!(". Other nodes have other settings: {unlike}");
         }
         Ok(said)
+    }
+
+    /// Has the model of this name review from now on. Gates that wait without a verdict say so.
+    async fn take_reviewer(&self, reviewer: &str) -> String {
+        self.reviewer.set(reviewer.to_owned());
+        let live = Filter { repo: None, issue: None, live_only: true };
+        let runs = self.engine.list(live).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "could not list the runs that wait without a verdict");
+            Vec::new()
+        });
+        let at = self.clock.now();
+        let mut told = 0;
+        for run in runs {
+            let Some(gate) = run.gate.filter(|gate| gate.verbs.iter().any(|(verb, _)| verb == RETRY)) else {
+                continue;
+            };
+            let remark = Remark {
+                cause: Cause(format!("reviewer-{}-{}-{}", run.id, gate.subject, at.0)),
+                verb: Remark::REVIEWER.to_owned(),
+                finding: String::new(),
+                text: reviewer.to_owned(),
+                by: run.started_by,
+                role: Role::None,
+                at,
+            };
+            match self.engine.remark(run.id, remark).await {
+                Ok(_) => told += 1,
+                Err(error) => {
+                    tracing::warn!(run = %run.id, %error, "could not tell a run of another reviewer")
+                }
+            }
+        }
+        match told {
+            0 => format!("the reviewer {reviewer}"),
+            _ => format!(
+                "the reviewer {reviewer} ({} without a verdict: `/retry` there has it review again)",
+                count(told, "gate waits", "gates wait")
+            ),
+        }
     }
 
     /// The settings as they are on disk, and the key, each found good.

@@ -118,7 +118,7 @@ pub const COMMON: &[CommandSpec] = &[
     CommandSpec {
         name: "retry",
         usage: "/retry",
-        about: "go on with a run that halted, at the step where it did",
+        about: "go on with a run that halted, at the step where it did; at a gate that says INCONCLUSIVE, review the same version again",
         role: Role::Triage,
         label: None,
         kind: CommandKind::Controls,
@@ -347,6 +347,17 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 pub fn way(text: &str) -> Option<&'static str> {
     let first = text.split_whitespace().next()?.trim_matches(['`', '.', ',', '!', ':']);
     WAYS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
+}
+
+/// The hash that stands first in an override's reason, or after its way, and the reason without it. It has at least as many
+/// digits as we show, so that a short commit id begins a reason.
+pub fn split_hash(text: &str) -> Option<(String, String)> {
+    let skipped = usize::from(way(text).is_some());
+    let word = text.split_whitespace().nth(skipped)?;
+    let hex = |b: u8| b.is_ascii_hexdigit();
+    let is_hash =
+        (12..=64).contains(&word.len()) && word.bytes().all(hex) && word.bytes().any(|b| b.is_ascii_digit());
+    is_hash.then(|| (word.to_ascii_lowercase(), text.replacen(word, "", 1).trim().to_owned()))
 }
 
 /// What `/approve` was given: the stage, the way and the beginning of the hash, in any order.

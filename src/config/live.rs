@@ -1,4 +1,4 @@
-//! What may change while the server runs: secrets, which are rotated. All else holds from one start to the next.
+//! What may change while the server runs: secrets, which are rotated, and the reviewer. All else holds from one start to the next.
 
 use std::{
     collections::BTreeMap,
@@ -45,6 +45,7 @@ impl Settings {
             models.gemini.keys.clear();
             models.openai.api_key = None;
             models.anthropic.api_key = None;
+            models.reviewer.clear();
             models
         };
         let keys = |settings: &Self| settings.models.secrets();

@@ -25,8 +25,8 @@ pub use self::{
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, REVISE, Retried, Retry, RunView,
-        Signal, Signalled, Start, Started, Status,
+        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, RETRY, REVISE, Retried, Retry,
+        RunView, Signal, Signalled, Start, Started, Status,
     },
     scheduler::Engine,
     watched::{Ends, LeftVisit, Spent, Watched},

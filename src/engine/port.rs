@@ -23,6 +23,8 @@ pub const APPROVE: &str = "approve";
 pub const REVISE: &str = "revise";
 /// The verb that waives a verdict, with its reason.
 pub const OVERRIDE: &str = "override";
+/// The verb that has the same version reviewed again.
+pub const RETRY: &str = "retry";
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

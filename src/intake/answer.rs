@@ -2,7 +2,7 @@
 
 use super::{Intake, Trouble, cause, route::reply_marker};
 use crate::{
-    engine::{Answer, Filter, GateView, RunView, Signal, Signalled, Status},
+    engine::{APPROVE, Answer, Filter, GateView, RunView, Signal, Signalled, Status},
     github::{Body, Fault, Repo, decorated},
     messages::{self, ApproveLine},
     publication::waits_for_merge,
@@ -37,7 +37,13 @@ impl Intake {
             let live = self.engine.list(live).await?;
             moved_on(live.iter().filter(|run| concerns(&answer, run)), answer.at)?
         };
-        let (verb, stage) = (answer.verb.clone(), answer.stage.clone().or_else(|| answer.way.clone()));
+        let (verb, text) = (answer.verb.clone(), answer.text.clone());
+        let stage = answer.stage.clone().or_else(|| answer.way.clone());
+        let line = |gate: &GateView| line_of(gate, &verb, &text);
+        let lines = |gates: &[GateView]| {
+            let takes = |gate: &&GateView| gate.verbs.iter().any(|(known, _)| *known == verb);
+            gates.iter().filter(takes).map(line).collect::<Vec<_>>()
+        };
         Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
             Signalled::Taken(run) => return Ok(Reply::Note(format!("`/{verb}` taken by {run}"))),
             Signalled::Duplicate => return Ok(Reply::Note("heard before".to_owned())),
@@ -58,9 +64,9 @@ impl Intake {
                 messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(&gates))
             }
             Signalled::Several(gates) => messages::several(&lines(&gates)),
-            Signalled::Stale(gate) => messages::stale(&approve_line(&gate)),
-            Signalled::TooSoon(gate) => messages::too_soon(&approve_line(&gate), gate.touched_by.as_deref()),
-            Signalled::NoWay(gate) => messages::no_way(&verb, &approve_line(&gate)),
+            Signalled::Stale(gate) => messages::stale(&line(&gate)),
+            Signalled::TooSoon(gate) => messages::too_soon(&line(&gate), gate.touched_by.as_deref()),
+            Signalled::NoWay(gate) => messages::no_way(&verb, &line(&gate)),
         }))
     }
 
@@ -139,13 +145,10 @@ fn concerns(answer: &Answer, run: &RunView) -> bool {
     })
 }
 
-/// The line a person pastes.
-pub(super) fn approve_line(gate: &GateView) -> ApproveLine {
-    ApproveLine { stage: gate.stage.clone(), subject: gate.subject, ways: gate.ways.clone() }
-}
-
-fn lines(gates: &[GateView]) -> Vec<ApproveLine> {
-    gates.iter().map(approve_line).collect()
+/// The line with which a person says the same to this gate.
+pub(super) fn line_of(gate: &GateView, verb: &str, text: &str) -> ApproveLine {
+    let other = (verb != APPROVE).then(|| (verb.to_owned(), text.to_owned()));
+    ApproveLine { other, ..ApproveLine::approve(&gate.stage, gate.subject, &gate.ways) }
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@
 
 use super::{
     Handled, Intake, Note, cause,
-    comment::{RETRY, means},
+    comment::means,
     route::{IssueRef, LATE},
 };
 use crate::{
-    engine::{Filter, Remark, Retried, RunView, Status},
+    engine::{Filter, RETRY, Remark, Retried, RunView, Status},
     github::{
         decorated,
         event::{CiEvent, RepoRef, RerequestEvent},

@@ -2,7 +2,7 @@
 
 use super::{
     Handled, Intake, Note, Trouble,
-    answer::{Reply, approve_line, moved_on, told, unlocked},
+    answer::{Reply, line_of, moved_on, told, unlocked},
     cause,
     route::{IssueRef, TOLD},
 };
@@ -10,7 +10,8 @@ use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake, ROUTE},
     documents::visible::visible,
     engine::{
-        APPROVE, Answer, Cancel, Filter, GateView, OVERRIDE, Retried, Retry, RunView, Status, Trigger, Who,
+        APPROVE, Answer, Cancel, Filter, GateView, OVERRIDE, RETRY, REVISE, Retried, Retry, RunView, Status,
+        Trigger, Who,
     },
     github::{Body, Fault, LabelSwap, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow, Stands},
@@ -362,6 +363,9 @@ impl Intake {
                 Ok(Reply::Shown(messages::runs(&lines)))
             }
             "cost" => self.cost(said).await,
+            RETRY if !means(RETRY, said.ended.as_ref()) && said.live.iter().any(takes_retry) => {
+                self.answer(said, command, cause).await
+            }
             RETRY => self.retry(said, cause).await,
             RESTART => self.restart(said, command, cause).await,
             DISMISS | MUST_FIX => self.settle(said, command, cause).await,
@@ -432,8 +436,22 @@ impl Intake {
             {
                 return Ok(Reply::Words(messages::not_understood("answer", &error.to_string())));
             }
-            let way = commands::way(&command.args).filter(|_| command.name == "override");
-            (Approve { way: way.map(str::to_owned), ..Approve::default() }, command.args.clone())
+            let way = commands::way(&command.args).filter(|_| command.name == OVERRIDE);
+            let mut fields = Approve { way: way.map(str::to_owned), ..Approve::default() };
+            let mut text = command.args.clone();
+            if command.name == OVERRIDE
+                && let Some((hash, reason)) = commands::split_hash(&text)
+            {
+                (fields.hash, text) = (Some(hash), reason);
+            }
+            if let Some((stage, rest)) = split_stage(said, command) {
+                (fields.stage, text) = (Some(stage), rest);
+            }
+            let takes_text = self.router.row(command.name).is_some_and(CommandSpec::takes_text);
+            if takes_text && text.is_empty() {
+                return Ok(Reply::Words(messages::empty_args(command.name)));
+            }
+            (fields, text)
         };
         let answer = Answer {
             cause,
@@ -476,9 +494,10 @@ impl Intake {
                 }
                 return Reply::Words(match *name {
                     APPROVE if gates.is_empty() => self.no_gate(name, &said.live),
-                    APPROVE => {
-                        messages::not_plain("", &gates.into_iter().map(approve_line).collect::<Vec<_>>())
-                    }
+                    APPROVE => messages::not_plain(
+                        "",
+                        &gates.into_iter().map(|gate| line_of(gate, APPROVE, "")).collect::<Vec<_>>(),
+                    ),
                     name => messages::not_plain(format!("/{name} {args}").trim_end(), &[]),
                 });
             }
@@ -489,6 +508,22 @@ impl Intake {
         }
         Reply::Words(body)
     }
+}
+
+/// Can `/retry` be an answer to what the run asks, or is about to ask?
+fn takes_retry(run: &RunView) -> bool {
+    run.opening || run.gate.as_ref().is_some_and(|gate| gate.verbs.iter().any(|(verb, _)| verb == RETRY))
+}
+
+/// The stage that a `/retry` names, or a `/revise` where more than one gate is open, and the text after it.
+fn split_stage(said: &Said<'_>, command: &Command) -> Option<(String, String)> {
+    let gates: Vec<_> = said.live.iter().filter_map(|run| run.gate.as_ref()).collect();
+    if command.name != RETRY && (command.name != REVISE || gates.len() < 2) {
+        return None;
+    }
+    let (stage, text) = command.args.split_once(char::is_whitespace).unwrap_or((&command.args, ""));
+    let named = gates.iter().any(|gate| gate.stage.eq_ignore_ascii_case(stage));
+    named.then(|| (stage.to_owned(), text.trim().to_owned()))
 }
 
 /// What anybody may ask where a run of ours is at work, the public may not ask where there is none: it would
@@ -502,8 +537,7 @@ fn pasted(command: &Command) -> bool {
     command.name == APPROVE && Approve::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 
-/// The two words that may mean a run which is alive no more: one that halted, and any.
-pub(super) const RETRY: &str = "retry";
+/// The word that, like [`RETRY`], may mean a run which is alive no more.
 const RESTART: &str = "restart";
 
 pub(super) fn means(command: &str, ended: Option<&RunView>) -> bool {

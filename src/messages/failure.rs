@@ -44,6 +44,8 @@ pub enum FailureKind {
     Truncated,
     /// The answer is not what was asked for.
     Invalid,
+    /// The answer had no text, twice.
+    Empty,
     /// Nobody knows whether the model answered that was asked for.
     OtherModel,
     /// This model answered, and another was asked for.
@@ -79,6 +81,7 @@ impl FailureKind {
             Self::OverBudget => format!("the {role}'s call could cost more than is left of the budget"),
             Self::Truncated => format!("the {role}'s answer was cut off"),
             Self::Invalid => format!("the {role}'s answer was not in the form asked for"),
+            Self::Empty => format!("the {role} gave an empty answer, twice"),
             Self::OtherModel => "another model answered than the one that was asked".to_owned(),
             Self::ServedOther { asked, served, .. } => format!(
                 "{} was asked as the {role}, and {} answered, which does not count",
@@ -143,6 +146,11 @@ pub enum Inconclusive {
 }
 
 impl Inconclusive {
+    /// Whether another review of the same version can give a verdict.
+    pub fn can_change(&self) -> bool {
+        *self != Self::DrafterUnattested
+    }
+
     pub fn sentence(&self) -> String {
         match self {
             Self::Call(kind) => kind.sentence("reviewer"),

@@ -53,6 +53,8 @@ pub struct GateCard {
     pub diff: Option<String>,
     /// Files that a build or CI runs by itself.
     pub executed: Vec<String>,
+    /// The reviewer that the settings name now, where the review asked another.
+    pub reviewer_now: Option<String>,
     /// Who may pass an approved document.
     pub role: Role,
     /// Who may pass one that is not; none: nobody.
@@ -394,11 +396,19 @@ fn decision(card: &GateCard) -> String {
             overrides(line)
         )
     });
-    let revise = match card.inconclusive {
-        Some(Inconclusive::DrafterUnattested) => String::new(),
-        _ => format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter."),
-    };
-    format!("`/approve` does not pass this verdict.\n{revise}{over}")
+    let can_change = card.inconclusive.as_ref().is_none_or(Inconclusive::can_change);
+    let (mut retry, mut revise) = (String::new(), String::new());
+    if can_change {
+        revise = format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter.");
+    }
+    if can_change && card.verdict == Some(Verdict::Inconclusive) {
+        let now = card.reviewer_now.as_ref().map_or(String::new(), |reviewer| {
+            format!(" The reviewer has changed since: it is {} now.", code(reviewer, 80))
+        });
+        let access = access(Role::Triage);
+        retry = format!("\n- `/retry`, by someone with {access}, has the same version reviewed again.{now}");
+    }
+    format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
 }
 
 pub(super) fn table(findings: &[Finding]) -> String {
@@ -481,17 +491,14 @@ mod tests {
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
             stage: "lld".into(),
-            standing: Standing::Waits(ApproveLine {
-                stage: "lld".into(),
-                subject: Hash::of(b"x"),
-                ways: Vec::new(),
-            }),
+            standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
             final_word: false,
             run: RunId { repo: RepoId(8123), seq: 4 },
             document: Hash::of(b"d"),
             round: 2,
             verdict: Some(verdict),
             inconclusive: None,
+            reviewer_now: None,
             rationale: "Sound.".into(),
             findings,
             dismissed: Vec::new(),
@@ -572,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_verdict_only_an_override_passes() {
+    fn without_a_verdict_only_an_override_passes_and_a_retry_reviews_again() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
         card.inconclusive = Some(Inconclusive::SameFamily);
         insta::assert_snapshot!(gate(&card).as_str(), @r#"
@@ -582,6 +589,7 @@ mod tests {
 
         `/approve` does not pass this verdict.
 
+        - `/retry`, by someone with triage access, has the same version reviewed again.
         - `/revise TEXT`, by someone with write access, sends it back to the drafter.
         - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
 

@@ -18,6 +18,8 @@ pub struct LeaveCard {
     pub diff: Option<String>,
     /// What the review says of them.
     pub verdict: Option<Verdict>,
+    /// Whether they can be reviewed again.
+    pub again: bool,
     pub standing: Standing,
     pub rehearsal: bool,
 }
@@ -56,9 +58,10 @@ fn decision(card: &LeaveCard) -> String {
     match &card.standing {
         Standing::Waits(line) | Standing::WaitsAnew(line) => format!(
             "Someone with {} allows that, and the run goes on with it:\n\n{}\n\n`/revise TEXT` does not, and sends the code back \
-             with TEXT.",
+             with TEXT.{}",
             access(Role::Write),
-            line.block()
+            line.block(),
+            if card.again { " `/retry` has them reviewed again." } else { "" }
         ),
         Standing::Answered { verb, by, at } if verb != "revise" => {
             format!("**Allowed by {}** on {}.", code(by, 60), day_and_clock(*at))
@@ -98,9 +101,10 @@ mod tests {
     #[test]
     fn what_a_drafter_wants_is_inert_and_the_line_to_paste_is_whole() {
         let ways = vec![format!("+src/{}.rs", "x".repeat(150))];
-        let line = ApproveLine { stage: "scope".into(), subject: Hash::of(b"x"), ways };
+        let line = ApproveLine::approve("scope", Hash::of(b"x"), &ways);
         let text = line.texts().concat();
         let card = LeaveCard {
+            again: true,
             run: RunId { repo: RepoId(1), seq: 2 },
             paths: vec![HOSTILE.to_owned()],
             diff: None,

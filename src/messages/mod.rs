@@ -78,29 +78,46 @@ use crate::{
     types::{Family, Hash, IN_PLACE, NEW, Role, Verdict, count},
 };
 
-/// The line a person pastes to pass a gate.
+/// The line a person pastes to answer a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApproveLine {
     pub stage: String,
     pub subject: Hash,
     /// Where it can be accepted in several ways, there is a line for each.
     pub ways: Vec<String>,
+    /// Another verb than `approve`, and the text that follows it.
+    pub other: Option<(String, String)>,
 }
+
+/// Of an override's reason or a revision's text, where its line is given back.
+const TEXT_CHARS: usize = 500;
 
 /// Of a way of accepting it, which may be paths.
 const WAY_CHARS: usize = 1_200;
 
 impl ApproveLine {
-    /// `/approve lld 3f9c2ab1d4e7`, or `/approve issue in-place 3f9c2ab1d4e7` and its like.
+    pub fn approve(stage: &str, subject: Hash, ways: &[String]) -> Self {
+        Self { stage: stage.to_owned(), subject, ways: ways.to_vec(), other: None }
+    }
+
+    /// `/approve lld 3f9c2ab1d4e7`, `/approve issue in-place 3f9c2ab1d4e7`, `/override 3f9c2ab1d4e7 REASON` or `/retry lld`.
     pub fn texts(&self) -> Vec<String> {
         let (stage, hash) = (outbound::line(&self.stage, 20), self.subject.short());
+        let (verb, text) = self.other.as_ref().map_or(("approve", ""), |(verb, text)| (verb, text));
+        let text = outbound::line(text, TEXT_CHARS);
+        let line = |way: &str| {
+            let words = match verb {
+                "approve" => [stage.as_str(), way, hash.as_str()],
+                "override" => [way, hash.as_str(), text.as_str()],
+                _ => [stage.as_str(), text.as_str(), ""],
+            };
+            let words = words.into_iter().filter(|word| !word.is_empty());
+            format!("/{verb} {}", words.collect::<Vec<_>>().join(" "))
+        };
         if self.ways.is_empty() {
-            return vec![format!("/approve {stage} {hash}")];
+            return vec![line("")];
         }
-        self.ways
-            .iter()
-            .map(|way| format!("/approve {stage} {} {hash}", outbound::line(way, WAY_CHARS)))
-            .collect()
+        self.ways.iter().map(|way| line(&outbound::line(way, WAY_CHARS))).collect()
     }
 
     fn block(&self) -> String {

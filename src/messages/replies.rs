@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn every_answer_says_what_to_write_and_acts_on_nothing() {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
+        let line = ApproveLine::approve("lld", Hash::of(b"x"), &[]);
         let run = RunId { repo: RepoId(8123), seq: 4 };
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),

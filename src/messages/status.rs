@@ -395,7 +395,7 @@ mod tests {
     }
 
     fn view() -> StatusView {
-        let line = ApproveLine { stage: "lld".into(), subject: Hash::of(b"x"), ways: Vec::new() };
+        let line = ApproveLine::approve("lld", Hash::of(b"x"), &[]);
         StatusView {
             workflow: "lld".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },

@@ -15,21 +15,20 @@ pub(super) fn check_served(call: &Call, served: Option<&str>) -> Result<(), Faul
 
 /// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
 /// text says.
-pub(super) fn fit(
-    call: &Call,
-    text: String,
-    value: Option<Value>,
-) -> Result<(String, Option<Value>), String> {
+pub(super) fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(String, Option<Value>), Fault> {
     if text.trim().is_empty() {
-        return Err("the answer is empty".into());
+        return Err(Fault::new(CallErrorKind::Empty, "the answer is empty"));
     }
     let Some(wanted) = &call.schema else { return Ok((text, None)) };
+    let invalid = |why| Fault(CallErrorKind::InvalidOutput, why);
     let value = match value {
         Some(value) => value,
-        None => strict_json::parse(&text).map_err(|error| format!("the answer is not JSON: {error}"))?,
+        None => {
+            strict_json::parse(&text).map_err(|error| invalid(format!("the answer is not JSON: {error}")))?
+        }
     };
     match schema::misfit(&value, wanted) {
-        Some(misfit) => Err(misfit),
+        Some(misfit) => Err(invalid(misfit)),
         None => Ok((text, Some(value))),
     }
 }

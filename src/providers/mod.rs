@@ -278,8 +278,10 @@ pub enum CallErrorKind {
     },
     /// The answer was cut at its longest.
     Truncated,
-    /// An answer that is empty or does not fit the schema.
+    /// An answer that does not fit the schema.
     InvalidOutput,
+    /// An answer without text: the model said nothing, or the service withheld what it happened to recite.
+    Empty,
     /// Another model than the one asked answered, or none said who it was.
     WrongModel {
         served: Option<String>,
@@ -310,6 +312,7 @@ impl CallErrorKind {
             Self::OverBudget { .. } => "over_budget",
             Self::Truncated => "truncated",
             Self::InvalidOutput => "invalid_output",
+            Self::Empty => "empty",
             Self::WrongModel { .. } => "wrong_model",
             Self::Timeout { .. } => "timeout",
             Self::Cancelled => "cancelled",

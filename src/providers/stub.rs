@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Answering, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, ResolveError, Usage,
-    answer::fit,
+    answer::fit, http::Fault,
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
@@ -174,14 +174,15 @@ impl Stub {
             return fail(failure.kind(), "the script says so".into(), usage);
         }
         usage.metered = Metered::Known;
-        match answer.filled(&call.facts).and_then(|(text, value)| fit(call, text, value)) {
+        let filled = answer.filled(&call.facts).map_err(|why| Fault(CallErrorKind::InvalidOutput, why));
+        match filled.and_then(|(text, value)| fit(call, text, value)) {
             Ok((text, value)) => {
                 // Made-up but plausible, so that cost pages show something in a rehearsal.
                 usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
                 usage.output_tokens = (text.len() / 4) as u64;
                 Ok(Reply::new(text, value, usage))
             }
-            Err(why) => fail(CallErrorKind::InvalidOutput, why, usage),
+            Err(Fault(kind, why)) => fail(kind, why, usage),
         }
     }
 

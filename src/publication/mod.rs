@@ -20,7 +20,7 @@ use crate::{
     codebase::{as_shown, is_secret, off_thread},
     commands::ROUTE,
     documents::change::file_diff,
-    engine::{Answer, Countersigned, Record, RunView, SectionRow, Status, StepError},
+    engine::{APPROVE, Answer, Countersigned, OVERRIDE, Record, RunView, SectionRow, Status, StepError},
     git::Snapshot,
     github::{Body, Fault, PullSpec, Repo, decorated},
     messages::{self, ApproveLine, LabelView},
@@ -62,7 +62,7 @@ pub struct Publication<'a> {
 
 impl Publication<'_> {
     fn line(&self, subject: Hash) -> ApproveLine {
-        ApproveLine { stage: self.word.to_owned(), subject, ways: self.ways.to_vec() }
+        ApproveLine::approve(self.word, subject, self.ways)
     }
 }
 
@@ -414,8 +414,10 @@ pub async fn hear(
     let key = |what: &str| format!("{what}-{}", answer.cause);
     let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
     let edited = async || told_edited(cx, answer, publication.issue, &publication.line(asked)).await;
+    // Neither `/revise` nor `/retry` accepts anything.
+    let binds = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     let Some(proposal) = proposal else {
-        if answer.verb == "revise" {
+        if !binds {
             return Ok(Heard::Yes);
         }
         if answer.commit.is_some() {
@@ -455,7 +457,7 @@ pub async fn hear(
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
         return Ok(Heard::Theirs(theirs));
     }
-    if answer.verb == "revise" && (seen.document.is_some() || seen.left.is_some()) {
+    if !binds && (seen.document.is_some() || seen.left.is_some()) {
         return Ok(Heard::Yes);
     }
     if seen.left.is_some() {

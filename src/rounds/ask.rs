@@ -226,7 +226,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
 }
 
 async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, NoAnswer> {
-    let (mut attempt, mut busy) = (0, 0);
+    let (mut attempt, mut busy, mut empty) = (0, 0, false);
     let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     loop {
         attempt += 1;
@@ -253,6 +253,11 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
             // Denser text than most: once more, with more of it cut.
             bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
+            continue;
+        }
+        if failure.kind == FailureKind::Empty && !empty {
+            // The next answer to the same prompt usually has text.
+            empty = true;
             continue;
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
@@ -543,6 +548,7 @@ fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
         CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
         CallErrorKind::Truncated => plain(FailureKind::Truncated),
         CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
+        CallErrorKind::Empty => plain(FailureKind::Empty),
         CallErrorKind::WrongModel { served: Some(served) } => plain(FailureKind::ServedOther {
             provider: error.usage.provider.clone(),
             asked: error.usage.asked.clone(),

@@ -14,8 +14,8 @@ use crate::{
     agents::Profile,
     codebase::{Index, TreeIndex},
     config::{
-        Assigned, BeginsWith, BudgetSettings, Filing, GateRules, REPOSITORY_FILE, RepoSettings, RouteMode,
-        Routing, Search, Settings, ToolSettings, WorkflowSettings,
+        Assigned, BeginsWith, BudgetSettings, Filing, GateRules, Live, REPOSITORY_FILE, RepoSettings,
+        RouteMode, Routing, Search, Settings, ToolSettings, WorkflowSettings,
     },
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
@@ -41,6 +41,8 @@ pub struct Desk {
     pub providers: Arc<Providers>,
     pub store: Arc<Store>,
     pub settings: Arc<Settings>,
+    /// The reviewer of `settings`, or the one that a reload named since.
+    pub reviewer: Live<String>,
     pub commits: Recent<Known>,
     /// What git's failures to fetch have cost each run since it last fetched. Memory alone: a new process is as patient
     /// again.
@@ -322,7 +324,8 @@ impl Desk {
     /// The policy of a run of this workflow: the server's, tightened by `.github/countersign.toml` on the default
     /// branch.
     pub async fn policy(&self, workflow: &str, repo: &Repo, info: &RepoInfo) -> Result<Policy, StepError> {
-        Policy::of(&self.settings, workflow, repo, info).await
+        let policy = Policy::of(&self.settings, workflow, repo, info).await?;
+        Ok(Policy { reviewer: String::clone(&self.reviewer.get()), ..policy })
     }
 
     /// Brings the default branch into the mirror and says where it stands.

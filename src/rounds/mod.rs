@@ -241,6 +241,11 @@ impl Round {
         Self { cap, ..Self::default() }
     }
 
+    /// Whether another review of the same version can give a verdict where there is none.
+    pub fn may_review_again(&self) -> bool {
+        self.review.as_ref().is_some_and(Reviewed::can_change)
+    }
+
     /// A new version of the document, by whoever: what was said of the old one no longer holds.
     pub fn replace(&mut self, document: Hash) {
         if self.document != Some(document) {

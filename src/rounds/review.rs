@@ -62,6 +62,11 @@ pub struct Reviewed {
 }
 
 impl Reviewed {
+    /// Whether another review of the same version can give a verdict that this one did not.
+    pub fn can_change(&self) -> bool {
+        self.verdict == Verdict::Inconclusive && self.why.as_ref().is_none_or(Inconclusive::can_change)
+    }
+
     fn inconclusive(reviewer: Option<Served>, why: Inconclusive) -> Self {
         Self { verdict: Verdict::Inconclusive, reviewer, rationale: String::new(), why: Some(why) }
     }

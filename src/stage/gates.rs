@@ -12,8 +12,8 @@ use super::{
 use crate::{
     documents::visible::{gathered, visible},
     engine::{
-        APPROVE, Answer, AnswerRow, ApprovalKind, GateSpec, Proof, Record, Remark, StepError, TextKind,
-        TextRow,
+        APPROVE, Answer, AnswerRow, ApprovalKind, GateSpec, Proof, RETRY, Record, Remark, StepError,
+        TextKind, TextRow,
     },
     messages::{
         self, ApproveLine, AskedBecause, Authorship, CommitKind, Inconclusive, Standing, State as Shown,
@@ -63,7 +63,7 @@ impl Asked {
 
     /// What a person pastes.
     pub(super) fn line(&self, v: &Visit<'_>) -> ApproveLine {
-        ApproveLine { stage: self.word(v).to_owned(), subject: self.subject, ways: self.ways.clone() }
+        ApproveLine::approve(self.word(v), self.subject, &self.ways)
     }
 }
 
@@ -106,6 +106,7 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
         Heard::Rewritten => ask_anew(s, v, Anew::Rewritten).await,
         Heard::Theirs(document) => take_over(s, v, document, Some(answer)).await,
+        Heard::Yes if answer.verb == RETRY => review_again(s, v, answer).await,
         Heard::Yes => {
             let objection = match (answer.verb.as_str(), asks) {
                 ("revise", _) => Some(answer.clone()),
@@ -138,6 +139,17 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Ok(Exit::Pass)
         }
     }
+}
+
+/// Has the same version reviewed again, by the reviewer that the settings name now.
+pub(super) async fn review_again(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit, StepError> {
+    let why = format!("it is reviewed again, as {} asked", answer.by.login);
+    restate(s, v, v.cx.visit(), Standing::Ended(why)).await?;
+    let reviewer = async |_| Ok(String::clone(&v.cx.tools().reviewer.get()));
+    let reviewer: String = v.cx.once("reviewer", reviewer).await?;
+    s.policy.iter_mut().for_each(|policy| policy.reviewer.clone_from(&reviewer));
+    (s.asked, s.approval, s.stop, s.wished) = (None, None, None, None);
+    Ok(Exit::ReviewAgain)
 }
 
 /// An approval without a hash, from when what stood on the page was not only ours, does not count.
@@ -520,6 +532,9 @@ pub(super) fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Resul
         // What a review refused is sent back, for nobody asks about that review.
         Asks::Beforehand if refused => {}
         _ => verbs.push(("approve".to_owned(), Role::Write.into())),
+    }
+    if s.round.may_review_again() {
+        verbs.push((RETRY.to_owned(), Role::Triage.into()));
     }
     let Asked { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());

@@ -10,7 +10,7 @@ use super::{
     show, still_wanted,
 };
 use crate::{
-    engine::{APPROVE, REVISE, StepError},
+    engine::{APPROVE, RETRY, REVISE, StepError},
     messages::{self, LeaveCard, Standing, State as Shown},
     publication,
     rounds::{announce, need, text_of},
@@ -74,6 +74,7 @@ impl Wished {
             paths: self.wish.paths().to_vec(),
             diff,
             verdict: self.verdict,
+            again: s.round.may_review_again(),
             standing,
             rehearsal: show::rehearsal(s, v.cx),
         })
@@ -126,6 +127,9 @@ pub async fn leave(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         let body = messages::not_by_review(&asked.line(v));
         announce(cx, &format!("not-by-review-{}", answer.cause), &body).await?;
         return Ok(Exit::Ask(gates::spec(s, v, Asks::Leave, asked)?));
+    }
+    if answer.verb == RETRY {
+        return gates::review_again(s, v, answer).await;
     }
     if let Some(exit) = gates::unseen(s, v, Asks::Leave, answer).await? {
         return Ok(exit);

@@ -240,6 +240,8 @@ async fn card(
         summary: v.doc.summary(&design),
         diff: v.doc.diff(&design),
         executed: v.doc.executed(&design),
+        reviewer_now: Some(String::clone(&cx.tools().reviewer.get()))
+            .filter(|now| s.policy.as_ref().is_some_and(|policy| policy.reviewer != *now)),
         role: Role::Write,
         override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),

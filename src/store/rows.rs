@@ -279,13 +279,16 @@ impl Remark {
     pub const LOOK: &str = "look";
     /// The verb of one that is a review of what the run pushed, whose number the finding is.
     pub const REVIEWED: &str = "reviewed";
+    /// The verb of one that says that the settings name another reviewer, which is the text.
+    pub const REVIEWER: &str = "reviewer";
 
     /// One that says it is time to look may be read so much later.
     pub const LOOK_WITHIN: Duration = Duration::from_secs(20);
 
     /// Did a person say it of a finding?
     pub fn is_of_finding(&self) -> bool {
-        ![Self::TOUCHED, Self::OVERLAPS, Self::LOOK, Self::REVIEWED].contains(&self.verb.as_str())
+        ![Self::TOUCHED, Self::OVERLAPS, Self::LOOK, Self::REVIEWED, Self::REVIEWER]
+            .contains(&self.verb.as_str())
     }
 
     /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.

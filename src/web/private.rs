@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Observed, control::Control, metrics::CONTENT_TYPE, pages, public::Refusals, roles};
 use crate::{
-    config::Settings,
+    config::{Live, Settings},
     engine::{AnyWorkflow, Filter},
     providers::{Providers, Readiness},
     rounds::Desk,
@@ -28,6 +28,8 @@ pub struct Operator {
     pub control: Control,
     pub providers: Arc<Providers>,
     pub settings: Arc<Settings>,
+    /// Who reviews since the last reload.
+    pub reviewer: Live<String>,
     pub refusals: Arc<Refusals>,
     pub observed: Observed,
     /// Whose graphs are drawn.
@@ -58,7 +60,9 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
         Ok(inbox) => inbox,
         Err(error) => return unready(&error.to_string(), knows),
     };
-    let readiness = room.providers.readiness(&room.settings.models);
+    let mut settings = Settings::clone(&room.settings);
+    settings.models.reviewer.clone_from(&room.reviewer.get());
+    let readiness = room.providers.readiness(&settings.models);
     let degraded = readiness.iter().any(|model| model.lacks.is_some());
     if !knows {
         return Json(json!({ "ready": true, "degraded": degraded })).into_response();
@@ -76,7 +80,7 @@ async fn ready(State(room): State<Arc<Operator>>, headers: HeaderMap) -> Respons
             (role.to_string(), json!({ "spec": spec, "ready": ready, "lacks": lacks }))
         })
         .collect();
-    let roles: serde_json::Map<_, _> = roles(&room.settings, &room.providers)
+    let roles: serde_json::Map<_, _> = roles(&settings, &room.providers)
         .into_iter()
         .map(|role| (role.name.to_owned(), json!({ "state": role.state, "why": role.why })))
         .collect();

@@ -139,7 +139,7 @@ async fn answers_cut_empty_or_withheld_are_none() {
         outcome.failed(CallErrorKind::Truncated);
     }
     for outcome in outcomes("an_empty_answer", Behaviour::Empty, |_| {}).await {
-        outcome.failed(CallErrorKind::InvalidOutput);
+        outcome.failed(CallErrorKind::Empty);
     }
     for outcome in outcomes("a_refusal", Behaviour::Refusal, |_| {}).await {
         outcome.failed(CallErrorKind::Refused);

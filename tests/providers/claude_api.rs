@@ -136,8 +136,8 @@ async fn answers_cut_withheld_or_by_another_are_typed_and_counted() {
     for (behaviour, expected) in [
         (Behaviour::MaxTokens, CallErrorKind::Truncated),
         (Behaviour::Refusal, CallErrorKind::Refused),
-        (Behaviour::Empty, CallErrorKind::InvalidOutput),
-        (Behaviour::Says("  \n"), CallErrorKind::InvalidOutput),
+        (Behaviour::Empty, CallErrorKind::Empty),
+        (Behaviour::Says("  \n"), CallErrorKind::Empty),
         (Behaviour::Cut, CallErrorKind::Unavailable),
         (Behaviour::GivesUp, CallErrorKind::Capacity),
         (

@@ -109,7 +109,8 @@ async fn answers_cut_withheld_or_unusable_are_typed() {
     assert_eq!(kind(200, ended("MAX_TOKENS")).await, CallErrorKind::Truncated);
     assert_eq!(kind(200, ended("SAFETY")).await, CallErrorKind::Refused);
     assert_eq!(kind(200, ended("MALFORMED_FUNCTION_CALL")).await, CallErrorKind::InvalidOutput);
-    assert_eq!(kind(200, good("  ")).await, CallErrorKind::InvalidOutput);
+    assert_eq!(kind(200, good("  ")).await, CallErrorKind::Empty);
+    assert_eq!(kind(200, ended("RECITATION")).await, CallErrorKind::Empty);
     let blocked = json!({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "gemini-3.1-pro-preview"});
     assert_eq!(kind(200, blocked).await, CallErrorKind::Refused);
     for text in ["APPROVED", "{\"verdict\":\"MAYBE\"}", "{\"verdict\":\"APPR"] {

@@ -108,7 +108,7 @@ async fn a_prompt_that_filled_its_window_counts_as_cut() {
 async fn answers_cut_unusable_or_by_another_model_are_typed() {
     for (events, kind) in [
         (vec![line("Half"), last("length", 900)], CallErrorKind::Truncated),
-        (vec![line(" "), last("stop", 900)], CallErrorKind::InvalidOutput),
+        (vec![line(" "), last("stop", 900)], CallErrorKind::Empty),
         (vec![line("Half")], CallErrorKind::Unavailable),
         (vec![line("Half"), json!({"error": "the runner died"})], CallErrorKind::Unavailable),
     ] {

@@ -209,7 +209,7 @@ async fn answers_cut_withheld_or_by_another_model_are_typed() {
         (says("Half", "length"), CallErrorKind::Truncated),
         (says("Half", "content_filter"), CallErrorKind::Refused),
         (says("Half", "tool_calls"), CallErrorKind::InvalidOutput),
-        (says("  ", "stop"), CallErrorKind::InvalidOutput),
+        (says("  ", "stop"), CallErrorKind::Empty),
         (events(&[event(json!({"refusal": "I'd rather not."}), None)]), CallErrorKind::Refused),
         (events(&[event(json!({"content": "Half"}), None)]), CallErrorKind::Unavailable),
         (

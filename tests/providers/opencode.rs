@@ -83,7 +83,7 @@ async fn endings_are_told_apart() {
         (Behaviour::Error(401, "authentication_error", None), CallErrorKind::Auth),
         (Behaviour::MaxTokens, CallErrorKind::Truncated),
         (Behaviour::Refusal, CallErrorKind::Refused),
-        (Behaviour::Empty, CallErrorKind::InvalidOutput),
+        (Behaviour::Empty, CallErrorKind::Empty),
     ] {
         for outcome in outcomes("an_ending", behaviour, |_| {}).await {
             assert_eq!(outcome.reply.unwrap_err().kind, expected);

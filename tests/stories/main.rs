@@ -59,6 +59,7 @@ mod reckless;
 mod refusals;
 mod released;
 mod resumed;
+mod reviewed_again;
 mod roles;
 mod route;
 mod scout;

@@ -132,7 +132,11 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         w.stands(Status::Asking).await;
         let gate = w.gate();
         assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{what}:\n{gate}");
-        let reason = if what == "cut" { "was cut off" } else { "did not fit the form of a verdict" };
+        let reason = match what {
+            "cut" => "was cut off",
+            "empty" => "gave an empty answer, twice",
+            _ => "did not fit the form of a verdict",
+        };
         assert!(gate.contains(reason), "{what}:\n{gate}");
         assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
         if what != "cut" {

@@ -45,16 +45,13 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
     posted(&GateCard {
         stage: "lld".into(),
         final_word: false,
-        standing: Standing::Waits(ApproveLine {
-            stage: "lld".into(),
-            subject: Hash::of(b"s"),
-            ways: Vec::new(),
-        }),
+        standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
         document: Hash::of(b"d"),
         run: RunId { repo: RepoId(1), seq: 1 },
         round: 1,
         verdict: Some(Verdict::Approved),
         inconclusive: None,
+        reviewer_now: None,
         rationale,
         findings: vec![finding.clone()],
         dismissed: vec![finding],

@@ -10,7 +10,7 @@ use std::{
 
 use countersign::{
     clock::Clock,
-    config::ModelSettings,
+    config::{Live, ModelSettings},
     engine::{
         Answer, ApprovalKind, Approvers, Cancel, Engine, Port, Remark, RunView, Signal, Signalled, Start,
         Started, Status, Trigger, Who, memory::Memory,
@@ -311,6 +311,7 @@ fn desk(w: &World, script: &Script) -> Arc<Desk> {
         providers: Arc::new(Providers::new(&models, w.clock.clone()).unwrap()),
         store: w.app.store.clone(),
         settings: w.app.settings.clone(),
+        reviewer: Live::new(w.app.settings.models.reviewer.clone()),
         commits: Recent::default(),
         failing: Default::default(),
         wanted: Default::default(),

@@ -176,6 +176,5 @@ fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Faul
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
-    let fits = answer::fit(call, asks.unwrap_or_else(|| message.text.clone()), None);
-    fits.map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+    answer::fit(call, asks.unwrap_or_else(|| message.text.clone()), None)
 }

@@ -218,9 +218,10 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
     match candidate["finishReason"].as_str() {
         Some("STOP") => {}
         Some("MAX_TOKENS") => return fault(CallErrorKind::Truncated, "the answer was cut at its longest"),
+        // Another answer to the same prompt may recite nothing.
+        Some("RECITATION") => return fault(CallErrorKind::Empty, "the answer was withheld (RECITATION)"),
         Some(
-            reason @ ("SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE"
-            | "IMAGE_SAFETY"),
+            reason @ ("SAFETY" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "LANGUAGE" | "IMAGE_SAFETY"),
         ) => return fault(CallErrorKind::Refused, &format!("the answer was withheld ({reason})")),
         Some(reason) => {
             return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {reason}"));
@@ -228,7 +229,7 @@ fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> 
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
     let parts = candidate["content"]["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    fit(call, said(parts, false), None).map_err(|why| Fault(CallErrorKind::InvalidOutput, why))
+    fit(call, said(parts, false), None)
 }
 
 /// The texts of these parts: what the model thought, or what it answered.

@@ -177,7 +177,7 @@ impl Workflow<Desk> for Implement {
         (At::Gate, &[At::Push, At::Load, At::Review, At::Gate, At::Watch]),
         (At::Push, &[At::Gate, At::Watch]),
         (At::Watch, &[At::Load]),
-        (At::Leave, &[At::CheckTests, At::CheckCode, At::Load]),
+        (At::Leave, &[At::CheckTests, At::CheckCode, At::Load, At::ReviewTests]),
         (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Attack, At::Review]),
     ];
 

@@ -10,7 +10,12 @@ use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 
-use super::super::{Call, CallError, CallErrorKind, Reply, Usage, answer, http, program::limited, quote};
+use super::super::{
+    Call, CallError, CallErrorKind, Reply, Usage, answer,
+    http::{self, Fault},
+    program::limited,
+    quote,
+};
 use crate::{proc::Output, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
@@ -165,7 +170,7 @@ impl Transcript {
             let why = format!("{} answered, asked was {}", quote(stranger), call.model);
             return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
-        let answer = self.fitting(call, result).map_err(|why| (CallErrorKind::InvalidOutput, why))?;
+        let answer = self.fitting(call, result).map_err(|Fault(kind, why)| (kind, why))?;
         if self.served.is_empty() || self.served.iter().any(String::is_empty) {
             let why = "no message says which model answered".to_owned();
             return Err((CallErrorKind::WrongModel { served: None }, why));
@@ -180,13 +185,14 @@ impl Transcript {
     }
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
-    fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), String> {
+    fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), Fault> {
         if call.schema.is_none() {
             return answer::fit(call, text(result, "result").unwrap_or_default().to_owned(), None);
         }
         // The program ends well even when the model ignored the schema; then there is no value.
         let value = result.get("structured_output").filter(|value| !value.is_null());
-        let value = value.ok_or("the answer has no structured part")?;
+        let none = || Fault::new(CallErrorKind::InvalidOutput, "the answer has no structured part");
+        let value = value.ok_or_else(none)?;
         answer::fit(call, value.to_string(), Some(value.clone()))
     }
 

@@ -1,0 +1,208 @@
+//! A gate without a verdict: `/retry` has the same version reviewed again, and nothing is drafted for it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use axum::{Json, Router, extract::State, routing::post};
+use countersign::{engine::Status, types::Verdict};
+use serde_json::{Value, json};
+
+use crate::{
+    implement::{can_run, specified},
+    script::{Script, approved, design, finding, rehearsed, review},
+    world::{Setting, World},
+};
+
+const OFFER: &str = "- `/retry`, by someone with triage access, has the same version reviewed again.";
+
+async fn scripted(script: &Script, toml: &str) -> World {
+    let (script, toml) = (Some(script.toml()), toml.to_owned());
+    World::new(Setting { script, toml, ..Setting::default() }).await
+}
+
+impl World {
+    /// The gate offers `/retry`; somebody with triage access takes that, and nothing is drafted.
+    async fn retried(&mut self) {
+        self.stands(Status::Asking).await;
+        let gate = self.gate();
+        assert!(gate.contains("INCONCLUSIVE: the ") && gate.contains(OFFER), "{gate}");
+        let before = self.drafts().await;
+        self.comment("tess", "/retry").await;
+        self.tried().await;
+        assert_eq!(self.drafts().await, before, "nothing is drafted: {}", self.thread());
+    }
+
+    async fn drafts(&self) -> usize {
+        self.calls().await.iter().filter(|call| call.role == "drafter").count()
+    }
+
+    /// The verdicts of the newest run, the oldest first.
+    async fn verdicts(&self) -> Vec<Verdict> {
+        let (db, run) = (self.app.store.repo(self.repo).await.unwrap(), self.run().await.unwrap().id);
+        let rows = db.ledger(run).await.unwrap().verdicts;
+        assert!(rows.iter().all(|row| row.document == rows[0].document), "the same bytes");
+        rows.iter().map(|row| row.verdict).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again() {
+    let script =
+        Script::default().drafts(&design()).fails("reviewer", "refused").fails("reviewer", "truncated");
+    let mut w =
+        scripted(&script.reviews(&review("REVISE", &[finding("One", None)], &[])), "[lld]\nmax_rounds = 1\n")
+            .await;
+    w.label("maya", "countersign:lld").await;
+    w.comment("stranger", "/retry").await;
+    w.retried().await;
+    w.retried().await;
+    w.stands(Status::Asking).await;
+    let gate = w.gate();
+    assert!(gate.contains("REVISE: the LLD waits") && !gate.contains("/retry"), "{gate}");
+    assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Inconclusive, Verdict::Revise]);
+    w.comment("tess", "/retry").await;
+    assert!(w.newest().contains("There is nothing to try again"), "{}", w.newest());
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
+    let script = Script::default().conflicts(r#"{"conflicts": []}"#);
+    let script = script.drafts(&rehearsed("issue")).of("issue").fails("reviewer", "refused").of("issue");
+    let script = script.reviews(&approved()).of("issue");
+    let script = script.drafts(&design()).of("lld").reviews(&approved()).of("lld");
+    let script = script.drafts(&rehearsed("spec")).of("spec").fails("reviewer", "refused").of("spec");
+    let mut w = scripted(&script.reviews(&approved()).of("spec"), "").await;
+    w.label("maya", "countersign:issue").await;
+    w.retried().await;
+    assert!(w.gate().contains("APPROVED: the issue waits"), "{}", w.gate());
+    assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
+    w.comment("sam", "/stop").await;
+    w.label("maya", "countersign:lld").await;
+    w.approved_by("sam").await;
+    w.label("maya", "countersign:spec").await;
+    w.retried().await;
+    w.stands(Status::Done).await;
+    assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
+    for comment in w.bots() {
+        w.look_at(comment.id);
+    }
+    (w.labels(), w.commits(), w.pull(), w.checks());
+}
+
+#[tokio::test]
+async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
+    if !can_run().await {
+        return;
+    }
+    let mut w = specified("", |script, [tests, code]| {
+        let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
+        let script = script.drafts(&code).of("implement").fails("reviewer", "refused").of("implement");
+        script.reviews(&approved()).of("implement")
+    })
+    .await;
+    w.implement().await;
+    w.retried().await;
+    let gate = w.gate();
+    assert!(gate.contains("APPROVED: the change waits"), "{gate}");
+    w.approved_by("sam").await;
+    w.commits();
+    w.pull();
+}
+
+#[tokio::test]
+async fn an_override_right_after_the_gate_is_given_its_own_line() {
+    let script = Script::default().drafts(&design()).fails("reviewer", "refused");
+    let mut w = scripted(&script, "").await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    w.gate();
+    w.comment_at_once("max", "/approve").await;
+    let said = w.newest();
+    assert!(!said.contains("\n/approve") && said.contains("`/retry`"), "{said}");
+    w.comment_at_once("max", "/override I read every line").await;
+    let said = w.last("only moments before").body;
+    let line = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
+    assert!(line.ends_with(" I read every line") && !said.contains("/approve"), "{said}");
+    // The line counts at once, as an approval with its hash does; one of another version never does.
+    w.comment_at_once("max", "/override 0123456789ab I read every line").await;
+    let said = w.last("not of the version that waits").body;
+    assert!(said.contains(&line), "{said}");
+    w.comment_at_once("max", &line).await;
+    w.stands(Status::Done).await;
+    let pull = w.pull().body;
+    assert!(pull.contains("overridden** by max") && pull.contains("I read every line"), "{pull}");
+    w.commits();
+}
+
+/// Answers twice without text, each time in another way, and then with a verdict.
+async fn silent_twice(State(asked): State<Arc<AtomicU32>>, Json(request): Json<Value>) -> Json<Value> {
+    let prompt = request.pointer("/contents/0/parts/0/text").and_then(Value::as_str).unwrap();
+    let nonce = prompt.split("Put the word `").nth(1).unwrap().split('`').next().unwrap();
+    let verdict = approved().to_string().replace("{{nonce}}", nonce);
+    let (parts, ended) = match asked.fetch_add(1, Ordering::Relaxed) {
+        0 => (json!([]), "RECITATION"),
+        1 => (json!([{ "text": "" }]), "STOP"),
+        2 => (json!([]), "RECITATION"),
+        _ => (json!([{ "text": verdict }]), "STOP"),
+    };
+    Json(json!({
+        "candidates": [{ "content": { "parts": parts }, "finishReason": ended }],
+        "usageMetadata": { "promptTokenCount": 1000, "candidatesTokenCount": 10 },
+        "modelVersion": "gemini-3-pro-preview",
+    }))
+}
+
+#[tokio::test]
+async fn an_answer_without_text_is_asked_for_once_more_and_another_reviewer_is_offered() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let router = Router::new().route("/v1beta/models/{target}", post(silent_twice));
+    let url = crate::serve(router.with_state(asked.clone())).await;
+    let mut w = World::new(Setting {
+        script: Some(Script::default().drafts(&design()).toml()),
+        models: Some(("stub:drafter", "gemini:gemini-3-pro-preview")),
+        toml: format!("[providers.gemini]\nbase_url = \"{url}\"\n"),
+        env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),
+        ..Setting::default()
+    })
+    .await;
+    w.label("maya", "countersign:lld").await;
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let gate = w.gate();
+    assert!(gate.contains("The reviewer gave an empty answer, twice."), "{gate}");
+    w.retried().await;
+    w.stands(Status::Asking).await;
+    assert_eq!(asked.load(Ordering::Relaxed), 4);
+    assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
+    assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
+}
+
+#[tokio::test]
+async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_verdict() {
+    let script = Script::default().drafts(&design()).fails("reviewer", "refused").only("stub-reviewer");
+    let critic = "[[model]]\nid = \"critic\"\nproviders = [\"stub\"]\nfamily = \"critics\"\ncontext = 1000000\n\
+                  max_output = 64000\nprice = { input = 0, output = 0 }\n";
+    let mut w = scripted(&script.reviews(&approved()).only("critic"), critic).await;
+    w.label("maya", "countersign:lld").await;
+    w.stands(Status::Asking).await;
+    let file = w.directory().join("bot/countersign.toml");
+    let toml = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, toml.replace("\"stub:reviewer\"", "\"stub:critic\"")).unwrap();
+    let said = w.app.reload().await.unwrap();
+    let told = "in use now: the reviewer stub:critic (1 gate waits without a verdict: `/retry` there has it review again)";
+    assert!(said.starts_with(told), "{said}");
+    w.settle().await;
+    let gate = w.gate();
+    assert!(
+        gate.contains(&format!("{OFFER} The reviewer has changed since: it is `stub:critic` now.")),
+        "{gate}"
+    );
+    w.retried().await;
+    w.stands(Status::Asking).await;
+    assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
+    assert_eq!(w.calls().await.last().unwrap().asked, "stub:critic");
+}
