@@ -142,6 +142,9 @@ pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 /// So long whatever failed again and again is left alone.
 pub const BREAKER_HOLDS: Duration = Duration::from_secs(60);
 
+/// Least time that a model service which is busy, broken or slow is asked again before its run gives up.
+pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
 /// A key whose provider asks for a pause and does not say for how long: its limits are a minute's.
 pub const RATE_COOLDOWN: Duration = Duration::from_secs(60);
 

@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::capital;
-use crate::{github::outbound::code, providers::successor_line, types::WorkerPool};
+use crate::{github::outbound::code, limits, providers::successor_line, types::WorkerPool};
+
+const PATIENCE_MINUTES: u64 = limits::PATIENCE.as_secs() / 60;
 
 /// Why there is no answer, in the terms of what can be done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,8 +63,12 @@ impl FailureKind {
     /// What happened to the call of the `role`.
     pub fn clause(&self, role: &str) -> String {
         match self {
-            Self::Busy => format!("the {role} stayed busy through all tries"),
-            Self::Unavailable => format!("the {role} could not be reached, or broke off, through all tries"),
+            Self::Busy => {
+                format!("the {role}'s service stayed busy for {PATIENCE_MINUTES} minutes or longer")
+            }
+            Self::Unavailable => format!(
+                "the {role}'s service could not be reached, or broke off, for {PATIENCE_MINUTES} minutes or longer"
+            ),
             Self::UsedUp => format!("the account that pays the {role} is used up"),
             Self::Auth => format!("the {role} does not accept this server's key or login"),
             Self::Lacking => format!("this server has nothing to ask the {role} with"),

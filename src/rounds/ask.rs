@@ -10,6 +10,7 @@ use super::{
     Cx, Round,
     held::{NoAnswer, Waits},
     money::{self, Capped},
+    patience::{Failure, Patience},
     prompt::{Assembled, Prompt},
 };
 use crate::{
@@ -20,10 +21,6 @@ use crate::{
     providers::{Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Reply, Usage},
     types::{Family, Hash, IssueNo, MicroUsd, Timestamp, WorkerPool},
 };
-
-/// A provider that refuses our key or login is asked again after this, and doubled up to an hour: hardly ever does that
-/// mend itself.
-const REFUSED_LOOK: Duration = Duration::from_secs(600);
 
 /// Of what a model thinks, so much is kept.
 const THOUGHT_BYTES: usize = 64 * 1024;
@@ -68,42 +65,6 @@ impl Served {
             model: usage.served.clone().unwrap_or_else(|| UNATTESTED.to_owned()),
             family: usage.family.clone(),
             in_place_of: accepted.map(|setting| InPlaceOf { asked: usage.asked.clone(), setting }),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
-    pub kind: FailureKind,
-    /// For what is waited for: when another try is worth it.
-    not_before: Option<Timestamp>,
-    /// The time was over for a request that may be on a bill: what was held back for it counts for good.
-    #[serde(default)]
-    held: bool,
-}
-
-impl Failure {
-    /// Why the call is made again later, if it is.
-    fn hold(&self) -> Option<Hold> {
-        match self.kind {
-            FailureKind::Busy => Some(Hold::Busy),
-            FailureKind::Unavailable => Some(Hold::Unavailable),
-            FailureKind::UsedUp => Some(Hold::UsedUp),
-            FailureKind::Auth => Some(Hold::Refused),
-            FailureKind::Lacking => Some(Hold::Lacking),
-            FailureKind::TimedOut => Some(Hold::Slow),
-            _ => None,
-        }
-    }
-
-    /// How far the [`TRIES`] are used up after this one.
-    fn used(&self, tries: u32) -> u32 {
-        match self.hold() {
-            // Each of those takes as much of the budget again, so there is one more at most.
-            _ if self.held => (tries + 1).max(TRIES - 1),
-            Some(Hold::Busy | Hold::Unavailable) => tries + 1,
-            Some(Hold::Slow) => tries + 2,
-            _ => tries,
         }
     }
 }
@@ -182,16 +143,6 @@ pub(super) struct Text {
     pub text: Hash,
 }
 
-/// Tries of one call while the provider is busy, each a journalled call of its own. Of what only time or the operator
-/// can end, there is no limit.
-const TRIES: u32 = 6;
-
-/// First wait after a busy answer that named none; doubled each time, up to [`LONGEST_WAIT`].
-const FIRST_WAIT: Duration = Duration::from_secs(30);
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
-
-const MEGABYTE: u64 = 1 << 20;
-
 /// What a call leaves that its journal entry does not tell.
 #[derive(Default)]
 struct Aside {
@@ -226,7 +177,7 @@ pub(super) async fn ask(cx: &Cx, key: &str, mut ask: Ask<'_>) -> Result<Answered
 }
 
 async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, NoAnswer> {
-    let (mut attempt, mut busy, mut empty) = (0, 0, false);
+    let (mut attempt, mut patience, mut empty) = (0, Patience::default(), false);
     let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
     loop {
         attempt += 1;
@@ -236,7 +187,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         ask.facts.insert("workflow".to_owned(), cx.run().workflow.clone());
         ask.facts.extend(ask.task.map(|task| ("task".to_owned(), task.to_owned())));
         let mut aside = Aside::default();
-        let this = Try { key: &key, number: attempt, bytes_a_token };
+        let this = Try { key: &key, last: patience.last(), bytes_a_token };
         let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
         if let Some(capped) = aside.capped {
             return Err(NoAnswer::Capped(capped));
@@ -262,8 +213,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
         }
         let Some(hold) = failure.hold() else { return Ok(answered) };
         let until = failure.not_before;
-        busy = failure.used(busy);
-        if busy >= TRIES {
+        if patience.ends_with(failure) {
             return Ok(answered);
         }
         ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
@@ -274,7 +224,8 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
 #[derive(Clone, Copy)]
 struct Try<'a> {
     key: &'a str,
-    number: u32,
+    /// How the one before failed.
+    last: Option<&'a Failure>,
     /// What the prompt is taken to have.
     bytes_a_token: u64,
 }
@@ -303,8 +254,7 @@ async fn buy(
     if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
         tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
         let (served, asked) = (Served::of(&Usage::default()), model.model);
-        let failure = Failure { kind, not_before: None, held: false };
-        return Ok(Answered { served, asked, prompt, cut, outcome: Err(failure) });
+        return Ok(Answered { served, asked, prompt, cut, outcome: Err(kind.into()) });
     }
     if provider.crowded(ask.workers) {
         aside.crowded = true;
@@ -358,8 +308,7 @@ async fn buy(
         }
         Err(error) => {
             tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
-            let held = aside.held && timed_out_on_a_bill(error);
-            Err(Failure { held, ..failure(error, this.number, cx.clock().now()) })
+            Err(Failure::of(error, this.last, cx.clock().now()))
         }
     };
     Ok(Answered { served: Served::of(usage), asked: usage.asked.clone(), prompt, cut, outcome })
@@ -431,15 +380,8 @@ fn only_money_helps(result: &Result<Reply, CallError>) -> bool {
     let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
     let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
     // A free way that was too slow may well be so again.
-    let waits = failure(error, 1, Timestamp(0)).hold().is_some_and(|hold| hold != Hold::Slow);
+    let waits = Failure::of(error, None, Timestamp(0)).hold().is_some_and(|hold| hold != Hold::Slow);
     kinds.into_iter().any(closed) && !waits
-}
-
-/// Was one of its requests not waited for to its end that may cost something all the same?
-fn timed_out_on_a_bill(error: &CallError) -> bool {
-    let legs = error.before.iter().map(|leg| (&leg.kind, &leg.usage)).chain([(&error.kind, &*error.usage)]);
-    legs.into_iter()
-        .any(|(kind, usage)| matches!(kind, CallErrorKind::Timeout { .. }) && usage.may_cost_more())
 }
 
 fn no_price(spec: &str) -> String {
@@ -522,45 +464,6 @@ fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> Call
     row
 }
 
-fn failure(error: &CallError, attempt: u32, now: Timestamp) -> Failure {
-    let plain = |kind| Failure { kind, not_before: None, held: false };
-    let after = |kind, wait| Failure { not_before: Some(now.plus(wait)), ..plain(kind) };
-    let doubled = |first: Duration| first.saturating_mul(1 << attempt.min(8).saturating_sub(1));
-    let soon =
-        |kind, reset: Option<Duration>| after(kind, reset.unwrap_or(doubled(FIRST_WAIT)).min(LONGEST_WAIT));
-    match &error.kind {
-        CallErrorKind::Capacity => soon(FailureKind::Busy, None),
-        CallErrorKind::Unavailable => soon(FailureKind::Unavailable, None),
-        CallErrorKind::RateLimited { reset } => soon(FailureKind::Busy, *reset),
-        CallErrorKind::Quota { reset } => {
-            let reset = reset.unwrap_or(limits::QUOTA_COOLDOWN);
-            after(FailureKind::UsedUp, reset.clamp(limits::COOLDOWN_LEAST, limits::COOLDOWN_MOST))
-        }
-        CallErrorKind::Auth => after(FailureKind::Auth, doubled(REFUSED_LOOK).min(LONGEST_WAIT)),
-        CallErrorKind::Refused => plain(FailureKind::Refused),
-        CallErrorKind::Rejected { code } => plain(FailureKind::Rejected { code: code.clone() }),
-        CallErrorKind::NoSuchModel => plain(FailureKind::NoSuchModel { model: error.usage.asked.clone() }),
-        CallErrorKind::ResourceExhausted { used, limit, pool } => {
-            let (used, limit) = (used.div_ceil(MEGABYTE), limit / MEGABYTE);
-            plain(FailureKind::ResourceExhausted { used, limit, pool: *pool })
-        }
-        CallErrorKind::TooLong => plain(FailureKind::TooLong),
-        CallErrorKind::OverBudget { .. } => plain(FailureKind::OverBudget),
-        CallErrorKind::Truncated => plain(FailureKind::Truncated),
-        CallErrorKind::InvalidOutput => plain(FailureKind::Invalid),
-        CallErrorKind::Empty => plain(FailureKind::Empty),
-        CallErrorKind::WrongModel { served: Some(served) } => plain(FailureKind::ServedOther {
-            provider: error.usage.provider.clone(),
-            asked: error.usage.asked.clone(),
-            served: served.clone(),
-        }),
-        CallErrorKind::WrongModel { served: None } => plain(FailureKind::OtherModel),
-        CallErrorKind::Timeout { .. } => soon(FailureKind::TimedOut, None),
-        // Never gets here; a stopped call leaves the step before.
-        CallErrorKind::Cancelled => soon(FailureKind::Unavailable, None),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -603,47 +506,6 @@ mod tests {
         ] {
             let usage = Usage { metered, ..usage };
             assert_eq!(usage.may_cost_more(), more, "{usage:?}");
-        }
-    }
-
-    #[test]
-    fn a_request_that_may_be_on_a_bill_is_made_once_more_and_a_free_one_oftener() {
-        let late = |billed, metered| {
-            let kind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
-            CallError {
-                kind,
-                message: String::new(),
-                usage: Box::new(Usage { metered, ..asked(billed, None) }),
-                before: Vec::new(),
-            }
-        };
-        let first = |leg: CallError| {
-            let before = vec![Attempt { kind: leg.kind, message: leg.message, usage: *leg.usage }];
-            CallError { kind: CallErrorKind::Unavailable, before, ..late(true, Metered::Known) }
-        };
-        for (error, held) in [
-            (late(true, Metered::Unknown), true),
-            (late(false, Metered::Unknown), false),
-            (first(late(true, Metered::Unknown)), true),
-            (first(late(false, Metered::Unknown)), false),
-        ] {
-            assert_eq!(timed_out_on_a_bill(&error), held, "{error:?}");
-        }
-        let busy = Failure { kind: FailureKind::Busy, not_before: None, held: false };
-        let free = Failure { kind: FailureKind::TimedOut, ..busy.clone() };
-        let paid = Failure { held: true, ..free.clone() };
-        for (failures, ends) in [
-            (vec![&paid], false),
-            (vec![&paid, &paid], true),
-            (vec![&paid, &busy], true),
-            (vec![&busy, &busy, &busy, &paid], false),
-            (vec![&free, &free], false),
-            (vec![&free, &free, &free], true),
-            (vec![&busy; 5], false),
-            (vec![&busy; 6], true),
-        ] {
-            let used = failures.iter().fold(0, |used, failure| failure.used(used));
-            assert_eq!(used >= TRIES, ends, "{failures:?}");
         }
     }
 

@@ -21,6 +21,7 @@ mod history;
 mod looking;
 mod money;
 mod names;
+mod patience;
 mod prompt;
 mod queries;
 mod questions;

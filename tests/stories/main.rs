@@ -44,6 +44,7 @@ mod outage;
 mod paced;
 mod pages;
 mod pages_runs;
+mod patience;
 mod people;
 mod pools;
 mod posted;

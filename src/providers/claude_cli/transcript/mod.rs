@@ -6,7 +6,7 @@
 //! good answer is never searched for signs of failure; the banner of a failed call is, where nothing
 //! else tells which failure it was.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -32,8 +32,6 @@ pub(super) struct Transcript {
     /// The `error` word of the program's own last message.
     error: Option<String>,
     retries: u32,
-    /// The wait the service asked for before the last retry.
-    retry_delay: Option<Duration>,
     /// A subscription's allowance was used up; it begins anew then, where the program said.
     used_up: Option<Option<Timestamp>>,
     /// Tokens of the assistant messages so far, by their ids: (input, output).
@@ -47,13 +45,13 @@ impl Transcript {
         match text(&value, "type") {
             Some("assistant") => self.assistant(&value),
             Some("system") if text(&value, "subtype") == Some("api_retry") => {
+                // Its delay is the program's own back-off, not what the service asked for.
                 self.retries += 1;
-                self.retry_delay = value.get("retry_delay_ms").and_then(milliseconds);
             }
             Some("rate_limit_event") => {
                 let limit = &value["rate_limit_info"];
-                let seconds = limit["resetsAt"].as_i64().and_then(|seconds| seconds.checked_mul(1000));
-                self.used_up = (text(limit, "status") == Some("rejected")).then(|| seconds.map(Timestamp));
+                let reset = limit["resetsAt"].as_i64().and_then(unix_time);
+                self.used_up = (text(limit, "status") == Some("rejected")).then_some(reset);
             }
             Some("result") => self.result = Some(value),
             _ => {}
@@ -208,16 +206,25 @@ impl Transcript {
             _ => {}
         }
         let status = result["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
+        // Older versions give no status, and write when a subscription's allowance is back behind the banner.
+        let named =
+            banner.split_once("limit reached|").and_then(|(_, at)| unix_time(at.trim().parse().ok()?));
+        let used_up = self.used_up.or(named.map(Some));
+        let rate_limited =
+            status == Some(429) || status.is_none() && self.error.as_deref() == Some("rate_limit");
+        match used_up {
+            Some(until) if rate_limited || named.is_some() => {
+                // A time that is over tells nothing.
+                let left = until.map(|until| until.since(now)).filter(|left| !left.is_zero());
+                return CallErrorKind::Quota { reset: left };
+            }
+            None if rate_limited => return CallErrorKind::RateLimited { reset: None },
+            _ => {}
+        }
         match status {
             Some(401 | 403) => return CallErrorKind::Auth,
             Some(402) => return CallErrorKind::Quota { reset: None },
             Some(413) => return CallErrorKind::TooLong,
-            Some(429) => {
-                return match self.used_up {
-                    Some(until) => CallErrorKind::Quota { reset: until.map(|until| until.since(now)) },
-                    None => CallErrorKind::RateLimited { reset: self.retry_delay },
-                };
-            }
             Some(503 | 529) => return CallErrorKind::Capacity,
             _ => {}
         }
@@ -251,8 +258,8 @@ fn text<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 
-fn milliseconds(value: &Value) -> Option<Duration> {
-    value.as_f64().filter(|ms| (0.0..1e12).contains(ms)).map(|ms| Duration::from_millis(ms as u64))
+fn unix_time(seconds: i64) -> Option<Timestamp> {
+    seconds.checked_mul(1000).map(Timestamp)
 }
 
 #[cfg(test)]

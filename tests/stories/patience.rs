@@ -1,0 +1,78 @@
+//! Model services that stay busy, refuse or cut their answers: how long and how often they are asked, and for what money.
+
+use std::sync::Arc;
+
+use countersign::engine::Status;
+
+use crate::{
+    anthropic::{self, Api, Behaviour},
+    script::{Script, approved},
+    world::{Setting, World},
+};
+
+const BUSY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"retry_delay_ms":542,"error":"rate_limit"}
+{"type":"assistant","error":"rate_limit","message":{"id":"m","model":"<synthetic>","usage":{}}}
+{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"API Error: 429"}
+"#;
+
+/// A world whose drafter is Anthropic's API, which behaves like this.
+async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
+    let (url, api) = anthropic::start(behaviour).await;
+    let setting = Setting {
+        models: Some(("anthropic:opus", "stub:reviewer")),
+        script: Some(Script::default().reviews(&approved()).toml()),
+        toml: format!("[providers.anthropic]\nbase_url = \"{url}\"\n{toml}"),
+        env: "ANTHROPIC_API_KEY=sk-ant-of-this-story\n".to_owned(),
+        private: true,
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    (w, api)
+}
+
+/// Seconds until the run halts, to a quarter of a minute.
+async fn halts_after(w: &mut World) -> u64 {
+    for passed in (0..7200).step_by(15) {
+        if w.run_status().await == Status::Failed {
+            return passed;
+        }
+        w.wait(15).await;
+    }
+    panic!("it is asked for ever:\n{}", w.thread());
+}
+
+#[tokio::test]
+async fn a_busy_api_is_asked_for_a_quarter_of_an_hour_whatever_its_header_says() {
+    let (mut w, api) = drafted_by_api(Behaviour::Error(429, "rate_limit_error", Some(2)), "").await;
+    let passed = halts_after(&mut w).await;
+    assert!((900..2000).contains(&passed), "{passed} s");
+    assert!((5..15).contains(&api.requests().len()), "{} requests", api.requests().len());
+    w.find("stayed busy for 15 minutes or longer");
+    w.find("updated on 20");
+    w.stands(Status::Failed).await;
+}
+
+#[tokio::test]
+async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delays() {
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/failing-claude.sh");
+    let setting = Setting {
+        models: Some(("claude:opus", "stub:reviewer")),
+        script: Some(Script::default().reviews(&approved()).toml()),
+        toml: format!("[providers.claude]\npath = \"{program}\"\nbase_url = \"http://127.0.0.1:9\"\n"),
+        private: true,
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    let place = w.directory().join("bot/data/claude");
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::write(place.join("says"), BUSY).unwrap();
+    w.label("maya", "countersign:lld").await;
+    let passed = halts_after(&mut w).await;
+    assert!((900..2000).contains(&passed), "{passed} s");
+    let calls = std::fs::read_to_string(place.join("calls")).unwrap().lines().count();
+    assert!((5..10).contains(&calls), "{calls} calls");
+    w.find("stayed busy for 15 minutes or longer");
+    w.find("updated on 20");
+    w.stands(Status::Failed).await;
+}
