@@ -167,10 +167,12 @@ fn one_json_object(answer: &str) -> Option<&str> {
     (text.starts_with('{') && text.ends_with('}')).then_some(text)
 }
 
-/// An answer without one fence around the whole: small models put one there whatever they are told.
+/// An answer without a byte order mark and one fence around the whole: some models put them there whatever they are told.
 pub fn unfenced(answer: &str) -> &str {
-    let text = answer.trim();
-    let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    let text = answer.trim().trim_start_matches('\u{feff}').trim_start();
+    let rest = text.trim_start_matches(['`', '~']);
+    let fence = Some(&text[..text.len() - rest.len()]).filter(|fence| fence.len() >= 3);
+    let inside = fence.and_then(|fence| rest.strip_suffix(fence));
     match inside.and_then(|inside| inside.split_once('\n')) {
         Some((tag, inside)) if tag.trim().chars().all(char::is_alphanumeric) => inside.trim(),
         _ => text,

@@ -4,7 +4,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::capital;
-use crate::{github::outbound::code, limits, providers::successor_line, types::WorkerPool};
+use crate::{
+    github::outbound::code,
+    limits,
+    providers::successor_line,
+    types::{WorkerPool, count},
+};
 
 const PATIENCE_MINUTES: u64 = limits::PATIENCE.as_secs() / 60;
 
@@ -119,6 +124,9 @@ impl FailureKind {
                  network.",
                 pool.as_str()
             ),
+            Self::Refused => {
+                "Reword the issue, or have whoever runs the server name another model under [models].".to_owned()
+            }
             Self::TooLong => {
                 "Whoever runs the server names a model with a larger context; `countersign models` lists them."
                     .to_owned()
@@ -132,6 +140,15 @@ impl FailureKind {
         let mend = self.mend().map_or(String::new(), |mend| format!(" {mend}"));
         format!("{}.{mend}", capital(&self.clause(role)))
     }
+}
+
+/// The run ends: `why` the last answer could not be used, in our words.
+pub fn no_usable_draft(tries: u32, why: &str) -> String {
+    let tries = count(tries as usize, "try", "tries");
+    format!(
+        "No usable draft after {tries}; at the last one, {why}. Reword the issue, or have whoever runs the server name another \
+         model under [models]."
+    )
 }
 
 /// Why a review gave no verdict. Computed by us, never said by a model.

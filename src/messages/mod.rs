@@ -38,7 +38,7 @@ pub use cost::{
 };
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted, missing, run_was};
-pub use failure::{FailureKind, Inconclusive};
+pub use failure::{FailureKind, Inconclusive, no_usable_draft};
 pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
 pub use gate::{
     AskedBecause, Authorship, GateCard, Standing, gate, nobody_answered, reminder, without_stale_lines,

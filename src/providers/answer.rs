@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{Call, CallErrorKind, http::Fault, schema, strict_json};
+use crate::documents::unfenced;
 
 /// Did the model answer that was asked, and say so?
 pub(super) fn check_served(call: &Call, served: Option<&str>) -> Result<(), Fault> {
@@ -14,13 +15,14 @@ pub(super) fn check_served(call: &Call, served: Option<&str>) -> Result<(), Faul
 }
 
 /// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
-/// text says.
+/// text says without one fence around it.
 pub(super) fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(String, Option<Value>), Fault> {
     if text.trim().is_empty() {
         return Err(Fault::new(CallErrorKind::Empty, "the answer is empty"));
     }
     let Some(wanted) = &call.schema else { return Ok((text, None)) };
     let invalid = |why| Fault(CallErrorKind::InvalidOutput, why);
+    let text = unfenced(&text).to_owned();
     let value = match value {
         Some(value) => value,
         None => {
@@ -30,5 +32,33 @@ pub(super) fn fit(call: &Call, text: String, value: Option<Value>) -> Result<(St
     match schema::misfit(&value, wanted) {
         Some(misfit) => Err(invalid(misfit)),
         None => Ok((text, Some(value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::samples;
+
+    #[test]
+    fn one_fence_or_byte_order_mark_around_json_is_taken_off() {
+        let with_schema =
+            Call { schema: Some(json!({"type": "object", "required": ["a"]})), ..samples::call() };
+        let object = r#"{"a": "```"}"#;
+        for around in
+            ["{}", "\u{feff}{}", "```json\n{}\n```", " ```\r\n{}\r\n``` ", "\u{feff}~~~~JSON\n{}\n~~~~\n"]
+        {
+            let text = around.replace("{}", object);
+            let (said, value) = fit(&with_schema, text.clone(), None).expect(around);
+            assert_eq!((said.as_str(), value), (object, Some(json!({"a": "```"}))), "{around}");
+            assert_eq!(fit(&samples::call(), text.clone(), None).unwrap().0, text, "no form was asked for");
+        }
+        for around in
+            ["```\n```\n{}\n```\n```", "Here: {}", "```json\n{}", "```json\n{}\n~~~", "```\n{}\n```\nDone."]
+        {
+            assert!(fit(&with_schema, around.replace("{}", object), None).is_err(), "{around}");
+        }
     }
 }

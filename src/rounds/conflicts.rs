@@ -7,7 +7,10 @@ use super::{
     held::NoAnswer,
     prompt::{Material, Prompt, Weight},
 };
-use crate::documents::conflicts::{Conflict, parse, prompt_rules, schema};
+use crate::{
+    documents::conflicts::{Conflict, parse, prompt_rules, schema},
+    messages::FailureKind,
+};
 
 const SYSTEM: &str = "You compare the statements of an issue with each other before anybody works on it. You look for two \
 statements that cannot both hold in one and the same situation, and for nothing else. You answer with one JSON object as the \
@@ -42,7 +45,12 @@ pub async fn conflicts(
             ..Ask::beside((TASK, SYSTEM), (prompt, &schema), models, snapshot.number, round)
         };
         let answered = ask(cx, key, asked).await?;
-        let Ok(text) = &answered.outcome else { continue };
+        let text = match &answered.outcome {
+            Ok(text) => text,
+            Err(failure) if failure.kind == FailureKind::Invalid => continue,
+            // Asked again, it would end the same.
+            Err(_) => break,
+        };
         let text = text_of(cx, &text.text).await?;
         found = parse(&text, &format!("{}\n{body}", snapshot.title)).ok();
         if found.is_some() {

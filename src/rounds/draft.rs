@@ -88,7 +88,7 @@ pub async fn draft(cx: &Cx, round: &mut Round, brief: &Brief<'_>) -> Result<Draf
     };
     round.waits.settled();
     if drafted == Drafted::Document {
-        round.feedback = None;
+        (round.feedback, round.unusable) = (None, None);
     }
     Ok(drafted)
 }
@@ -239,10 +239,9 @@ async fn answer(
         let text = match answered.outcome {
             Ok(text) => text_of(cx, &text.text).await?,
             Err(failure) => {
-                break match failure.kind.mend() {
-                    // The same again would end the same.
-                    Some(_) => Err(NoAnswer::Step(StepError::User(failure.kind.sentence("drafter")))),
-                    None => Ok(Err(failure.kind.clause("drafter"))),
+                break match failure.reason() {
+                    Some(why) => Ok(Err(why)),
+                    None => Err(NoAnswer::Step(StepError::User(failure.kind.sentence("drafter")))),
                 };
             }
         };
@@ -363,7 +362,16 @@ fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {
         .section("The form it must have", brief.rules);
     let prompt = with_history(with_repository(prompt, brief.shown), brief.history)
         .theirs("What a maintainer asks for", maintainer(round));
-    with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body))
+    let prompt = with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body));
+    with_reason(prompt, round)
+}
+
+/// Whoever is asked again is told why: the same question would get the same answer.
+fn with_reason(prompt: Prompt, round: &Round) -> Prompt {
+    match &round.unusable {
+        Some(why) => prompt.ours(format!("Your last answer could not be used: {why}. Answer again.")),
+        None => prompt,
+    }
 }
 
 fn maintainer(round: &Round) -> Material {
@@ -406,7 +414,8 @@ fn revise_prompt(round: &Round, brief: &Brief<'_>, mark: &str, before: &str) -> 
         .section("The form the document must keep", brief.rules)
         .theirs("The document", Material::text("document", Weight::Whole, before));
     let prompt = with_history(with_repository(prompt, brief.shown), brief.history);
-    with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body))
+    let prompt = with_extras(prompt, brief.extras).theirs("The issue", issue(brief.issue, brief.body));
+    with_reason(prompt, round)
 }
 
 /// A text that was stored.

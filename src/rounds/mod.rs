@@ -153,6 +153,9 @@ pub struct Round {
     compared: Option<Hash>,
     /// A person's words to the drafter, not yet answered by a draft.
     pub feedback: Option<String>,
+    /// Why the drafter's last answer could not be used, in our words.
+    #[serde(default, skip_serializing_if = "is_default")]
+    unusable: Option<String>,
     /// How many of the run's remarks were heard.
     #[serde(default, skip_serializing_if = "is_default")]
     heard: u64,
@@ -411,7 +414,12 @@ impl Round {
     pub fn settle_unusable(&mut self, why: &str) -> Turn {
         // It is not about the version before, whoever wrote that.
         self.history.push(Line { document: None, drafter: None, ..self.line(None, why.to_owned(), 0) });
-        self.again()
+        let fault = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
+        let before = self.unusable.replace(why.to_owned());
+        match before.is_some_and(|before| fault(&before) == fault(why)) {
+            true => Turn::Stop(Stop::Stalled),
+            false => self.again(),
+        }
     }
 
     /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.

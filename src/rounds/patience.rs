@@ -41,11 +41,14 @@ pub(super) struct Failure {
     /// It timed out and may be billed.
     #[serde(default)]
     held: bool,
+    /// Tokens of the answer, as far as it came.
+    #[serde(default)]
+    tokens: u64,
 }
 
 impl From<FailureKind> for Failure {
     fn from(kind: FailureKind) -> Self {
-        Self { kind, not_before: None, at: None, held: false }
+        Self { kind, not_before: None, at: None, held: false, tokens: 0 }
     }
 }
 
@@ -54,7 +57,8 @@ impl Failure {
     pub(super) fn of(error: &CallError, last: Option<&Self>, now: Timestamp) -> Self {
         let kind = kind(error);
         let held = timed_out_on_a_bill(error);
-        let failure = Self { at: Some(now), held, ..Self::from(kind) };
+        let tokens = error.usage.output_tokens;
+        let failure = Self { at: Some(now), held, tokens, ..Self::from(kind) };
         let named = match error.kind {
             CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
             _ => None,
@@ -74,6 +78,18 @@ impl Failure {
             }
         };
         Self { not_before: Some(now.plus(wait)), ..failure }
+    }
+
+    /// What the model is told if it is asked again at once; `None` where the same question would get the same again.
+    pub(super) fn reason(&self) -> Option<String> {
+        match (&self.kind, self.tokens) {
+            (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),
+            (FailureKind::Truncated, tokens) => {
+                Some(format!("the answer was cut off at {tokens} tokens; it has to be shorter"))
+            }
+            (FailureKind::Invalid, _) => Some("the answer was not in the form asked for".to_owned()),
+            _ => None,
+        }
     }
 
     /// Why the call is made again later, if it is.

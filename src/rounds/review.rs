@@ -109,7 +109,7 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
 
     let mut reviewed = None;
     let mut booked = None;
-    // One repair: an answer out of form is asked for once more, never read between the lines.
+    // One repair: an answer that is out of form or was cut is asked for once more, never read between the lines.
     for (key, looks) in [("review", brief.looks), ("review-again", None)] {
         let mut looking = Looking::at(&prompt, looks);
         let answered = loop {
@@ -141,13 +141,16 @@ pub async fn review(cx: &Cx, round: &mut Round, brief: &ReviewBrief<'_>) -> Resu
         };
         round.looked.add(looking.looked);
         let outcome = judge(cx, round, brief, &answered, &looking, (&nonce, before.as_deref())).await?;
-        let again = outcome.why == Some(Inconclusive::NotInForm);
+        let reason = match (&outcome.why, &answered.outcome) {
+            (Some(Inconclusive::NotInForm), _) => Some("it was not in this form".to_owned()),
+            (_, Err(failure)) => failure.reason(),
+            _ => None,
+        };
         booked = Some(answered);
         reviewed = Some(outcome);
-        if !again {
-            break;
-        }
-        prompt = looking.onto(prompt).ours("Your last answer was not in this form. Answer again.");
+        let Some(reason) = reason else { break };
+        prompt =
+            looking.onto(prompt).ours(format!("Your last answer could not be used: {reason}. Answer again."));
     }
     let (reviewed, answered) =
         reviewed.zip(booked).ok_or_else(|| StepError::Bug(anyhow::anyhow!("no review")))?;

@@ -538,7 +538,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
             Turn::Stop(_) => {
                 let tries = s.round.number;
-                Err(StepError::User(format!("No usable draft after {tries} tries; at the last one, {why}.")))
+                Err(StepError::User(messages::no_usable_draft(tries, &why)))
             }
         },
     }

@@ -1,6 +1,6 @@
 //! Model services that stay busy, refuse or cut their answers: how long and how often they are asked, and for what money.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use countersign::engine::Status;
 
@@ -75,4 +75,23 @@ async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delay
     w.find("stayed busy for 15 minutes or longer");
     w.find("updated on 20");
     w.stands(Status::Failed).await;
+}
+
+#[tokio::test]
+async fn no_prompt_is_sent_twice_for_the_same_fault() {
+    for (behaviour, requests, says) in [
+        (Behaviour::Refusal, 1, "The drafter declined to answer. Reword the issue"),
+        (Behaviour::MaxTokens, 2, "the answer was cut off at 50 tokens; it has to be shorter"),
+        (Behaviour::Empty, 2, "the answer was not in the form asked for"),
+    ] {
+        let (w, api) = drafted_by_api(behaviour, "").await;
+        w.stands(Status::Failed).await;
+        let halt = w.find("### ❌ Halted at Draft the design (N1)").body.replace('\\', "");
+        assert!(halt.contains(says) && halt.contains("\n/retry\n"), "{halt}");
+        w.find("updated on 20");
+        let asked: Vec<_> = api.requests().iter().map(|request| request["messages"].to_string()).collect();
+        assert_eq!(asked.len(), requests, "{halt}");
+        assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), requests, "no prompt twice");
+        assert!(requests == 1 || asked[1].contains(says), "the second one says why:\n{}", asked[1]);
+    }
 }

@@ -147,7 +147,7 @@ async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "only the first of two is mended");
     assert!(prompts[1].contains("could not be read: `toolCalls` is no list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
-    w.find("No usable draft after 1 tries; at the last one, the answer was not a document");
+    w.find("No usable draft after 1 try; at the last one, the answer was not a document");
 }
 
 #[tokio::test]

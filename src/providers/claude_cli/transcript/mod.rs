@@ -184,14 +184,15 @@ impl Transcript {
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
     fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), Fault> {
+        let said = text(result, "result").unwrap_or_default().to_owned();
         if call.schema.is_none() {
-            return answer::fit(call, text(result, "result").unwrap_or_default().to_owned(), None);
+            return answer::fit(call, said, None);
         }
-        // The program ends well even when the model ignored the schema; then there is no value.
-        let value = result.get("structured_output").filter(|value| !value.is_null());
-        let none = || Fault::new(CallErrorKind::InvalidOutput, "the answer has no structured part");
-        let value = value.ok_or_else(none)?;
-        answer::fit(call, value.to_string(), Some(value.clone()))
+        // The program ends well even when the model ignored its tool for the schema; then the text may hold the value.
+        match result.get("structured_output").filter(|value| !value.is_null()) {
+            Some(value) => answer::fit(call, value.to_string(), Some(value.clone())),
+            None => answer::fit(call, said, None),
+        }
     }
 
     /// What kind of failure a result line with `is_error` reports.
