@@ -142,6 +142,14 @@ pub const FEWEST_BYTES_A_TOKEN: u64 = 2;
 /// So long whatever failed again and again is left alone.
 pub const BREAKER_HOLDS: Duration = Duration::from_secs(60);
 
+/// Most tokens of an answer, by what is asked for, its thoughts included; a model whose longest answer is shorter has
+/// that. What a call may cost is reserved before it, and most of that is the longest answer.
+pub const DOCUMENT_TOKENS: u64 = 32_000;
+pub const CHANGE_TOKENS: u64 = 64_000;
+pub const EDITS_TOKENS: u64 = 24_000;
+pub const VERDICT_TOKENS: u64 = 24_000;
+pub const WORD_TOKENS: u64 = 8_000;
+
 /// Least time that a model service which is busy, broken or slow is asked again before its run gives up.
 pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
 

@@ -4,19 +4,27 @@ use std::{path::Path, process::ExitCode, sync::Arc};
 
 use anyhow::{Context, anyhow};
 
-use super::{ConfigFlag, columns, must_hold_data, say};
+use super::{
+    ConfigFlag, columns,
+    control::{me, post},
+    must_hold_data, say,
+};
 use crate::{
     clock::SystemClock,
     store::{Spending, Store},
-    types::{RepoName, RunId},
-    web::control::{self, By, CostLine, Costing, Heard},
+    types::{MicroUsd, RepoName, RunId},
+    web::{
+        control::{self, By, CostLine, Costing, Heard, Said},
+        settle::{Settling, settle},
+    },
     workflows,
 };
 
 /// Add up the ledger: what was billed, what is held back, and what subscriptions paid, by list price.
 ///
 /// Asks the server of this data directory; where none runs, the directory is opened and read. HELD is for calls under
-/// way, and for those of which nobody knows whether they were billed. With --json amounts are whole micro-dollars.
+/// way, and for those of which nobody knows whether they were billed. Those of the second kind count for the day and the
+/// month until --settle says what the bill shows. With --json amounts are whole micro-dollars.
 #[derive(clap::Args)]
 pub(super) struct Cost {
     /// Only calls of this repository.
@@ -31,6 +39,12 @@ pub(super) struct Cost {
     /// Print a JSON array instead of a table.
     #[arg(long)]
     json: bool,
+    /// Settle what is held for calls that are over: nothing of it was billed, or what --billed says.
+    #[arg(long, conflicts_with_all = ["by", "json"])]
+    settle: bool,
+    /// What the bill shows for the held calls of --run, for example $0.40.
+    #[arg(long, value_name = "DOLLARS", requires = "settle", requires = "run", value_parser = MicroUsd::parse)]
+    billed: Option<MicroUsd>,
     #[command(flatten)]
     config: ConfigFlag,
 }
@@ -38,6 +52,9 @@ pub(super) struct Cost {
 impl Cost {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
+        if self.settle {
+            return self.settle(&settings.data_dir).await;
+        }
         let asked =
             Costing { repository: self.repo.map(|name| name.to_string()), run: self.run, by: self.by };
         let by = serde_json::to_value(asked.by)?;
@@ -58,6 +75,23 @@ impl Cost {
             say("No model was asked yet.");
         } else {
             table(&lines, asked.by).iter().for_each(say);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Cost {
+    async fn settle(self, data: &Path) -> anyhow::Result<ExitCode> {
+        let billed = self.billed.unwrap_or_default();
+        let asked = Settling { repository: self.repo, run: self.run, billed, by: me() };
+        match post::<Said>(data, "/settle", &asked).await? {
+            Heard::Done(said) => say(said.message),
+            Heard::Refused(why) => return Err(anyhow!(why)),
+            Heard::Nobody => {
+                must_hold_data(data)?;
+                let store = Store::open(data, Arc::new(SystemClock))?;
+                say(settle(&store, &asked).await?.map_err(|why| anyhow!(why))?);
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

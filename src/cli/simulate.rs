@@ -195,6 +195,8 @@ fn first_call(
         tools: None,
         deadline: app.providers.deadline(&model),
         model: model.model,
+        longest: limits::DOCUMENT_TOKENS,
+        counted: None,
         budget: None,
         private,
         not_families: Vec::new(),

@@ -179,14 +179,14 @@ fn quote(stage: &str, quote: Option<&Quote>) -> String {
     format!("{before} {range}{notional}.")
 }
 
-/// `$0.31 billed, up to $1.60 held back (notional $2.10)`
+/// `$0.31 billed, $1.60 held back (notional $2.10)`
 pub fn spending(sum: &Spending) -> String {
     let mut text = match sum.billed {
         MicroUsd(0) => "$0 billed".to_owned(),
         billed => format!("{billed} billed"),
     };
-    if sum.held > MicroUsd(0) {
-        text += &format!(", up to {} held back", sum.held);
+    if sum.held_in_run > MicroUsd(0) {
+        text += &format!(", {} held back", sum.held_in_run);
     }
     if sum.notional > MicroUsd(0) {
         text += &format!(" (notional {})", sum.notional);
@@ -281,11 +281,12 @@ mod tests {
         let sum = Spending {
             calls: 3,
             billed: MicroUsd(310_000),
-            held: MicroUsd(1),
+            held: MicroUsd(3),
+            held_in_run: MicroUsd(1),
             notional: MicroUsd(0),
             unpriced: 1,
         };
-        assert_eq!(spending(&sum), "$0.31 billed, up to <$0.01 held back, 1 call without a known price");
+        assert_eq!(spending(&sum), "$0.31 billed, <$0.01 held back, 1 call without a known price");
         assert_eq!(spending(&Spending::default()), "$0 billed");
     }
 

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
+    Answering, Call, CallError, CallErrorKind, Estimate, Metered, Provider, Reply, RouteState, Usage,
     breakers::{Breakers, Cooldown},
     counted::Counted,
     line,
@@ -88,16 +88,21 @@ impl Checked {
         let mut result = self.back_end.call(call, cancel).await;
         let before = match &mut result {
             Ok(reply) => {
-                self.judge(&mut reply.usage, None);
+                // Nobody answers for nothing.
+                if reply.usage.prompt_tokens() == 0 || reply.usage.output_tokens == 0 {
+                    reply.usage.metered = Metered::Unknown;
+                    reply.usage.received = (reply.text.len() + reply.thoughts.len()) as u64;
+                }
+                self.judge(call, &mut reply.usage, None);
                 &mut reply.before
             }
             Err(error) => {
-                self.judge(&mut error.usage, Some(&mut error.kind));
+                self.judge(call, &mut error.usage, Some(&mut error.kind));
                 &mut error.before
             }
         };
         for attempt in before {
-            self.judge(&mut attempt.usage, Some(&mut attempt.kind));
+            self.judge(call, &mut attempt.usage, Some(&mut attempt.kind));
         }
         if let Err(error) = &result {
             self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
@@ -174,17 +179,24 @@ impl Checked {
     }
 
     /// What a call took is bounded, priced and counted, whether it failed or not.
-    fn judge(&self, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
+    fn judge(&self, call: &Call, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
         if let Some(kind) = failed.as_deref_mut() {
             bound(kind);
+            let answered = matches!(
+                kind,
+                CallErrorKind::Truncated | CallErrorKind::InvalidOutput | CallErrorKind::WrongModel { .. }
+            );
+            if answered && (usage.prompt_tokens(), usage.output_tokens) == (0, 0) {
+                usage.metered = Metered::Unknown;
+            }
         }
-        self.price(usage);
+        self.price(call, usage);
         if failed.is_none() || usage.attempts > 0 {
             self.counted.count(&self.table, usage, failed.as_deref());
         }
     }
 
-    fn price(&self, usage: &mut Usage) {
+    fn price(&self, call: &Call, usage: &mut Usage) {
         usage.provider = self.back_end.name().to_owned();
         for tokens in [
             &mut usage.input_tokens,
@@ -194,6 +206,50 @@ impl Checked {
         ] {
             *tokens = (*tokens).min(MOST_TOKENS);
         }
+        self.price_served(usage);
+        self.believe(call, usage);
+        if usage.may_cost_more() {
+            let input = if usage.prompt_tokens() == 0 { self.most_input(call) } else { 0 };
+            let output = usage.received.div_ceil(limits::FEWEST_BYTES_A_TOKEN);
+            let row = self.table.find(self.name(), &call.model);
+            let likely = row
+                .and_then(|row| self.table.cost_microusd(&row.id, [0, output, 0, input], self.clock.now()));
+            usage.likely_microusd = likely.unwrap_or(0);
+        }
+    }
+
+    /// Records no more than the call could cost at most. A service that counts more is wrong, or our table is, and the
+    /// operator is told.
+    fn believe(&self, call: &Call, usage: &mut Usage) {
+        let Estimate { most, unpriced: false, .. } = self.estimate(call) else { return };
+        let Some(cost) = usage.cost_microusd.filter(|cost| usage.billed && *cost > most.0) else { return };
+        tracing::warn!(
+            provider = self.name(),
+            model = call.model,
+            input = usage.prompt_tokens(),
+            output = usage.output_tokens,
+            cost_microusd = cost,
+            recorded_microusd = most.0,
+            "the service counts more tokens than the call can take; compare with its bill"
+        );
+        let mut left = self.most_input(call);
+        for tokens in [&mut usage.cache_written_tokens, &mut usage.input_tokens, &mut usage.cache_read_tokens]
+        {
+            *tokens = (*tokens).min(left);
+            left -= *tokens;
+        }
+        let longest = self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.longest(call));
+        usage.output_tokens = usage.output_tokens.min(longest);
+        usage.cost_microusd = Some(most.0);
+    }
+
+    fn most_input(&self, call: &Call) -> u64 {
+        let most = call.most_input();
+        // What a service counts before is an estimate, as it says itself.
+        call.counted.map_or(most, |counted| most.min(counted.saturating_add(counted / 10)))
+    }
+
+    fn price_served(&self, usage: &mut Usage) {
         let Some(served) = usage.served.as_deref() else { return };
         usage.family = self.table.family_of(served);
         usage.accepted_by = self.table.accepted_by(&usage.asked, served).map(str::to_owned);
@@ -242,24 +298,27 @@ impl Provider for Checked {
         if !self.bills() {
             return self.back_end.estimate(call);
         }
-        let form = call.form().map_or(0, |form| form.to_string().len());
-        // No tokenizer makes more tokens than bytes of a text; how many fewer, a service that counts them calls an estimate
-        // itself. The longest answer, which every request asks for as such, is most of the sum anyway.
-        let input = (call.system.len() + call.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS;
+        let input = self.most_input(call);
         let row = self.table.find(self.name(), &call.model);
-        let most = row.and_then(|row| {
-            let answer = row.longest_answer();
+        let priced = |output: u64| {
+            let row = row?;
             let most = |id: &str| {
                 let cost = |tokens| self.table.cost_microusd(id, tokens, self.clock.now());
                 // What is written to a cache on the way costs more than what is only read.
-                cost([input, answer, 0, 0]).max(cost([0, answer, 0, input]))
+                cost([input, output, 0, 0]).max(cost([0, output, 0, input]))
             };
             // Whoever may answer in its place is paid by their own price.
             let successors = self.table.successors(&row.id).iter().filter_map(|id| most(id));
             most(&row.id).map(|own| successors.fold(own, u64::max))
-        });
+        };
+        let most = priced(row.map_or(0, |row| row.longest(call)));
         let free_way = most == Some(0) && self.lacks().is_none();
-        Estimate { most: MicroUsd(most.unwrap_or(0)), free_way, unpriced: most.is_none() }
+        let [paid, input] = [most, priced(0)].map(|cost| MicroUsd(cost.unwrap_or(0)));
+        Estimate { most: paid, input, free_way, unpriced: most.is_none() }
+    }
+
+    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+        self.back_end.count(call)
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {
@@ -293,6 +352,10 @@ mod tests {
             let mut usage = Usage::asking(&call.model);
             usage.served = Some("claude-haiku-4-5-20251001".into());
             (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
+            if call.prompt == "nothing" {
+                usage = Usage { served: usage.served, metered: Metered::Known, ..Usage::asking(&call.model) };
+            }
+            usage.billed = true;
             if call.prompt == "lie" {
                 (usage.input_tokens, usage.cache_written_tokens) = (u64::MAX, u64::MAX);
             }
@@ -379,8 +442,41 @@ mod tests {
     #[tokio::test]
     async fn no_number_is_too_large_for_the_books() {
         let usage = ask(call("lie".into(), None)).await.unwrap().usage;
-        assert_eq!((usage.input_tokens, usage.cache_written_tokens), (MOST_TOKENS, MOST_TOKENS));
-        assert!(usage.cost_microusd.is_some_and(|cost| i64::try_from(cost).is_ok()));
+        let bytes = "lie".len() as u64 + limits::CHAT_FRAME_TOKENS;
+        assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));
+        assert_eq!(
+            usage.cost_microusd,
+            Some(64_000 * 25 + (bytes * 25).div_ceil(4)),
+            "the most it could cost"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_counted_as_nothing_is_not_free() {
+        let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
+        let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
+        assert!(usage.may_cost_more());
+        assert_eq!(
+            usage.likely_microusd,
+            (bytes * 25).div_ceil(4) + 2 * 25,
+            "its prompt and the word it said"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_call_may_cost_what_its_kind_of_answer_costs_and_its_prompt_as_counted() {
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let provider =
+            Checked::around(Arc::new(Haiku), &Arc::default(), &Arc::default(), &Arc::default(), &clock);
+        let most = |longest, counted| {
+            let call = Call { longest, counted, ..call("x".repeat(10_000), None) };
+            let Estimate { most, input, .. } = provider.estimate(&call);
+            (most.0 - input.0, input.0)
+        };
+        let bytes = 10_000 + limits::CHAT_FRAME_TOKENS;
+        assert_eq!(most(1000, None), (1000 * 25, (bytes * 25).div_ceil(4)));
+        assert_eq!(most(u64::MAX, Some(2000)), (64_000 * 25, 2200 * 25 / 4));
+        assert_eq!(most(1000, Some(u64::MAX)).1, most(1000, None).1, "no count is believed beyond the bytes");
     }
 
     #[tokio::test]

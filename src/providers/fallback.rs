@@ -13,7 +13,10 @@ use super::{
     Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
     breakers::{self, Breakers},
 };
-use crate::{clock::SharedClock, types::WorkerPool};
+use crate::{
+    clock::SharedClock,
+    types::{MicroUsd, WorkerPool},
+};
 
 /// A back end and the most of a call's time it gets.
 pub(super) struct Leg {
@@ -145,7 +148,15 @@ impl Provider for Fallback {
     fn estimate(&self, call: &Call) -> Estimate {
         let able = self.legs.iter().filter(|leg| leg.back_end.lacks().is_none());
         able.map(|leg| leg.back_end.estimate(call))
-            .fold(Estimate::NOTHING, |sum, one| sum.or(one, sum.most.plus(one.most)))
+            .fold(Estimate::NOTHING, |sum, one| sum.or(one, MicroUsd::plus))
+    }
+
+    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+        let paid = self.legs().iter().find(|leg| leg.back_end.bills() && leg.back_end.lacks().is_none());
+        match paid {
+            Some(leg) => leg.back_end.count(call),
+            None => Box::pin(std::future::ready(None)),
+        }
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {
@@ -166,12 +177,9 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::{
-        providers::{
-            checked::Checked,
-            samples::{self, Hands, Script, Scripted},
-        },
-        types::MicroUsd,
+    use crate::providers::{
+        checked::Checked,
+        samples::{self, Hands, Script, Scripted},
     };
 
     const OPUS: &str = "claude-opus-4-6";
@@ -222,7 +230,7 @@ mod tests {
     #[test]
     fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
         let both = Both::failing(&[], &[]);
-        let Estimate { most, free_way, unpriced } = both.fallback.estimate(&question(1));
+        let Estimate { most, free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
         let paid = |leg: &Leg| Leg { back_end: Arc::clone(&leg.back_end), limit: leg.limit };
         let legs = [paid(&both.fallback.legs[1]), paid(&both.fallback.legs[1])];

@@ -21,6 +21,9 @@ use crate::{
 /// Connecting to a model's API; a host that is down should not cost a whole call's time.
 const MODEL_CONNECT: Duration = Duration::from_secs(10);
 
+/// A count of tokens; without one the prompt is estimated.
+const COUNT_TIME: Duration = Duration::from_secs(10);
+
 /// Characters of the word that a service has for an error; what is longer is prose.
 const ERROR_CODE: usize = 60;
 
@@ -138,6 +141,13 @@ pub(super) async fn send(
         request_id: id.map(str::to_owned),
     };
     Ok((head, response))
+}
+
+/// Asks for a free count of tokens; `None` where it does not come soon, whatever the reason.
+pub(super) async fn count(request: RequestBuilder, name: &str) -> Option<u64> {
+    let response = request.timeout(COUNT_TIME).send().await.ok()?;
+    let answer: Value = serde_json::from_slice(&body(response).await.ok()?).ok()?;
+    answer[name].as_u64().filter(|count| *count > 0)
 }
 
 /// Is an answer with this status a service's own word that it did nothing? What stands before a service and lost sight

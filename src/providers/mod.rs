@@ -55,6 +55,7 @@ use crate::{
         same_secrets,
     },
     documents::{is_invisible, unix_lines},
+    limits,
     store::Store,
     types::{Family, Malformed, MicroUsd, Timestamp, WorkerPool},
 };
@@ -111,6 +112,10 @@ pub struct Call {
     pub model: String,
     /// The time the whole call may take, every leg of it together.
     pub deadline: Duration,
+    /// Most tokens of the answer, where the model's own longest is not shorter.
+    pub longest: u64,
+    /// Tokens of the prompt as the service counts them, where it was asked; see [`Provider::count`].
+    pub counted: Option<u64>,
     /// Micro-dollars that may be put on a bill for it; none: no limit.
     pub budget: Option<u64>,
     /// Not everybody may read what it is about, so nobody may be sent it who keeps it for other uses.
@@ -135,6 +140,12 @@ impl Call {
     /// Whether `served` is the model asked, or one that may answer in its place.
     fn may_be_served_by(&self, served: &str) -> bool {
         models::is_same(&self.model, served) || models::is_listed(&self.successors, served)
+    }
+
+    /// The most tokens that its prompt can have. No tokenizer makes more of them than a text has bytes.
+    fn most_input(&self) -> u64 {
+        let form = self.form().map_or(0, |form| form.to_string().len());
+        (self.system.len() + self.prompt.len() + form) as u64 + limits::CHAT_FRAME_TOKENS
     }
 }
 
@@ -164,6 +175,13 @@ pub struct Usage {
     pub family: Option<Family>,
     /// Micro-dollars by the served model's list price; `None` where there is none.
     pub cost_microusd: Option<u64>,
+    /// Bytes of the answer that came before the service said how many tokens they are.
+    #[serde(default)]
+    pub received: u64,
+    /// Where it [may cost more](Self::may_cost_more): what it most likely costs beyond `cost_microusd`, which is the prompt
+    /// and what was received.
+    #[serde(default)]
+    pub likely_microusd: u64,
     /// Was the cost put on a bill? A subscription's calls have a notional cost.
     pub billed: bool,
     /// Which back end was asked: [`Provider::name`]. Set where every call passes; empty where none was.
@@ -191,10 +209,12 @@ impl Usage {
 
     /// May more of it come on a bill than its cost says?
     pub fn may_cost_more(&self) -> bool {
-        let tokens =
-            [self.input_tokens, self.output_tokens, self.cache_read_tokens, self.cache_written_tokens];
-        let priced = self.cost_microusd.is_some() || tokens == [0; 4];
+        let priced = self.cost_microusd.is_some() || (self.prompt_tokens(), self.output_tokens) == (0, 0);
         self.billed && (self.metered == Metered::Unknown || !priced)
+    }
+
+    fn prompt_tokens(&self) -> u64 {
+        self.input_tokens.saturating_add(self.cache_read_tokens).saturating_add(self.cache_written_tokens)
     }
 }
 
@@ -350,6 +370,8 @@ impl CallError {
 pub struct Estimate {
     /// At most, by every way together that it may take and that we know the price of.
     pub most: MicroUsd,
+    /// Of that, the prompt.
+    pub input: MicroUsd,
     /// May an answer come that puts nothing on a bill?
     pub free_way: bool,
     /// There is a way to be paid for at a price we do not know. With a [budget](Call::budget) it is not taken.
@@ -358,12 +380,13 @@ pub struct Estimate {
 
 impl Estimate {
     /// Of no way at all.
-    const NOTHING: Self = Self { most: MicroUsd(0), free_way: false, unpriced: false };
+    const NOTHING: Self = Self { most: MicroUsd(0), input: MicroUsd(0), free_way: false, unpriced: false };
 
-    /// With another way, where both together cost `most`.
-    fn or(self, other: Self, most: MicroUsd) -> Self {
+    /// With another way; `together` says what both cost.
+    fn or(self, other: Self, together: fn(MicroUsd, MicroUsd) -> MicroUsd) -> Self {
         let (free_way, unpriced) = (self.free_way || other.free_way, self.unpriced || other.unpriced);
-        Self { most, free_way, unpriced }
+        let (most, input) = (together(self.most, other.most), together(self.input, other.input));
+        Self { most, input, free_way, unpriced }
     }
 }
 
@@ -415,6 +438,11 @@ pub trait Provider: Send + Sync {
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
     fn estimate(&self, _call: &Call) -> Estimate {
         Estimate { free_way: !self.bills() && self.lacks().is_none(), ..Estimate::NOTHING }
+    }
+
+    /// Asks the service how many tokens the prompt has, where that is free; `None` where it cannot say.
+    fn count<'a>(&'a self, _call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(std::future::ready(None))
     }
 
     /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Call;
 pub use crate::config::{Model, Price};
 use crate::{
     config::{ModelSettings, is_loopback, model_rows},
@@ -13,6 +14,11 @@ use crate::{
 const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
+    /// Most tokens of its answer to this call.
+    pub(super) fn longest(&self, call: &Call) -> u64 {
+        self.longest_answer().min(call.longest)
+    }
+
     /// Tokens of a prompt that it reads beside its instructions and the form of its answer, with room for the longest
     /// answer.
     pub fn room(&self, system: &str, schema: Option<&serde_json::Value>) -> u64 {

@@ -143,8 +143,8 @@ impl Window {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
-        let wanted = densest.saturating_add(row.longest_answer()).next_multiple_of(WINDOW_STEP_TOKENS);
-        Self { all: wanted.min(row.context), answer: row.longest_answer() }
+        let wanted = densest.saturating_add(row.longest(call)).next_multiple_of(WINDOW_STEP_TOKENS);
+        Self { all: wanted.min(row.context), answer: row.longest(call) }
     }
 }
 

@@ -138,7 +138,7 @@ impl OpenAi {
             });
         }
         if let Some(row) = self.table.find(self.name(), &call.model) {
-            body[self.longest_answer()] = json!(row.longest_answer());
+            body[self.longest_answer()] = json!(row.longest(call));
         }
         body
     }

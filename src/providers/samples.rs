@@ -26,6 +26,8 @@ pub(super) fn call() -> Call {
         tools: None,
         model: "claude-opus-4-6".into(),
         deadline: Duration::from_secs(5),
+        longest: u64::MAX,
+        counted: None,
         budget: None,
         private: false,
         not_families: Vec::new(),

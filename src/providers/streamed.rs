@@ -157,6 +157,8 @@ impl Answer {
         usage.output_tokens = self.output_tokens;
         if self.counted && self.ended.is_some() {
             usage.metered = Metered::Known;
+        } else {
+            usage.received = (self.text.len() + self.thoughts.len()) as u64;
         }
     }
 

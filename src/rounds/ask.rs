@@ -87,6 +87,8 @@ pub(super) struct Ask<'a> {
     pub workers: WorkerPool,
     pub facts: BTreeMap<String, String>,
     pub caps: &'a BudgetSettings,
+    /// Most tokens of the answer.
+    pub longest: u64,
     /// How long the call may take, where that is not what its model is usually given.
     pub deadline: Option<Duration>,
     /// Calls of each role in this run; each try counts.
@@ -117,6 +119,7 @@ impl<'a> Ask<'a> {
             workers: WorkerPool::default(),
             facts: facts.map(|(name, fact)| (name.to_owned(), fact)).into(),
             caps,
+            longest: limits::VERDICT_TOKENS,
             deadline: None,
             calls: &mut round.calls,
             waits: &mut round.waits,
@@ -261,12 +264,21 @@ async fn buy(
         return Err(not_asked("others wait for a place already"));
     }
     let mut call = call(cx, ask, &model, text).await?;
-    let Estimate { most, free_way, unpriced } = provider.estimate(&call);
+    let Estimate { mut most, mut input, free_way, unpriced } = provider.estimate(&call);
     let capped_at_all = ask.caps.any();
     if capped_at_all && unpriced && !free_way && most == MicroUsd(0) {
         return Err(StepError::User(no_price(ask.spec)));
     }
-    let capped = money::hold(cx, ask.caps, (ask.role, this.key), most, before.as_ref()).await?.err();
+    let for_call = (ask.role, this.key);
+    let mut capped = money::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+    if capped.is_some() && !free_way {
+        // The estimate is far above what most prompts have. A count is free, but a request of its own.
+        call.counted = provider.count(&call).await;
+        if call.counted.is_some() {
+            Estimate { most, input, .. } = provider.estimate(&call);
+            capped = money::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+        }
+    }
     if capped.is_some() && !free_way {
         aside.capped = capped;
         return Err(not_asked("not enough is left of the budget"));
@@ -278,15 +290,16 @@ async fn buy(
     if let Some(before) = before {
         lose(cx, this.key, before).await?;
     }
-    let row = reserved(ask, &model, prompt, cut.clone(), held);
+    let row = reserved(ask, &model, prompt, cut.clone(), (held, input.min(held)));
     cx.record(this.key, Record::Call(row.clone())).await?;
     let result = provider.call(&call, cx.cancelled()).await;
     match result.as_ref().err().map(|error| &error.kind) {
-        // Not an answer, so not journalled as one: whoever goes on from here asks again. The row stays reserved,
-        // because the call may have been billed, unless it never left the line.
+        // Not an answer, so not journalled as one: whoever goes on from here asks again. What it may have cost stays in
+        // its row, unless it never left the line.
         Some(CallErrorKind::Cancelled) => {
-            if result.as_ref().is_err_and(|error| error.usage.attempts == 0 && error.before.is_empty()) {
-                book(cx, this.key, row, &result).await?;
+            match result.as_ref().err().filter(|error| error.usage.attempts > 0 || !error.before.is_empty()) {
+                Some(stopped) => cx.book(this.key, Record::Call(stopped_row(row, stopped))).await?,
+                None => drop(book(cx, this.key, row, &result).await?),
             }
             let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
             return Err(StepError::Later { why, after });
@@ -317,8 +330,7 @@ async fn buy(
 /// It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books with all that is
 /// known of it.
 async fn lose(cx: &Cx, key: &str, before: CallRow) -> Result<(), StepError> {
-    let lost = CallRow { status: CallStatus::Lost, ..before };
-    cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(lost)).await
+    cx.book(&format!("{key}~lost-{}", cx.clock().now().0), Record::Call(before.lost())).await
 }
 
 async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result<Call, StepError> {
@@ -331,6 +343,8 @@ async fn call(cx: &Cx, ask: &Ask<'_>, model: &ModelId, prompt: String) -> Result
         tools: ask.tools.cloned(),
         model: model.model.clone(),
         deadline: ask.deadline.unwrap_or_else(|| desk.providers.deadline(model)),
+        longest: ask.longest,
+        counted: None,
         budget: None,
         private: desk.is_private(cx).await?,
         not_families: ask.not_families.to_vec(),
@@ -355,11 +369,26 @@ async fn book<'a>(
     };
     let legs: Vec<Leg<'_>> =
         before.iter().map(|leg| (&leg.usage, Some(&leg.kind))).chain([(usage, error)]).collect();
+    let open = legs.iter().map(|(usage, _)| *usage).filter(|usage| usage.may_cost_more());
+    let likely = open.map(|usage| usage.likely_microusd).fold(0, u64::saturating_add);
     for (number, (leg, held)) in legs.iter().zip(shares(row.held_microusd, &legs)).enumerate() {
         let key = if number < before.len() { format!("{key}~leg-{number}") } else { key.to_owned() };
-        cx.book(&key, Record::Call(settled(row.clone(), *leg, held))).await?;
+        // All of it stands in one row, as what is held does.
+        let row = CallRow { likely_microusd: held.map(|held| likely.min(held)), ..row.clone() };
+        cx.book(&key, Record::Call(settled(row, *leg, held))).await?;
     }
     Ok(usage)
+}
+
+/// The row of a call that was stopped: of what was held for it, so much it most likely cost.
+fn stopped_row(row: CallRow, stopped: &CallError) -> CallRow {
+    let legs = stopped.before.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
+    let billed = legs.filter(|usage| usage.billed);
+    let likely = billed
+        .map(|usage| usage.cost_microusd.unwrap_or(0).saturating_add(usage.likely_microusd))
+        .fold(0, u64::saturating_add);
+    let likely_microusd = row.held_microusd.map(|held| likely.min(held));
+    CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.lost() }
 }
 
 /// A request of a call, and how it failed.
@@ -399,7 +428,7 @@ fn not_asked(why: &str) -> StepError {
 
 /// May anything have come of it that is not in the journal?
 fn was_sent(row: &CallRow) -> bool {
-    row.status == CallStatus::Reserved || row.attempts > 0
+    matches!(row.status, CallStatus::Reserved | CallStatus::Lost) || row.attempts > 0
 }
 
 /// Keeps what a model thought, for whoever looks into the run.
@@ -415,7 +444,13 @@ async fn keep(cx: &Cx, reply: &Reply) -> Result<Text, StepError> {
     Ok(Text { text: cx.put(reply.text.as_bytes()).await? })
 }
 
-fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: MicroUsd) -> CallRow {
+fn reserved(
+    ask: &Ask<'_>,
+    model: &ModelId,
+    prompt: Hash,
+    cut: Vec<Cut>,
+    (held, input): (MicroUsd, MicroUsd),
+) -> CallRow {
     CallRow {
         role: ask.role.as_str().to_owned(),
         provider: model.provider.clone(),
@@ -433,6 +468,8 @@ fn reserved(ask: &Ask<'_>, model: &ModelId, prompt: Hash, cut: Vec<Cut>, held: M
         cost_microusd: None,
         billed: false,
         held_microusd: Some(held.0).filter(|held| *held > 0),
+        likely_microusd: Some(input.0).filter(|_| held > MicroUsd(0)),
+        settled: None,
         elapsed_ms: 0,
         attempts: 0,
         error: None,
@@ -467,7 +504,10 @@ fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> Call
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::providers::{Attempt, Metered};
+    use crate::{
+        providers::{Attempt, Metered},
+        rounds::detours::tests::row,
+    };
 
     fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
         Usage { billed, cost_microusd, input_tokens: 7, ..Usage::default() }
@@ -507,6 +547,20 @@ mod tests {
             let usage = Usage { metered, ..usage };
             assert_eq!(usage.may_cost_more(), more, "{usage:?}");
         }
+    }
+
+    #[test]
+    fn a_stopped_call_stays_held_and_counts_in_its_run_what_was_received() {
+        let row = CallRow {
+            held_microusd: Some(2_060_000),
+            likely_microusd: Some(500_000),
+            ..row("anthropic", "p", CallStatus::Reserved, 0)
+        };
+        let usage = Usage { attempts: 1, likely_microusd: 70_000, ..asked(true, Some(30_000)) };
+        let (kind, message, usage) = (CallErrorKind::Cancelled, String::new(), Box::new(usage));
+        let row = stopped_row(row, &CallError { kind, message, usage, before: Vec::new() });
+        assert_eq!((row.counted(), row.counted_in_run()), (MicroUsd(2_060_000), MicroUsd(100_000)));
+        assert!(was_sent(&row) && row.status == CallStatus::Lost);
     }
 
     #[test]

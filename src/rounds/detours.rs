@@ -38,7 +38,7 @@ fn trouble(error: Option<&str>) -> Trouble {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
@@ -61,7 +61,7 @@ mod tests {
         }
     }
 
-    fn row(provider: &str, prompt: &str, status: CallStatus, attempts: u32) -> CallRow {
+    pub(in crate::rounds) fn row(provider: &str, prompt: &str, status: CallStatus, attempts: u32) -> CallRow {
         CallRow {
             role: "reviewer".into(),
             provider: provider.into(),
@@ -81,6 +81,8 @@ mod tests {
             attempts,
             cut: Vec::new(),
             held_microusd: None,
+            likely_microusd: None,
+            settled: None,
             error: (status == CallStatus::Failed).then(|| "Quota { reset: None }".to_owned()),
         }
     }

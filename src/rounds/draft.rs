@@ -40,6 +40,8 @@ pub struct Brief<'a> {
     pub spec: &'a str,
     /// Who will review it.
     pub reviewer: &'a str,
+    /// Most tokens of a whole document.
+    pub longest: u64,
     /// What may be spent.
     pub caps: &'a BudgetSettings,
     /// Where it belongs if a program drafts.
@@ -230,6 +232,10 @@ async fn answer(
             workers: brief.workers,
             facts: facts(brief, mark),
             caps: brief.caps,
+            longest: match schema {
+                Some(_) => limits::EDITS_TOKENS.max(brief.longest / 2),
+                None => brief.longest,
+            },
             deadline: None,
             calls: &mut round.calls,
             waits: &mut round.waits,

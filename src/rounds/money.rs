@@ -73,7 +73,7 @@ pub(super) async fn hold(
     if most == MicroUsd(0) {
         return Ok(Ok(()));
     }
-    if let Some(capped) = own_cap(&cx.ledger().await?, caps, role, most) {
+    if let Some(capped) = own_cap(&cx.ledger().await?, caps, role, (most, before)) {
         return Ok(Err(capped));
     }
     let run = &cx.run();
@@ -105,10 +105,20 @@ pub(super) async fn hold(
 }
 
 /// The cap of the run's own that is overstepped furthest.
-fn own_cap(ledger: &Ledger, caps: &BudgetSettings, role: CallRole, most: MicroUsd) -> Option<Capped> {
+fn own_cap(
+    ledger: &Ledger,
+    caps: &BudgetSettings,
+    role: CallRole,
+    (most, before): (MicroUsd, Option<&CallRow>),
+) -> Option<Capped> {
     let raised = raised(ledger);
+    // The interrupted attempt is over, whatever its row says.
+    let counted = |call: &CallRow| match before {
+        Some(before) if before == call => call.clone().lost().counted_in_run(),
+        _ => call.counted_in_run(),
+    };
     let spent = |of: &dyn Fn(&CallRow) -> bool| {
-        ledger.calls.iter().filter(|call| of(call)).fold(MicroUsd(0), |sum, call| sum.plus(call.counted()))
+        ledger.calls.iter().filter(|call| of(call)).fold(MicroUsd(0), |sum, call| sum.plus(counted(call)))
     };
     let stage = match role {
         CallRole::Drafter => Some(Cap::Drafting),

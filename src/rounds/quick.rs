@@ -14,6 +14,7 @@ use super::{
 use crate::{
     config::Routing,
     engine::StepError,
+    limits,
     messages::{FailureKind, Hold},
     providers::CallRole,
     types::WorkerPool,
@@ -74,6 +75,7 @@ pub(super) async fn quick<T>(
             workers,
             facts: BTreeMap::from([("fence".to_owned(), mark.to_owned())]),
             caps: &policy.caps,
+            longest: limits::WORD_TOKENS,
             deadline: Some(deadline),
             calls: &mut calls,
             waits: &mut waits,

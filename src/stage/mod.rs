@@ -44,6 +44,7 @@ use crate::{
     documents::{Mistake, verdict::RawFinding, visible::Hidden},
     engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     github::Pull,
+    limits,
     messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
@@ -522,6 +523,10 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         rules: &v.doc.rules(),
         spec: policy.drafter_of(v.doc.role()),
         reviewer: &policy.reviewer,
+        longest: match v.doc.about().target {
+            Target::Code => limits::CHANGE_TOKENS,
+            _ => limits::DOCUMENT_TOKENS,
+        },
         caps: &policy.caps,
         workers: place::assigned(s, v).await?.pool,
         looks: Looks::of(cx, v.doc.role(), &base, tools).await?.map(|looks| looks.writing(copy.as_ref())),

@@ -547,16 +547,52 @@ pub struct CallRow {
     /// where nothing is billed.
     #[serde(default)]
     pub held_microusd: Option<u64>,
+    /// Of that, what it most likely is: the prompt, and what came of the answer. Rows from before this was kept do not say.
+    #[serde(default)]
+    pub likely_microusd: Option<u64>,
+    /// Who said what was on the bill of what was held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<String>,
     pub elapsed_ms: u64,
     pub attempts: u32,
     pub error: Option<String>,
 }
 
 impl CallRow {
-    /// What counts against caps.
+    /// What counts against the caps of a day and a month: whatever may be on the bill.
     pub fn counted(&self) -> MicroUsd {
-        let billed = self.cost_microusd.filter(|_| self.billed);
-        MicroUsd(billed.unwrap_or(0)).plus(MicroUsd(self.held_microusd.unwrap_or(0)))
+        self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
+    }
+
+    /// What counts against the caps of a stage and a run. Once a call is over, that is what it most likely cost.
+    pub fn counted_in_run(&self) -> MicroUsd {
+        self.billed_cost().plus(self.held_in_run())
+    }
+
+    /// Nothing is held for it any more: `by` looked at the bill, which shows `more` than was counted.
+    pub fn settled(mut self, more: MicroUsd, by: String) -> Self {
+        if more > MicroUsd(0) {
+            (self.cost_microusd, self.billed) = (Some(self.billed_cost().plus(more).0), true);
+        }
+        if self.status == CallStatus::Reserved {
+            self.status = CallStatus::Lost;
+        }
+        Self { held_microusd: None, likely_microusd: None, settled: Some(by), ..self }
+    }
+
+    /// Its end is not known, and it goes on no more.
+    pub fn lost(self) -> Self {
+        Self { status: CallStatus::Lost, ..self }
+    }
+
+    fn billed_cost(&self) -> MicroUsd {
+        MicroUsd(self.cost_microusd.filter(|_| self.billed).unwrap_or(0))
+    }
+
+    fn held_in_run(&self) -> MicroUsd {
+        let held = self.held_microusd.unwrap_or(0);
+        let over = self.status != CallStatus::Reserved;
+        MicroUsd(self.likely_microusd.filter(|_| over).map_or(held, |likely| likely.min(held)))
     }
 }
 
@@ -584,6 +620,9 @@ pub struct Spending {
     /// Held back for calls under way, and for those of which nobody knows what they cost.
     #[serde(rename = "held_microusd")]
     pub held: MicroUsd,
+    /// The part of it that counts for a stage and a run.
+    #[serde(rename = "held_in_run_microusd", default)]
+    pub held_in_run: MicroUsd,
     /// By list price, of what a subscription pays.
     #[serde(rename = "notional_microusd")]
     pub notional: MicroUsd,
@@ -616,6 +655,7 @@ impl Spending {
             calls: self.calls + other.calls,
             billed: self.billed.plus(other.billed),
             held: self.held.plus(other.held),
+            held_in_run: self.held_in_run.plus(other.held_in_run),
             notional: self.notional.plus(other.notional),
             unpriced: self.unpriced + other.unpriced,
         }
@@ -631,6 +671,7 @@ impl Spending {
             (None, _) => self.unpriced += u64::from(call.status == CallStatus::Done),
         }
         self.held = self.held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
+        self.held_in_run = self.held_in_run.plus(call.held_in_run());
     }
 }
 

@@ -228,7 +228,7 @@ fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
 /// Why something asked for is not done.
 pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
 
-type ControlResult<T> = Result<Json<T>, Refusal>;
+pub(super) type ControlResult<T> = Result<Json<T>, Refusal>;
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
@@ -303,6 +303,7 @@ pub fn routes(control: Control) -> Router {
     Router::new()
         .route("/runs", get(runs))
         .route("/cost", get(cost))
+        .route("/settle", post(super::settle::post))
         .route("/pause", post(pause))
         .route("/resume", post(resume))
         .route("/retry", post(retry))

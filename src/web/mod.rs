@@ -14,6 +14,7 @@ mod relay;
 mod roles;
 mod room;
 mod serving;
+pub mod settle;
 mod token;
 
 pub use metrics::{NAMES, Observed};

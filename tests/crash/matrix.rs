@@ -113,7 +113,8 @@ async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<Str
     let shared = w.number(None, sum).unsigned_abs();
     let asked = reviews as u64 * REVIEW;
     // What runs share is written down before a run's own books are, and never less.
-    let within = ledgers.iter().all(|ledger| of(ledger) <= cap(ledger));
+    let of_run = |ledger: &Ledger| ledger.calls.iter().map(|row| row.counted_in_run().0).sum::<u64>();
+    let within = ledgers.iter().all(|ledger| of_run(ledger) <= cap(ledger));
     let right = asked <= counted.max(shared) && counted <= shared && within && raises <= 1;
     (!right).then(|| {
         format!("{reviews} reviews for {asked}, {counted} in the books, {shared} in those of all; within the caps: {within}")

@@ -251,10 +251,13 @@ fn design() -> String {
 
 async fn review(
     State(reviewer): State<Arc<Reviewer>>,
-    InPath(_): InPath<String>,
+    InPath(call): InPath<String>,
     headers: HeaderMap,
     Json(request): Json<Value>,
 ) -> Json<Value> {
+    if call.ends_with(":countTokens") {
+        return Json(json!({ "totalTokens": READ }));
+    }
     let key = headers["x-goog-api-key"].to_str().unwrap().to_owned();
     *reviewer.calls.lock().unwrap().entry(key.clone()).or_default() += 1;
     let told = reviewer.told.lock().unwrap().get(&key).cloned();

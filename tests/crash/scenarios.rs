@@ -269,7 +269,7 @@ pub(crate) const PAUSED: Scenario = Scenario {
     workflow: "lld",
     name: "paused at its cap",
     acts: &[LABEL, RAISE, APPROVE],
-    cap: 500_000,
+    cap: 200_000,
     toml: "",
     killed_in: &["\"Review\"", "\"Budget\""],
     end: "lld: done",

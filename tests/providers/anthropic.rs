@@ -16,6 +16,9 @@ use axum::{
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
+/// Tokens that it counts in any prompt.
+const COUNTED: u64 = 2000;
+
 /// What the imitation answers, whatever it is asked.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
@@ -64,7 +67,11 @@ impl Api {
 
 pub(crate) async fn start(behaviour: Behaviour) -> (url::Url, Arc<Api>) {
     let api = Arc::new(Api { behaviour, requests: Mutex::default(), headers: Mutex::default() });
-    let router = Router::new().route("/v1/messages", post(messages)).with_state(Arc::clone(&api));
+    let count = || async { Json(json!({"input_tokens": COUNTED})) };
+    let router = Router::new()
+        .route("/v1/messages", post(messages))
+        .route("/v1/messages/count_tokens", post(count))
+        .with_state(Arc::clone(&api));
     (crate::serve(router).await, api)
 }
 

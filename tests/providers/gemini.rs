@@ -14,8 +14,8 @@ use axum::{
 };
 use countersign::{
     clock::SystemClock,
-    config::GeminiKey,
-    providers::{CallError, CallErrorKind, Providers, Reply},
+    config::{GeminiKey, ModelSettings},
+    providers::{Call, CallError, CallErrorKind, Providers, Reply},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -40,13 +40,18 @@ async fn generate(
     (api.status, Json(api.answer.clone())).into_response()
 }
 
-async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+async fn start(status: u16, answer: Value) -> (ModelSettings, Arc<Api>) {
     let status = StatusCode::from_u16(status).unwrap();
     let api = Arc::new(Api { status, answer, requests: Mutex::default() });
     let router = Router::new().route("/v1beta/models/{target}", post(generate)).with_state(Arc::clone(&api));
     let mut settings = settings("/nowhere".as_ref());
     settings.gemini.base_url = serve(router).await;
     settings.gemini.keys = vec![GeminiKey::bare("default", KEY.into())];
+    (settings, api)
+}
+
+async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+    let (settings, api) = start(status, answer).await;
     let mut call = question("gemini");
     call.schema = with_schema.then(schema);
     (ask_by(Arc::new(Still), &settings, "gemini:pro", call).await, api)
@@ -92,6 +97,23 @@ async fn an_answer_is_attested_counted_and_asked_for_rightly() {
         "responseMimeType": "application/json", "responseJsonSchema": schema(), "maxOutputTokens": 65_536,
     });
     assert_eq!(body["generationConfig"], wanted);
+}
+
+#[tokio::test]
+async fn a_prompt_is_counted_by_the_service_and_a_count_that_fails_is_none() {
+    for (status, answer, counted) in
+        [(200, json!({"totalTokens": 700}), Some(700)), (500, json!({}), None), (200, json!([]), None)]
+    {
+        let (settings, api) = start(status, answer).await;
+        let providers = Providers::new(&settings, Arc::new(Still)).unwrap();
+        let (provider, id) = providers.resolve("gemini:pro").unwrap();
+        let call = Call { model: id.model, ..question("gemini") };
+        assert_eq!(provider.count(&call).await, counted);
+        let requests = api.requests.lock().unwrap();
+        let (target, _, body) = &requests[0];
+        assert_eq!(target, &format!("{}:countTokens", call.model));
+        assert_eq!(body["generateContentRequest"]["contents"][0]["parts"][0]["text"], "Is this sound?");
+    }
 }
 
 #[tokio::test]
@@ -187,7 +209,9 @@ async fn counts_that_no_model_has_are_no_counts() {
         absurd["usageMetadata"][name] = json!(u64::MAX);
     }
     let usage = call(200, absurd, false).await.0.unwrap().usage;
-    assert_eq!((usage.input_tokens, usage.output_tokens), (1_000_000_000, 1_000_000_000));
+    let bytes = ("Answer briefly.".len() + "Is this sound?".len()) as u64 + 256;
+    assert_eq!((usage.input_tokens, usage.output_tokens), (bytes, 65_536), "no more than it can take");
+    assert!(usage.cost_microusd.is_some_and(|cost| cost < 800_000), "{usage:?}");
 }
 
 #[tokio::test]

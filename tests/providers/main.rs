@@ -52,6 +52,8 @@ fn question(model: &str) -> Call {
         tools: None,
         model: model.into(),
         deadline: Duration::from_secs(300),
+        longest: u64::MAX,
+        counted: None,
         budget: None,
         private: false,
         not_families: Vec::new(),

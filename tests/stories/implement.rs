@@ -559,7 +559,7 @@ async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_t
         return;
     }
     let zero = attack("tests/zero.rs", "REQ-2", "nothing_and_nothing", "assert_eq!(sums::sum(0, 0), 0);");
-    let prices = PRICES.replace("max_output = 100000", "max_output = 50000");
+    let prices = PRICES.replace("max_output = 32000", "max_output = 16000");
     let toml = format!("{prices}[budget]\nrun = \"$1.05\"\n");
     let mut w = specified(&toml, |script, texts| {
         plain(script, texts).attack_fails("capacity").attacks(std::slice::from_ref(&zero))

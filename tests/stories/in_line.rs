@@ -50,6 +50,8 @@ impl World {
             tools: None,
             model: id.model,
             deadline: Duration::from_secs(60),
+            longest: u64::MAX,
+            counted: None,
             budget: None,
             private: false,
             not_families: Vec::new(),

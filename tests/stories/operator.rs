@@ -470,6 +470,8 @@ async fn the_command_line_speaks_to_the_server_that_runs() {
         (&["runs", "--repo", "maya/other"], 1, "no repository maya/other is known here"),
         (&["pause", "maya/tally"], 0, "maya/tally is paused"),
         (&["resume", "maya/tally"], 0, "maya/tally goes on"),
+        (&["cost", "--settle", "maya/tally"], 1, "nothing is held for calls that are over"),
+        (&["cost", "--settle", "--billed", "$1"], 2, "--run <RUN>"),
         (&["retry", &run], 1, "only a run that failed, waits for a model or is parked"),
         (&["forget", "maya/tally", "--yes"], 1, "end them with `/stop`"),
         (&["forget", "maya/tally"], 2, "add --yes"),

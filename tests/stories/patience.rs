@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use countersign::engine::Status;
+use countersign::{engine::Status, types::MicroUsd};
 
 use crate::{
     anthropic::{self, Api, Behaviour},
+    apis::drafting,
     script::{Script, approved},
     world::{Setting, World},
 };
@@ -82,7 +83,6 @@ async fn no_prompt_is_sent_twice_for_the_same_fault() {
     for (behaviour, requests, says) in [
         (Behaviour::Refusal, 1, "The drafter declined to answer. Reword the issue"),
         (Behaviour::MaxTokens, 2, "the answer was cut off at 50 tokens; it has to be shorter"),
-        (Behaviour::Empty, 2, "the answer was not in the form asked for"),
     ] {
         let (w, api) = drafted_by_api(behaviour, "").await;
         w.stands(Status::Failed).await;
@@ -94,4 +94,45 @@ async fn no_prompt_is_sent_twice_for_the_same_fault() {
         assert_eq!(asked.iter().collect::<BTreeSet<_>>().len(), requests, "no prompt twice");
         assert!(requests == 1 || asked[1].contains(says), "the second one says why:\n{}", asked[1]);
     }
+}
+
+/// The longest design costs $0.80 of these.
+#[tokio::test]
+async fn a_cap_that_has_room_for_the_counted_prompt_does_not_pause_a_run() {
+    let (url, api) = drafting().await;
+    let setting = Setting {
+        models: Some(("anthropic:opus", "stub:reviewer")),
+        script: Some(Script::default().reviews(&approved()).toml()),
+        toml: format!("[providers.anthropic]\nbase_url = \"{url}\"\n[budget]\nrun = \"$0.82\"\n"),
+        env: "ANTHROPIC_API_KEY=sk-ant-of-this-story\n".to_owned(),
+        private: true,
+        ..Setting::default()
+    };
+    let mut w = World::new(setting).await;
+    w.label("maya", "countersign:lld").await;
+    w.find("### ✅ APPROVED");
+    w.find("updated on 20");
+    w.stands(Status::Asking).await;
+    assert!(api.requests()[0]["messages"].to_string().len() > 5000, "by its bytes it may cost more");
+    assert_eq!(api.requests()[0]["max_tokens"], 32_000);
+}
+
+#[tokio::test]
+async fn gateway_errors_that_nobody_bills_do_not_pause_a_run() {
+    let (mut w, api) = drafted_by_api(
+        Behaviour::Error(502, "api_error", None),
+        "[budget]\nstage = \"$10\"\nrun = \"$10\"\n",
+    )
+    .await;
+    halts_after(&mut w).await;
+    assert!(api.requests().len() > 4, "{} requests", api.requests().len());
+    w.find("could not be reached, or broke off, for 15 minutes or longer");
+    w.find("updated on 20");
+    w.stands(Status::Failed).await;
+    let calls = w.calls().await;
+    let spent = |of: fn(&countersign::engine::CallRow) -> MicroUsd| {
+        calls.iter().fold(MicroUsd(0), |sum, call| sum.plus(of(call)))
+    };
+    let (run, month) = (spent(|call| call.counted_in_run()), spent(|call| call.counted()));
+    assert!(run < MicroUsd(4_000_000) && month > run, "{run} of the run's, {month} of the month's");
 }

@@ -244,6 +244,7 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
         rules: "",
         spec: "stub:drafter",
         reviewer: "stub:reviewer",
+        longest: 1000,
         caps: &BudgetSettings::default(),
         workers: WorkerPool::default(),
         looks: None,

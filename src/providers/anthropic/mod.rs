@@ -8,6 +8,7 @@ mod stream;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use self::stream::{Message, failure_kind};
 use super::{
     Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
     http::{self, Fault},
-    models::{Model, Table},
+    models::Table,
     native,
     streamed::{Events, bounded},
 };
@@ -87,12 +88,7 @@ impl Anthropic {
         usage: &mut Usage,
     ) -> Result<(), Fault> {
         let base = base.as_str().trim_end_matches('/');
-        let request = self
-            .client
-            .post(format!("{base}/v1/messages"))
-            .header("x-api-key", http::secret("ANTHROPIC_API_KEY", key.expose_secret())?)
-            .header("anthropic-version", VERSION)
-            .json(&self.request(call));
+        let request = self.post(&format!("{base}/v1/messages"), key)?.json(&self.request(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
         if !head.status.is_success() {
             let body = http::body(response).await?;
@@ -113,29 +109,15 @@ impl Anthropic {
         message.ended()
     }
 
+    fn post(&self, url: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, Fault> {
+        let key = http::secret("ANTHROPIC_API_KEY", key.expose_secret())?;
+        Ok(self.client.post(url).header("x-api-key", key).header("anthropic-version", VERSION))
+    }
+
     fn request(&self, call: &Call) -> Value {
-        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, Model::longest_answer);
-        let mut body = json!({
-            "model": call.model,
-            "max_tokens": longest,
-            "stream": true,
-            "messages": [{"role": "user", "content": call.prompt}],
-        });
-        if !call.system.is_empty() {
-            // The standing instructions are the same from call to call, and what comes after them is not.
-            body["system"] =
-                json!([{"type": "text", "text": call.system, "cache_control": {"type": "ephemeral"}}]);
-        }
-        if let Some(schema) = &call.schema {
-            body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
-        }
-        let tools = native::tools(
-            call.tools.as_ref(),
-            |name, description, parameters| json!({"name": name, "description": description, "input_schema": parameters}),
-        );
-        if let Some(tools) = tools {
-            body["tools"] = tools;
-        }
+        let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.longest(call));
+        let mut body = prompt(call);
+        (body["max_tokens"], body["stream"]) = (json!(longest), json!(true));
         body
     }
 }
@@ -157,9 +139,46 @@ impl Provider for Anthropic {
         self.settings.get().api_key.as_ref().map(http::mark)
     }
 
+    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(async {
+            let settings = self.settings.get();
+            let base = settings.base_url.as_str().trim_end_matches('/');
+            let url = format!("{base}/v1/messages/count_tokens");
+            let request = self.post(&url, settings.api_key.as_ref()?).ok()?;
+            // A schema is not counted there; a byte of it is a token here.
+            let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len() as u64);
+            let shown = prompt(&Call { schema: None, ..call.clone() });
+            Some(http::count(request.json(&shown), "input_tokens").await?.saturating_add(schema))
+        })
+    }
+
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
+}
+
+/// What the model is shown, which is what is counted.
+fn prompt(call: &Call) -> Value {
+    let mut body = json!({
+        "model": call.model,
+        "messages": [{"role": "user", "content": call.prompt}],
+    });
+    if !call.system.is_empty() {
+        // The standing instructions are the same from call to call, and what comes after them is not.
+        body["system"] =
+            json!([{"type": "text", "text": call.system, "cache_control": {"type": "ephemeral"}}]);
+    }
+    if let Some(schema) = &call.schema {
+        body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
+    }
+    let tools = native::tools(
+        call.tools.as_ref(),
+        |name, description, parameters| json!({"name": name, "description": description, "input_schema": parameters}),
+    );
+    if let Some(tools) = tools {
+        body["tools"] = tools;
+    }
+    body
 }
 
 fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {

@@ -38,6 +38,8 @@ impl Message {
         usage.cache_written_tokens = self.cache_written;
         if self.counted == [true; 2] {
             usage.metered = Metered::Known;
+        } else {
+            usage.received = (self.text.len() + self.thoughts.len()) as u64;
         }
     }
 

@@ -9,6 +9,7 @@ mod resets;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -124,15 +125,7 @@ impl Gemini {
         denied: &mut bool,
         usage: &mut Usage,
     ) -> Result<Value, Fault> {
-        let settings = self.settings.get();
-        let base = settings.base_url.as_str().trim_end_matches('/');
-        let url = format!("{base}/v1beta/models/{}:generateContent", call.model);
-        let request = self
-            .client
-            .post(url)
-            .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?)
-            .timeout(deadline)
-            .json(&self.request(call));
+        let request = self.post(call, "generateContent", key)?.timeout(deadline).json(&self.request(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
         let body = http::body(response).await?;
         if !head.status.is_success() {
@@ -145,11 +138,18 @@ impl Gemini {
             .map_err(|error| Fault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}")))
     }
 
+    fn post(&self, call: &Call, verb: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, Fault> {
+        let settings = self.settings.get();
+        let base = settings.base_url.as_str().trim_end_matches('/');
+        let url = format!("{base}/v1beta/models/{}:{verb}", call.model);
+        Ok(self
+            .client
+            .post(url)
+            .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?))
+    }
+
     fn request(&self, call: &Call) -> Value {
-        let mut body = json!({
-            "systemInstruction": {"parts": [{"text": call.system}]},
-            "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
-        });
+        let mut body = prompt(call);
         if let Some(schema) = &call.schema {
             body["generationConfig"] = json!({
                 "responseMimeType": "application/json",
@@ -158,7 +158,7 @@ impl Gemini {
         }
         if let Some(row) = self.table.find("gemini", &call.model) {
             // Thoughts included, which are paid for as well.
-            body["generationConfig"]["maxOutputTokens"] = json!(row.longest_answer());
+            body["generationConfig"]["maxOutputTokens"] = json!(row.longest(call));
         }
         body
     }
@@ -187,9 +187,30 @@ impl Provider for Gemini {
         self.settings.get().keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
+    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+        Box::pin(async {
+            let key = self.keys.next(call).await.ok()?;
+            let request = self.post(call, "countTokens", &key.secret).ok()?;
+            // Its form is not counted there; a byte of that is a token here.
+            let form = call.form().map_or(0, |form| form.to_string().len() as u64);
+            let mut shown = prompt(call);
+            shown["model"] = json!(format!("models/{}", call.model));
+            let body = json!({ "generateContentRequest": shown });
+            Some(http::count(request.json(&body), "totalTokens").await?.saturating_add(form))
+        })
+    }
+
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
         Box::pin(self.ask(call, cancel))
     }
+}
+
+/// What the model is shown.
+fn prompt(call: &Call) -> Value {
+    json!({
+        "systemInstruction": {"parts": [{"text": call.system}]},
+        "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
+    })
 }
 
 fn count(answer: &Value, usage: &mut Usage) {

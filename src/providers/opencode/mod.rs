@@ -22,7 +22,7 @@ use self::transcript::Transcript;
 use super::{
     Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, RouteState, Usage,
     http::Fault,
-    models::{Model, Table},
+    models::Table,
     program::{Kind, LOOPBACK_KEY, Program, fit},
     workers::{Place, Workers},
 };
@@ -106,7 +106,8 @@ impl OpenCode {
                 .push_str(&format!("\n\nAnswer with nothing but JSON that fits this JSON Schema:\n{schema}"));
         }
         let row = self.table.find(KIND.name, &call.model);
-        let configuration = configuration(&self.program.settings, (service, model), row, &system);
+        let limit = row.map(|row| (row.context, row.longest(call)));
+        let configuration = configuration(&self.program.settings, (service, model), limit, &system);
         let file = self.furnish(home.path(), &configuration);
         let file = file.map_err(|error| unasked(format!("its configuration can't be written: {error}")))?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
@@ -167,12 +168,12 @@ fn quiet(command: proc::Command) -> proc::Command {
 fn configuration(
     settings: &ProgramSettings,
     (service, model): (&str, &str),
-    row: Option<&Model>,
+    limit: Option<(u64, u64)>,
     system: &str,
 ) -> Value {
     let mut about = json!({"name": model});
-    if let Some(row) = row {
-        about["limit"] = json!({"context": row.context, "output": row.longest_answer()});
+    if let Some((context, output)) = limit {
+        about["limit"] = json!({"context": context, "output": output});
     }
     let mut options = json!({});
     if let Some(url) = &settings.base_url {

@@ -28,7 +28,7 @@ use crate::{
     clock::SharedClock,
     config::{Retry, Strategy},
     limits,
-    types::{Timestamp, WorkerPool},
+    types::{MicroUsd, Timestamp, WorkerPool},
 };
 
 /// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
@@ -243,7 +243,7 @@ impl Provider for Pool {
             self.routes().filter(|route| route.is_fit(call.role).is_ok() && route.back_end.lacks().is_none());
         asked
             .map(|route| route.back_end.estimate(&Call { model: route.id.model.clone(), ..call.clone() }))
-            .fold(Estimate::NOTHING, |all, one| all.or(one, all.most.max(one.most)))
+            .fold(Estimate::NOTHING, |all, one| all.or(one, MicroUsd::max))
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {

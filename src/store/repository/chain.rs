@@ -66,6 +66,7 @@ fn told(table: &str) -> (&'static str, Facts) {
                 "/output_tokens",
                 "/cost_microusd",
                 "/held_microusd",
+                "/settled",
             ],
         ),
         "verdict" => (

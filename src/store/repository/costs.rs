@@ -3,12 +3,13 @@
 use crate::store::sql::{Args, Row, Transaction};
 use rusqlite::params;
 
-use super::{RepoDb, read::json};
+use super::{RepoDb, ledger::book, read::json};
 use crate::{
     store::{
-        CostRow, StoreError,
+        CostRow, Record, StoreError,
         database::{signed, unsigned},
         error::Fault,
+        gathered::Booking,
     },
     types::{Cause, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp, UserId},
 };
@@ -55,6 +56,33 @@ impl RepoDb {
         self.read(move |tx| {
             let sql = format!("{ROWS} WHERE run.issue = ?1 ORDER BY call.rowid");
             rows(tx, repo, &sql, params![signed(issue.0)])
+        })
+        .await
+    }
+
+    /// Settles the calls that are over and whose cost nobody knew, of one run or of all: together they cost `billed`, on top
+    /// of what was counted. Returns their rows as they were.
+    pub async fn settle(
+        &self,
+        run: Option<RunId>,
+        billed: MicroUsd,
+        by: String,
+    ) -> Result<Vec<CostRow>, StoreError> {
+        let (repo, now) = (self.repo, self.clock.now().0);
+        self.write(move |tx| {
+            let which = if run.is_some() { "call.run = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
+            let sql = format!(
+                "{ROWS} WHERE {which} AND CAST(call.body ->> 'held_microusd' AS BIGINT) > 0
+                     AND (call.status <> 'reserved' OR run.status IN ('done', 'failed', 'stopped'))
+                 ORDER BY call.rowid"
+            );
+            let found = rows(tx, repo, &sql, params![run.map(|run| signed(run.seq))])?;
+            let mut rest = billed;
+            for CostRow { run, visit, key, call, .. } in found.clone() {
+                let record = Record::Call(call.settled(std::mem::take(&mut rest), by.clone()));
+                book(tx, run, &Booking { visit, key, record }, now)?;
+            }
+            Ok(found)
         })
         .await
     }

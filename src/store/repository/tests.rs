@@ -126,6 +126,8 @@ fn call(status: CallStatus) -> CallRow {
         cost_microusd: Some(5),
         billed: true,
         held_microusd: None,
+        likely_microusd: None,
+        settled: None,
         elapsed_ms: 0,
         attempts: 1,
         error: None,

@@ -337,6 +337,8 @@ pub(super) fn bill(attempts: u32) -> CallRow {
         cost_microusd: Some(42),
         billed: true,
         held_microusd: None,
+        likely_microusd: None,
+        settled: None,
         elapsed_ms: 1,
         attempts,
         error: None,

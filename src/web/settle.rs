@@ -1,0 +1,66 @@
+//! `countersign cost --settle`: an operator says what the bill shows of calls whose cost nobody knew.
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+
+use super::control::{Control, ControlResult, Refusal, Said, named};
+use crate::{
+    store::{Store, StoreError},
+    types::{MicroUsd, RepoName, RunId, count},
+};
+
+/// Which held calls to settle: those of a run, of a repository, or all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settling {
+    pub repository: Option<RepoName>,
+    pub run: Option<RunId>,
+    /// What the bill shows for all of them together.
+    pub billed: MicroUsd,
+    pub by: String,
+}
+
+pub(super) async fn post(State(control): State<Control>, Json(asked): Json<Settling>) -> ControlResult<Said> {
+    let settled = settle(&control.store, &asked).await?;
+    let message = settled.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))?;
+    Ok(Json(Said { message }))
+}
+
+/// Settles held calls and says how many; or why none can be.
+///
+/// # Errors
+/// Those of the store. What was settled before stays so.
+pub async fn settle(store: &Store, asked: &Settling) -> Result<Result<String, String>, StoreError> {
+    let repos = match (&asked.repository, asked.run) {
+        (_, Some(run)) => vec![run.repo],
+        (Some(name), None) => match named(store, name).await? {
+            Ok(repo) => vec![repo],
+            Err(why) => return Ok(Err(why)),
+        },
+        (None, None) => store.repos().await?,
+    };
+    let (mut calls, mut held) = (0, MicroUsd(0));
+    // It is of one run, or nothing.
+    let mut billed = asked.billed;
+    for repo in repos {
+        let Some(db) = store.repo_if_any(repo).await? else { continue };
+        let rows = db.settle(asked.run, billed, asked.by.clone()).await?;
+        billed = if rows.is_empty() { billed } else { MicroUsd(0) };
+        for row in &rows {
+            calls += 1;
+            held = held.plus(MicroUsd(row.call.held_microusd.unwrap_or(0)));
+        }
+        let mut runs: Vec<RunId> = rows.iter().map(|row| row.run).collect();
+        runs.dedup();
+        for run in runs {
+            store.follow_spend(run).await?;
+        }
+    }
+    if calls == 0 {
+        return Ok(Err(
+            "nothing is held for calls that are over; `countersign cost` shows what is".to_owned()
+        ));
+    }
+    let calls = count(calls, "call is", "calls are");
+    tracing::warn!(%calls, %held, billed = %asked.billed, by = asked.by, "held calls were settled");
+    Ok(Ok(format!("{calls} settled: {held} were held, and {} were billed", asked.billed)))
+}
