@@ -91,7 +91,10 @@ async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
     for comment in w.bots() {
         w.look_at(comment.id);
     }
-    (w.labels(), w.commits(), w.pull(), w.checks());
+    w.labels();
+    w.commits();
+    w.pull();
+    w.checks();
 }
 
 #[tokio::test]
@@ -153,7 +156,7 @@ async fn silent_twice(State(asked): State<Arc<AtomicU32>>, Json(request): Json<V
     Json(json!({
         "candidates": [{ "content": { "parts": parts }, "finishReason": ended }],
         "usageMetadata": { "promptTokenCount": 1000, "candidatesTokenCount": 10 },
-        "modelVersion": "gemini-3-pro-preview",
+        "modelVersion": "gemini-3.1-pro-preview",
     }))
 }
 
@@ -164,7 +167,7 @@ async fn an_answer_without_text_is_asked_for_once_more_and_another_reviewer_is_o
     let url = crate::serve(router.with_state(asked.clone())).await;
     let mut w = World::new(Setting {
         script: Some(Script::default().drafts(&design()).toml()),
-        models: Some(("stub:drafter", "gemini:gemini-3-pro-preview")),
+        models: Some(("stub:drafter", "gemini:pro")),
         toml: format!("[providers.gemini]\nbase_url = \"{url}\"\n"),
         env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),
         ..Setting::default()
