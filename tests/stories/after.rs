@@ -155,7 +155,7 @@ impl World {
         assert!(before > 0 && looks(self) == before);
     }
 
-    async fn merged(&mut self) {
+    pub(crate) async fn merged(&mut self) {
         let (pull, maya) = (self.pull_number(), self.user("maya"));
         self.hub.set_draft(self.repo, pull, maya, false).unwrap();
         self.hub.merge(self.repo, pull, maya).unwrap();

@@ -20,5 +20,6 @@ mod runners;
 mod server;
 mod simulate;
 mod toolchains;
+mod stages;
 mod upgrade;
 mod usage;

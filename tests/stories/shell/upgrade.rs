@@ -21,7 +21,7 @@ use countersign::{
     store::check,
     types::{Hash, IssueNo, MicroUsd, RunId, Timestamp},
 };
-use rusqlite::Connection;
+use rusqlite::{Connection, params};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -233,6 +233,32 @@ impl World {
         self.hub.branch_file(self.repo, &self.branch(), &file).unwrap()
     }
 
+    /// Copies hub and bot, as a kill would leave them, at the first commit after which `when` holds for the repository's database.
+    pub(super) fn copy_when(
+        &self,
+        when: impl Fn(&Path) -> bool + Send + Sync + 'static,
+    ) -> Arc<OnceLock<(TempDir, Timestamp)>> {
+        let place = format!("data/repos/{}/checkpoints.db", self.repo);
+        let (hub, bot, clock) = (self.hub.clone(), self.directory().join("bot"), self.clock.clone());
+        let copied = Arc::new(OnceLock::new());
+        let copy = Arc::clone(&copied);
+        self.app.store.watch(move |_| {
+            let checkpoints = bot.join(&place);
+            if copy.get().is_none() && checkpoints.exists() && when(&checkpoints) {
+                let to = directory();
+                hub.copy_to(&to.path().join("hub")).unwrap();
+                let copies = Command::new("cp").arg("-r").args([&bot, &to.path().join("bot")]).status();
+                assert!(copies.unwrap().success());
+                for file in ["data/main.db", &place] {
+                    let open = Connection::open(to.path().join("bot").join(file)).unwrap();
+                    open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+                }
+                copy.set((to, clock.now())).unwrap();
+            }
+        });
+        copied
+    }
+
     async fn asks_for_the_next(&mut self, issue: usize) {
         let (title, body) = sample().issues[issue];
         self.issue = self.hub.open_issue(self.repo, self.user("maya"), title, body).unwrap();
@@ -241,12 +267,15 @@ impl World {
     }
 }
 
-/// Does a run stand where a draft was paid and booked in the visit it is at, and nothing of that visit is still to end?
-fn paid_amid(checkpoints: &Path) -> bool {
+/// Whether a run of this workflow is in the visit that paid its `nth` call of this role, with nothing of that visit begun and not done.
+pub(super) fn paid_amid(checkpoints: &Path, workflow: &str, role: &str, nth: u32) -> bool {
     let sql = "SELECT EXISTS (SELECT 1 FROM run JOIN call ON call.run = run.seq AND call.visit = run.visit
-                   WHERE call.body ->> 'status' = 'done' AND call.body ->> 'role' = 'drafter' AND NOT EXISTS (SELECT 1 FROM journal
+                   WHERE run.workflow = ?1 AND call.body ->> 'status' = 'done' AND call.body ->> 'role' = ?2
+                   AND ?3 = (SELECT COUNT(*) FROM call AS paid WHERE paid.run = run.seq AND paid.body ->> 'role' = ?2)
+                   AND NOT EXISTS (SELECT 1 FROM journal
                        WHERE journal.run = run.seq AND journal.visit = run.visit AND value IS NULL))";
-    Connection::open(checkpoints).unwrap().query_row(sql, [], |row| row.get(0)).unwrap()
+    let open = Connection::open(checkpoints).unwrap();
+    open.query_row(sql, params![workflow, role, nth], |row| row.get(0)).unwrap()
 }
 
 /// A world with three runs; the last one's draft was paid, and at the commit that says so everything was cut off.
@@ -263,24 +292,7 @@ async fn cut_off() -> TempDir {
     w.asks_for_the_next(1).await;
     let asking = w.issue;
 
-    let place = format!("data/repos/{}/checkpoints.db", w.repo);
-    let (hub, bot) = (w.hub.clone(), w.directory().join("bot"));
-    let (copied, clock) = (Arc::new(OnceLock::new()), w.clock.clone());
-    let copy = Arc::clone(&copied);
-    w.app.store.watch(move |_| {
-        if copy.get().is_none() && paid_amid(&bot.join(&place)) {
-            let to = directory();
-            hub.copy_to(&to.path().join("hub")).unwrap();
-            assert!(
-                Command::new("cp").arg("-r").args([&bot, &to.path().join("bot")]).status().unwrap().success()
-            );
-            for file in ["data/main.db", &place] {
-                let open = Connection::open(to.path().join("bot").join(file)).unwrap();
-                open.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
-            }
-            copy.set((to, clock.now())).unwrap();
-        }
-    });
+    let copied = w.copy_when(|checkpoints| paid_amid(checkpoints, "lld", "drafter", 1));
     w.asks_for_the_next(2).await;
     let (known, amid) = (w.known(), w.issue);
     // The gate before it names it too: both change the same files.
@@ -294,7 +306,7 @@ async fn cut_off() -> TempDir {
     directory
 }
 
-fn tar(arguments: &[&str], at: &Path, input: &[u8]) -> Vec<u8> {
+pub(super) fn tar(arguments: &[&str], at: &Path, input: &[u8]) -> Vec<u8> {
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(at).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut tar = tar.spawn().unwrap();
@@ -304,7 +316,7 @@ fn tar(arguments: &[&str], at: &Path, input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-fn pack(directory: &Path) -> Vec<u8> {
+pub(super) fn pack(directory: &Path) -> Vec<u8> {
     let files =
         tar(&["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "-cf", "-", "."], directory, &[]);
     zstd::encode_all(&files[..], 19).unwrap()
@@ -335,7 +347,10 @@ async fn is_carried_over(packed: &[u8]) {
     let due: Vec<_> = [1, 0].into_iter().filter(changed).map(|file| was[file]).collect();
     assert!(!due.is_empty());
     assert_eq!(copies.iter().map(|copy| version(copy)).collect::<Vec<_>>(), due);
-    assert!(!changed(&1) || paid_amid(&copies[0]), "it was copied before the run went on");
+    assert!(
+        !changed(&1) || paid_amid(&copies[0], "lld", "drafter", 1),
+        "it was copied before the run went on"
+    );
     assert_eq!([&main, &checkpoints].map(|file| version(file)), NEWEST);
 
     w.issue = kept.ended;
@@ -371,15 +386,15 @@ async fn is_carried_over(packed: &[u8]) {
     assert_eq!(wrong, [""; 0], "documents and audit chain");
 }
 
-/// Every call in the books, as it is stored.
-fn calls(checkpoints: &Path) -> Vec<(i64, i64, String, String)> {
+/// Every row of the call ledger, as it is stored.
+pub(super) fn calls(checkpoints: &Path) -> Vec<(i64, i64, String, String)> {
     let open = Connection::open(checkpoints).unwrap();
     let mut statement = open.prepare("SELECT run, visit, key, body FROM call").unwrap();
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
     rows.unwrap().map(Result::unwrap).collect()
 }
 
-fn fixtures() -> PathBuf {
+pub(super) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
@@ -400,7 +415,8 @@ async fn what_this_version_leaves_in_the_middle_of_a_step_goes_on() {
 #[tokio::test]
 async fn what_each_release_left_in_the_middle_of_a_step_goes_on() {
     let files = fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap().path());
-    let kept: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "zst")).collect();
+    let kept: Vec<_> =
+        files.filter(|file| file.to_str().is_some_and(|name| name.contains("/data-"))).collect();
     assert!(!kept.is_empty());
     for file in kept {
         is_carried_over(&fs::read(file).unwrap()).await;

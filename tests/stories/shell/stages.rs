@@ -1,0 +1,203 @@
+//! Runs of each workflow, interrupted in the middle of a step by the first version, go on in this one.
+//!
+//! `fixtures/stages-VERSION.tar.zst` has a directory for each row of [`STAGES`]: the bot's directory and the hub's, as a kill
+//! left them. [`each_stage_goes_on_from_what_the_first_version_left`] writes it if `UPDATE_STATES` is set and the file is missing; an existing file is
+//! never rewritten. Keys and secrets in it open nothing.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use countersign::{clock::Clock, engine::Status, localhub::sample, store::check, types::Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::upgrade::{calls, fixtures, pack, paid_amid, tar};
+use crate::{
+    implement::{can_run, plain, specified},
+    script::{Script, approved, design, rehearsed},
+    world::{Known, Setting, World, directory},
+};
+
+/// How a run is started, where it is interrupted, and how it stands after it went on.
+struct Stage {
+    name: &'static str,
+    /// A label of maya's, or her comment.
+    starts: &'static str,
+    /// Workflow, role and number of the call after whose payment the run is interrupted; `None` if it is left at rest.
+    cut: Option<(&'static str, &'static str, u32)>,
+    goes_on_to: Status,
+}
+
+const STAGES: [Stage; 9] = [
+    Stage { name: "issue", starts: "/issue", cut: Some(("issue", "drafter", 1)), goes_on_to: Status::Asking },
+    Stage { name: "lld", starts: "/lld", cut: Some(("lld", "reviewer", 1)), goes_on_to: Status::Asking },
+    Stage { name: "spec", starts: "/spec", cut: Some(("spec", "drafter", 1)), goes_on_to: Status::Done },
+    Stage {
+        name: "tests",
+        starts: "/implement",
+        cut: Some(("implement", "drafter", 1)),
+        goes_on_to: Status::Asking,
+    },
+    Stage {
+        name: "code",
+        starts: "/implement",
+        cut: Some(("implement", "drafter", 2)),
+        goes_on_to: Status::Asking,
+    },
+    Stage { name: "gate", starts: "/implement", cut: None, goes_on_to: Status::Asking },
+    Stage { name: "pushed", starts: "/implement", cut: None, goes_on_to: Status::Asking },
+    Stage {
+        name: "scout",
+        starts: "/scout weeks of time sheets",
+        cut: Some(("scout", "drafter", 1)),
+        goes_on_to: Status::Asking,
+    },
+    Stage {
+        name: "route",
+        starts: "@countersign add weeks to the report",
+        cut: Some(("route", "router", 1)),
+        goes_on_to: Status::Asking,
+    },
+];
+
+/// What lies beside the directories of a stage.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    known: Known,
+    now: Timestamp,
+}
+
+impl Stage {
+    async fn world(&self) -> World {
+        if self.starts == "/implement" {
+            return specified("", plain).await;
+        }
+        let routed = json!({ "skill": "feature-brief", "confidence": 0.97, "intent": "work", "reasoning": "It asks for a feature.",
+            "others": [], "missing": [] });
+        let script =
+            Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&design()).reviews(&approved());
+        let script = ["issue", "spec", "scout"].into_iter().fold(script, |script, workflow| {
+            script.drafts(&rehearsed(workflow)).of(workflow).reviews(&approved()).of(workflow)
+        });
+        let script = script.with(json!({ "role": "router", "text": routed.to_string() }));
+        let toml = "[route]\nmodel = \"stub:router\"\n".to_owned();
+        let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
+        if self.name == "issue" {
+            let (title, body) = sample().issues[1];
+            w.issue = w.hub.open_issue(w.repo, w.user("tess"), title, body).unwrap();
+        }
+        if self.name == "spec" {
+            w.label("maya", "countersign:lld").await;
+            w.approved_by("sam").await;
+        }
+        w
+    }
+
+    /// The directory that a kill at this place leaves.
+    async fn interrupted(&self) -> TempDir {
+        let mut w = self.world().await;
+        let copied = self
+            .cut
+            .map(|(workflow, role, nth)| w.copy_when(move |file| paid_amid(file, workflow, role, nth)));
+        w.comment("maya", self.starts).await;
+        w.tried().await;
+        if self.name == "pushed" {
+            w.stands(Status::Asking).await;
+            w.approved_by("sam").await;
+        }
+        let (known, now) = (w.known(), w.clock.now());
+        w.see_all_of_it();
+        let left = w.leave().await;
+        let (directory, now) = match copied {
+            Some(copied) => Arc::into_inner(copied).unwrap().into_inner().expect("the run was interrupted"),
+            None => (left, now),
+        };
+        let kept = serde_json::to_string_pretty(&Kept { known, now }).unwrap();
+        fs::write(directory.path().join("kept.json"), kept).unwrap();
+        directory
+    }
+
+    /// Opens the directory as a server of this version does. The run goes on, and nothing is paid twice.
+    async fn goes_on(&self, directory: TempDir) {
+        let kept: Kept =
+            serde_json::from_slice(&fs::read(directory.path().join("kept.json")).unwrap()).unwrap();
+        let data = directory.path().join("bot/data");
+        let checkpoints = data.join(format!("repos/{}/checkpoints.db", kept.known.repo));
+        let paid = calls(&checkpoints);
+        let mut w = World::go_on(directory, kept.known, kept.now).await;
+        w.settle().await;
+        w.tried().await;
+        assert_eq!(w.run_status().await, self.goes_on_to, "{}:\n{}", self.name, w.thread());
+        match self.name {
+            "lld" | "gate" | "scout" => w.approved_by("sam").await,
+            "pushed" => w.merged().await,
+            _ => {}
+        }
+        w.see_all_of_it();
+        let now = calls(&checkpoints);
+        assert!(paid.iter().all(|row| now.contains(row)), "{}: {now:#?}", self.name);
+        let prompts: BTreeSet<_> = now.iter().map(|(run, _, key, body)| (run, key, prompt(body))).collect();
+        assert_eq!(prompts.len(), now.len(), "{}: a prompt was paid twice: {now:#?}", self.name);
+        let wrong: Vec<_> =
+            check(&data.as_path().into()).unwrap().into_iter().flat_map(|checked| checked.wrong).collect();
+        assert_eq!(wrong, [""; 0], "{}", self.name);
+    }
+}
+
+/// The hash of the prompt of a call.
+fn prompt(body: &str) -> String {
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    body["prompt"].as_str().unwrap().to_owned()
+}
+
+impl World {
+    fn see_all_of_it(&self) {
+        self.seen_by_all();
+        self.checks();
+        if !self.pulls().is_empty() {
+            self.pull();
+            self.commits();
+            self.on_pull();
+        }
+    }
+}
+
+async fn go_on(packed: &[u8]) {
+    let all = directory();
+    tar(&["--no-same-owner", "-xf", "-"], all.path(), &zstd::decode_all(packed).unwrap());
+    let sandbox = can_run().await;
+    for stage in STAGES.iter().filter(|stage| sandbox || stage.starts != "/implement") {
+        let own = directory();
+        for part in ["hub", "bot", "kept.json"] {
+            let from = all.path().join(stage.name).join(part);
+            assert!(Command::new("cp").arg("-r").arg(from).arg(own.path()).status().unwrap().success());
+        }
+        stage.goes_on(own).await;
+    }
+}
+
+fn file() -> PathBuf {
+    let (major, minor) = (env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"));
+    fixtures().join(format!("stages-{major}.{minor}.tar.zst"))
+}
+
+/// Fails if a stored form changes and nothing reads what the first version stored. Fix the reader, never the fixture.
+#[tokio::test]
+async fn each_stage_goes_on_from_what_the_first_version_left() {
+    if !file().exists() && std::env::var_os("UPDATE_STATES").is_some() {
+        let all = directory();
+        for stage in &STAGES {
+            let left = stage.interrupted().await;
+            let to: &Path = &all.path().join(stage.name);
+            assert!(Command::new("cp").arg("-r").arg(left.path()).arg(to).status().unwrap().success());
+        }
+        fs::write(file(), pack(all.path())).unwrap();
+    }
+    go_on(&fs::read(file()).unwrap()).await;
+}
