@@ -23,14 +23,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    measure::{Ms, Samples, head, ms, resident, row, say},
+    measure::{Ms, Samples, head, ms, resident, row, say, sized},
     site::block_on,
 };
 
 const MODEL: &str = "claude-opus-5-5";
-const API_CALLS: usize = 400;
-const PROGRAM_CALLS: usize = 60;
-const TOGETHER: usize = 50;
+const API_CALLS: usize = sized(400, 5);
+const PROGRAM_CALLS: usize = sized(60, 3);
+const TOGETHER: usize = sized(50, 3);
 /// As long as the prompts and answers of a design.
 const PROMPT_BYTES: usize = 60_000;
 const PIECES: usize = 500;

@@ -26,14 +26,14 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    measure::{Ms, Samples, Sorted, database_bytes, head, ms, row, say},
+    measure::{Ms, Samples, Sorted, database_bytes, head, ms, row, say, sized},
     site::{block_on, peer, scratch},
 };
 
 pub(crate) const NODES: usize = 10;
-pub(crate) const RUNS: usize = 200;
+pub(crate) const RUNS: usize = sized(200, 16);
 const REPOSITORIES: usize = 8;
-const RESUMED: usize = 30;
+const RESUMED: usize = sized(30, 2);
 const DOCUMENT: usize = 50_000;
 
 /// Ten nodes in a row.

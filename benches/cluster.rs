@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     checkpoints::{Bench, NODES, RUNS, one_after_the_other, words},
-    measure::{Ms, head, row, say},
+    measure::{Ms, head, row, say, sized},
     postgres_server,
     site::{block_on, scratch},
 };
@@ -29,7 +29,7 @@ pub(crate) const NODE: &str = "COUNTERSIGN_BENCH_NODE";
 
 const PROCESSES: [usize; 3] = [1, 2, 4];
 const REPOSITORIES: u64 = 16;
-const DELIVERIES: usize = 4000;
+const DELIVERIES: usize = sized(4000, 64);
 const AT_ONCE: usize = 32;
 const BODY: usize = 12_000;
 

@@ -7,12 +7,12 @@ use countersign::{localhub::IssueView, types::IssueNo};
 use serde_json::json;
 
 use crate::{
-    measure::{Ms, head, ms, row, say},
+    measure::{Ms, head, ms, row, say, sized},
     runs::{until, view},
     site::{Site, block_on},
 };
 
-const TOGETHER: usize = 4;
+const TOGETHER: usize = sized(4, 1);
 
 /// Those that ask a person, as the settings come.
 const STAGES: [(&str, bool); 3] = [("lld", true), ("spec", false), ("implement", true)];

@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use crate::{
     load::{Outcome, Shot, delivery_id, fire},
-    measure::{Ms, head, resident, row, say},
+    measure::{Ms, head, resident, row, say, sized},
     site::{SECRET, Site, block_on, peer},
 };
 
 const CONNECTIONS: [usize; 4] = [1, 8, 32, 128];
-const WARM_UP: Duration = Duration::from_secs(1);
-const MEASURED: Duration = Duration::from_secs(5);
+const WARM_UP: Duration = Duration::from_millis(sized(1000, 10) as u64);
+const MEASURED: Duration = Duration::from_millis(sized(5000, 200) as u64);
 
 pub(crate) fn main() {
     block_on(async {

@@ -2,6 +2,11 @@
 
 use std::{fmt::Display, fs, io::Write, path::Path, time::Duration};
 
+/// The size of a part: `small` if `COUNTERSIGN_BENCH_SMALL` was set at build time, to see whether each part still runs.
+pub(crate) const fn sized(full: usize, small: usize) -> usize {
+    if option_env!("COUNTERSIGN_BENCH_SMALL").is_some() { small } else { full }
+}
+
 pub(crate) fn say(line: impl Display) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}");

@@ -11,19 +11,19 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    measure::{Ms, Samples, ms, say},
-    runs::{has_eyes, label, line, open, until, view},
+    measure::{Ms, Samples, ms, say, sized},
+    runs::{ANY_NUMBER, has_eyes, label, line, open, until, view},
     site::{Site, block_on},
 };
 
-const LIVE: usize = 20;
-const LABELLED: usize = 12;
+const LIVE: usize = sized(20, 2);
+const LABELLED: usize = sized(12, 1);
 /// Longer than the bucket needs for what a start writes at once.
-const BETWEEN: Duration = Duration::from_secs(4);
+const BETWEEN: Duration = Duration::from_secs(sized(4, 1) as u64);
 
 pub(crate) fn main() {
     block_on(async {
-        let site = Site::new("").await;
+        let site = Site::new(ANY_NUMBER).await;
         let settings = workflows::settings(&site.config()).expect("the settings");
         let app = App::build_with(settings, Arc::new(SystemClock), Pacing::GitHub, workflows::ALL)
             .await

@@ -8,13 +8,13 @@ use reqwest::{Client, redirect::Policy};
 use rusqlite::Connection;
 
 use crate::{
-    measure::{Ms, Samples, head, ms, row, say},
+    measure::{Ms, Samples, head, ms, row, say, sized},
     site::{Site, block_on},
     waiting,
 };
 
 /// Pages of a list that are read one after the other.
-const PAGES: usize = 60;
+const PAGES: usize = sized(60, 1);
 
 pub(crate) fn main() {
     block_on(async {

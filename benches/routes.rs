@@ -14,13 +14,13 @@ use countersign::{localhub::sample, store};
 use serde_json::{Value, json};
 
 use crate::{
-    measure::{Ms, Samples, head, row, say},
+    measure::{Ms, Samples, head, row, say, sized},
     runs::{open, until},
     site::{Site, block_on},
 };
 
-const REQUESTS: usize = 100;
-const SLEEPING: usize = 10;
+const REQUESTS: usize = sized(100, 2);
+const SLEEPING: usize = sized(10, 1);
 
 pub(crate) fn main() {
     block_on(async {

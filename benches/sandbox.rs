@@ -11,16 +11,16 @@ use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    measure::{Ms, Samples, head, ms, row, say},
+    measure::{Ms, Samples, head, ms, row, say, sized},
     site::block_on,
 };
 
 /// Starts of each kind, which take turns.
-const TURNS: usize = 100;
+const TURNS: usize = sized(100, 10);
 const AT_ONCE: usize = 16;
 
 /// Runs of the crate's tests of each kind, which take turns as well.
-const TEST_RUNS: usize = 9;
+const TEST_RUNS: usize = sized(9, 1);
 
 pub(crate) fn main() {
     block_on(measured());

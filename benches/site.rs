@@ -13,6 +13,7 @@ use countersign::{
     github::Manifest,
     localhub::{AppSpec, Hub, HubOptions, RepoSource, sample},
     types::{InstallationId, RepoId, Role, UserId},
+    web::token_file,
 };
 use secrecy::{ExposeSecret, SecretString};
 
@@ -115,11 +116,18 @@ impl Site {
         serving
     }
 
-    /// How many deliveries wait to be dealt with.
+    /// What `/readyz` says to the operator.
+    pub(crate) async fn ready(&self) -> serde_json::Value {
+        let token = std::fs::read_to_string(token_file(&self.data())).expect("the server's token");
+        let asked =
+            reqwest::Client::new().get(format!("http://{}/readyz", self.private)).bearer_auth(token.trim());
+        asked.send().await.expect("the private port").json().await.expect("JSON")
+    }
+
+    /// Deliveries that are not processed yet.
     pub(crate) async fn unread(&self) -> u64 {
-        let ready = reqwest::get(format!("http://{}/readyz", self.private)).await.expect("the private door");
-        let ready: serde_json::Value = ready.json().await.expect("its JSON");
-        let count = |state: &str| ready["inbox"][state].as_u64().unwrap_or_default();
+        let ready = self.ready().await;
+        let count = |state: &str| ready["inbox"][state].as_u64().expect("a count");
         count("new") + count("taken")
     }
 }

@@ -9,14 +9,14 @@ use countersign::types::IssueNo;
 use rusqlite::{Connection, params};
 
 use crate::{
-    measure::{head, ms, processor, resident, row},
+    measure::{head, ms, processor, resident, row, sized},
     site::{Serving, Site, block_on},
 };
 
-const REPOSITORIES: u64 = 200;
-const RUNS_EACH: u32 = 50;
+const REPOSITORIES: u64 = sized(200, 3) as u64;
+const RUNS_EACH: u32 = sized(50, 2) as u32;
 /// How long the processor time of a waiting server is counted.
-const COUNTED: Duration = Duration::from_secs(10);
+const COUNTED: Duration = Duration::from_secs(sized(10, 1) as u64);
 
 pub(crate) fn main() {
     block_on(async {
@@ -31,8 +31,7 @@ pub(crate) fn main() {
         serving.stop();
         multiply(&site);
         let waiting = site.serve().await;
-        let ready = reqwest::get(format!("http://{}/readyz", site.private)).await.expect("the private door");
-        let ready: serde_json::Value = ready.json().await.expect("its JSON");
+        let ready = site.ready().await;
         assert_eq!(ready["runs"]["waiting_for_people"], REPOSITORIES * u64::from(RUNS_EACH), "{ready}");
         let name =
             format!("{} runs waiting in {REPOSITORIES} repositories", REPOSITORIES * u64::from(RUNS_EACH));
