@@ -71,6 +71,8 @@ fn call() -> Call {
         tools: None,
         model: MODEL.into(),
         deadline: Duration::from_secs(60),
+        longest: u64::MAX,
+        counted: None,
         budget: None,
         private: false,
         not_families: Vec::new(),

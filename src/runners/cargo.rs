@@ -26,6 +26,7 @@ pub(super) const RUNNER: Runner = Runner {
         program: "rustc",
         args: &["--print", "sysroot"],
         version: &["-vV"],
+        oldest: (0, 0),
         missing: "Rust's tests need rustc and cargo; install them by rustup or `apt install cargo`",
         tool,
     },

@@ -22,6 +22,7 @@ pub(super) const RUNNER: Runner = Runner {
         program: "go",
         args: &["env", "GOROOT", "GOMODCACHE"],
         version: &["version"],
+        oldest: (1, 24),
         missing: "Go's tests need Go 1.24 or newer; install it (`apt install golang`, or a newer one from its makers)",
         tool,
     },

@@ -18,6 +18,7 @@ pub(super) const RUNNER: Runner = Runner {
         program: "node",
         args: &["-p", "process.execPath"],
         version: &["--version"],
+        oldest: (20, 0),
         missing: "JavaScript's tests need Node 20 or newer; install it (`apt install nodejs npm`, or a newer one from its makers)",
         tool,
     },

@@ -25,6 +25,7 @@ pub(super) const RUNNER: Runner = Runner {
             "-c",
             "import pytest, platform; print('Python', platform.python_version(), 'with pytest', pytest.__version__)",
         ],
+        oldest: (0, 0),
         missing: "Python's tests need python3 with pytest; install it with `python3 -m pip install pytest`",
         tool,
     },

@@ -43,6 +43,8 @@ pub(super) struct Probe {
     pub(super) args: &'static [&'static str],
     /// The same for its version, on the first line. The program of the [`Tool`] takes these, too.
     pub(super) version: &'static [&'static str],
+    /// The oldest version that works, as major and minor; (0, 0) is any.
+    pub(super) oldest: (u32, u32),
     /// What a person is told where it does not answer.
     pub(super) missing: &'static str,
     /// What its lines mean.
@@ -87,7 +89,12 @@ impl Probe {
         let lines: Vec<&str> = said.lines().map(str::trim).collect();
         let tool = (self.tool)(&lines);
         let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
-        Ok(Tool { version: self.say(self.version, cancel).await?, ..tool })
+        let version = self.say(self.version, cancel).await?;
+        let line = version.lines().next().unwrap_or_default();
+        if numbers(line) < self.oldest {
+            return Err(format!("{}: this machine has {line}", self.missing));
+        }
+        Ok(Tool { version, ..tool })
     }
 
     /// Runs the tool in the sandbox once. Under root the sandbox has another user, and in its basic level that user cannot run
@@ -164,6 +171,13 @@ impl Probe {
     }
 }
 
+/// Major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
+fn numbers(line: &str) -> (u32, u32) {
+    let from = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
+    let mut parts = line[from..].split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
 /// Our own home's folder of that name, unless the variable says another.
 pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
     let named = std::env::var_os(variable).map(PathBuf::from);
@@ -217,6 +231,31 @@ fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_toolchain_that_is_too_old_is_named_with_what_to_install() {
+        for (line, expected) in [
+            ("go version go1.19.8 linux/amd64", (1, 19)),
+            ("v20.20.2", (20, 20)),
+            ("rustc 1.95.0", (1, 95)),
+            ("", (0, 0)),
+        ] {
+            assert_eq!(numbers(line), expected, "{line}");
+        }
+        let probe = |oldest| Probe {
+            language: "Go",
+            program: "echo",
+            args: &["/usr"],
+            version: &["go version go1.19.8"],
+            oldest,
+            missing: "Go's tests need Go 1.24 or newer",
+            tool: |lines| Some(Tool { program: lines.first()?.into(), ..Tool::default() }),
+        };
+        let cancel = CancellationToken::new();
+        let refused = probe((1, 24)).find(&cancel).await.unwrap_err();
+        assert_eq!(refused, "Go's tests need Go 1.24 or newer: this machine has go version go1.19.8");
+        assert!(probe((1, 19)).find(&cancel).await.is_ok());
+    }
 
     /// Tools keep state beside the modules, and a project's own packages are those of the tree.
     #[test]

@@ -19,7 +19,7 @@ mod reload;
 mod runners;
 mod server;
 mod simulate;
-mod toolchains;
 mod stages;
+mod toolchains;
 mod upgrade;
 mod usage;
