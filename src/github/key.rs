@@ -1,35 +1,75 @@
 //! The App's private key, and the tokens it signs.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use std::sync::Once;
+
+use jsonwebtoken::{
+    Algorithm, EncodingKey, Header,
+    crypto::{CryptoProvider, JwkUtils, JwtSigner},
+    errors::{Error, ErrorKind},
+};
 use rustls::{
-    SignatureScheme,
-    crypto::ring::sign::RsaSigningKey,
-    pki_types::{PrivateKeyDer, pem::PemObject},
-    sign::SigningKey,
+    SignatureScheme, crypto::ring::sign::RsaSigningKey, pki_types::PrivatePkcs1KeyDer, sign::SigningKey,
 };
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
 use super::GitHubError;
 
-pub(super) struct AppKey(RsaSigningKey);
+pub(super) struct AppKey(EncodingKey);
 
 impl AppKey {
     /// Reads PKCS#1, which GitHub hands out, or PKCS#8.
     pub(super) fn from_pem(pem: &SecretString) -> Result<Self, GitHubError> {
         let unreadable = |why: String| GitHubError::Key { why };
-        let der = PrivateKeyDer::from_pem_slice(pem.expose_secret().trim().as_bytes());
-        let der = der.map_err(|error| unreadable(error.to_string()))?;
-        RsaSigningKey::new(&der).map(Self).map_err(|error| unreadable(error.to_string()))
+        let key = EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes());
+        let key = key.map_err(|error| unreadable(error.to_string()))?;
+        RsaSigner::new(&key).map_err(|error| unreadable(error.to_string()))?;
+        Ok(Self(key))
     }
 
     /// A JSON web token with these claims, signed with RS256. `None` if the key cannot sign.
     pub(super) fn sign(&self, claims: &impl Serialize) -> Option<String> {
-        let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(claims).ok()?);
-        let message = format!("{}.{claims}", URL_SAFE_NO_PAD.encode(r#"{"typ":"JWT","alg":"RS256"}"#));
-        let signer = self.0.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])?;
-        let signature = signer.sign(message.as_bytes()).ok()?;
-        Some(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
+        static INSTALLED: Once = Once::new();
+        // It fails only if a provider is installed already, and nobody else installs one.
+        INSTALLED.call_once(|| {
+            let _ = PROVIDER.install_default();
+        });
+        jsonwebtoken::encode(&Header::new(Algorithm::RS256), claims, &self.0).ok()
+    }
+}
+
+/// Signs with ring, which our TLS brings; the crate's own provider needs `rsa` (RUSTSEC-2023-0071).
+static PROVIDER: CryptoProvider = CryptoProvider {
+    signer_factory: |algorithm, key| match algorithm {
+        Algorithm::RS256 => {
+            let signer = RsaSigner::new(key).map_err(|_| Error::from(ErrorKind::InvalidKeyFormat))?;
+            Ok(Box::new(signer) as Box<dyn JwtSigner>)
+        }
+        _ => Err(ErrorKind::InvalidAlgorithm.into()),
+    },
+    verifier_factory: |_, _| Err(ErrorKind::InvalidAlgorithm.into()),
+    jwk_utils: JwkUtils::new_unimplemented(),
+};
+
+struct RsaSigner(RsaSigningKey);
+
+impl RsaSigner {
+    fn new(key: &EncodingKey) -> Result<Self, rustls::Error> {
+        RsaSigningKey::new(&PrivatePkcs1KeyDer::from(key.inner()).into()).map(Self)
+    }
+}
+
+impl signature::Signer<Vec<u8>> for RsaSigner {
+    fn try_sign(&self, message: &[u8]) -> Result<Vec<u8>, signature::Error> {
+        let signer =
+            self.0.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]).ok_or_else(signature::Error::new)?;
+        signer.sign(message).map_err(signature::Error::from_source)
+    }
+}
+
+impl JwtSigner for RsaSigner {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::RS256
     }
 }
 
