@@ -446,7 +446,7 @@ mod tests {
         assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));
         assert_eq!(
             usage.cost_microusd,
-            Some(64_000 * 25 + (bytes * 25).div_ceil(4)),
+            Some(limits::ANSWER_TOKENS * 25 + (bytes * 25).div_ceil(4)),
             "the most it could cost"
         );
     }
@@ -475,7 +475,7 @@ mod tests {
         };
         let bytes = 10_000 + limits::CHAT_FRAME_TOKENS;
         assert_eq!(most(1000, None), (1000 * 25, (bytes * 25).div_ceil(4)));
-        assert_eq!(most(u64::MAX, Some(2000)), (64_000 * 25, 2200 * 25 / 4));
+        assert_eq!(most(u64::MAX, Some(2000)), (limits::ANSWER_TOKENS * 25, 2200 * 25 / 4));
         assert_eq!(most(1000, Some(u64::MAX)).1, most(1000, None).1, "no count is believed beyond the bytes");
     }
 
