@@ -116,7 +116,7 @@ impl Site {
         serving
     }
 
-    /// What `/readyz` says to the operator.
+    /// The operator's view of `/readyz`.
     pub(crate) async fn ready(&self) -> serde_json::Value {
         let token = std::fs::read_to_string(token_file(&self.data())).expect("the server's token");
         let asked =

@@ -5,7 +5,7 @@ use std::{any::Any, panic::AssertUnwindSafe};
 
 use futures_util::FutureExt;
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

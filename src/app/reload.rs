@@ -27,7 +27,7 @@ pub(super) struct Reloading {
     pub(super) github: GitHub,
     pub(super) providers: Arc<Providers>,
     pub(super) webhook: Live<Vec<SecretString>>,
-    /// Who reviews, by its name under `[models]`.
+    /// The reviewer's name under `[models]`.
     pub(super) reviewer: Live<String>,
     /// Tells the runs whose reviews gave no verdict.
     pub(super) engine: Arc<dyn Port>,

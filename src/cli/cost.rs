@@ -42,7 +42,7 @@ pub(super) struct Cost {
     /// Settle what is held for calls that are over: nothing of it was billed, or what --billed says.
     #[arg(long, conflicts_with_all = ["by", "json"])]
     settle: bool,
-    /// What the bill shows for the held calls of --run, for example $0.40.
+    /// Amount billed for the held calls of --run, for example $0.40.
     #[arg(long, value_name = "DOLLARS", requires = "settle", requires = "run", value_parser = MicroUsd::parse)]
     billed: Option<MicroUsd>,
     #[command(flatten)]

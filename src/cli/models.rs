@@ -105,7 +105,7 @@ fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, St
     rows
 }
 
-/// What the columns do not say: when its price changes, when it ends, what comes after it.
+/// Facts without a column of their own: price changes, the end date, the successor.
 fn remarks(model: &Model, now: Timestamp) -> String {
     let tiers =
         model.prices.iter().filter(|price| price.above > 0 || price.from.is_some_and(|from| from > now));

@@ -1,9 +1,9 @@
-//! What a comment repeats of ours: a mail program quotes below an answer what it answers, not always with a sign before
-//! the lines. The line to paste is in there.
+//! Finds our own sentences in a comment. A mail program quotes our gate below the answer, often without `>`, and the
+//! quote includes the line to paste.
 
-/// Where a comment begins to repeat `ours`, texts that we posted earlier, as a mail does below its answer: at its first line
-/// of at least five words that stand so, one after the other, in one of them. Code and folded text of ours are somebody
-/// else's words, or the line to paste.
+/// Byte offset of the comment's first line that repeats `ours`, our earlier comments. A line repeats ours if it has at
+/// least five words and one of our comments has the same words in the same order. Code and folded text in our comments
+/// don't count: they hold other people's words, or the line to paste.
 pub fn repeats<'o>(comment: &str, ours: impl IntoIterator<Item = &'o str>) -> Option<usize> {
     const LEAST: usize = 5;
     let words = |text: &str| {

@@ -1,4 +1,4 @@
-//! What may change while the server runs: secrets, which are rotated, and the reviewer. All else holds from one start to the next.
+//! Settings that `reload` changes: secrets and the reviewer. All others hold until a restart.
 
 use std::{
     collections::BTreeMap,
@@ -71,8 +71,8 @@ impl Settings {
 }
 
 impl Settings {
-    /// What must be the same on each node that serves from one Postgres: its tables, each with a fingerprint. Paths and
-    /// addresses are a node's own.
+    /// A fingerprint of each settings table that all nodes of one Postgres must share. Paths and addresses are a node's
+    /// own.
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
         let mut allowed = self.allowed_installations.clone();
         allowed.sort_unstable();

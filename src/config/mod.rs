@@ -112,7 +112,7 @@ pub struct Settings {
     /// Names of secrets found in the process environment, where they are not read. To be named at
     /// start.
     pub ignored_environment: Vec<String>,
-    /// What is allowed and hardly meant, a sentence each with its line.
+    /// Settings that are allowed but probably a mistake: one sentence each, with its line.
     pub warnings: Vec<String>,
 }
 

@@ -134,7 +134,7 @@ impl Check<'_> {
         for (key, text) in [("id", &row.id), ("family", &row.family)] {
             if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
                 return Err(
-                    self.refuse(text, format!("{key} = {:?} is no name; write one word", text.as_ref()))
+                    self.refuse(text, format!("{key} = {:?} is not a name; write one word", text.as_ref()))
                 );
             }
         }
@@ -173,7 +173,7 @@ impl Check<'_> {
         let dollars = |given: &Spanned<f64>| match *given.as_ref() {
             dollars if (0.0..=100_000.0).contains(&dollars) => Ok((dollars * 1e6).round() as u64),
             dollars => {
-                Err(self.refuse(given, format!("{dollars} is no price; write dollars for a million tokens")))
+                Err(self.refuse(given, format!("{dollars} is not a price; write dollars per million tokens")))
             }
         };
         let usual = Price::per_million(dollars(&price.input)?, dollars(&price.output)?);
@@ -190,7 +190,7 @@ impl Check<'_> {
         Timestamp::parse(&format!("{}T00:00:00Z", given.as_ref())).map_err(|_| {
             self.refuse(
                 given,
-                format!("{key} = {:?} is no day; write one such as 2026-12-01", given.as_ref()),
+                format!("{key} = {:?} is not a date; write one such as 2026-12-01", given.as_ref()),
             )
         })
     }
@@ -201,7 +201,7 @@ impl Check<'_> {
             return Ok(());
         }
         let name: String = name.chars().take(80).collect();
-        let message = format!("{key}: there is no provider {name:?}; there are {}", PROVIDERS.join(", "));
+        let message = format!("{key}: unknown provider {name:?}; known are {}", PROVIDERS.join(", "));
         Err(self.refuse(at, message))
     }
 }

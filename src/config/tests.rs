@@ -415,7 +415,7 @@ fn a_row_of_the_table_of_models_is_read_whole() {
 fn a_row_with_a_mistake_is_refused_where_it_stands() {
     let first = GOOD.lines().count();
     for (row, line, words) in [
-        (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is no price"),
+        (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is not a price"),
         (format!("{ROW}price = {{ input = 1 }}\n"), 7, "missing field `output`"),
         (format!("{ROW}contxt = 1\n"), 7, "unknown field `contxt`"),
         (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is no name"),
@@ -429,7 +429,7 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
         (
             ROW.replace("\"ollama\"", "\"olama\""),
             3,
-            "providers: there is no provider \"olama\"; there are claude, ",
+            "providers: unknown provider \"olama\"; known are claude, ",
         ),
         (ROW.replace("8192", "40961"), 6, "max_output = 40961 is more than context = 40960"),
         (
@@ -437,9 +437,9 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
             7,
             "tiers change a price; add the usual one",
         ),
-        (format!("{ROW}retires = \"soon\"\n"), 7, "retires = \"soon\" is no day"),
-        ("[models]\nreviewer = \"gemni:pro\"\n".to_owned(), 2, "reviewer: there is no provider \"gemni\""),
-        ("[models.successors]\n\"gemni:pro\" = [\"x\"]\n".to_owned(), 2, "there is no provider \"gemni\""),
+        (format!("{ROW}retires = \"soon\"\n"), 7, "retires = \"soon\" is not a date"),
+        ("[models]\nreviewer = \"gemni:pro\"\n".to_owned(), 2, "reviewer: unknown provider \"gemni\""),
+        ("[models.successors]\n\"gemni:pro\" = [\"x\"]\n".to_owned(), 2, "unknown provider \"gemni\""),
     ] {
         let (at, message) = refusal(&format!("{GOOD}{row}"));
         assert!(message.contains(words), "{row}: {message}");

@@ -25,7 +25,7 @@ const EXCERPT: usize = 80;
 /// Characters of what is taken for one word.
 const WORD: usize = 40;
 
-/// What a document may say in a tag besides where it leads.
+/// Attributes that a document may use besides links.
 const LAYOUT: [&str; 10] =
     ["align", "valign", "width", "height", "colspan", "rowspan", "start", "open", "type", "target"];
 
@@ -55,7 +55,7 @@ pub enum HiddenKind {
     Attribute,
     /// Of a link or an image.
     Title,
-    /// What an image is said to show.
+    /// The alternative text of an image.
     Description,
     /// In letters that are too small to be read.
     Tiny,
@@ -72,7 +72,7 @@ pub enum HiddenKind {
 }
 
 impl HiddenKind {
-    /// What to take out of a document.
+    /// The drafter's mistake, as the prompt names it.
     pub(super) fn mistake(self) -> &'static str {
         match self {
             Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
@@ -398,7 +398,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What stands in an image's place. People see its description only where it does not load.
+    /// Text in place of an image. People see its description only if the image doesn't load.
     fn image(&mut self, alt: &str) -> String {
         let alt = self.shapes(alt);
         if is_word(alt.trim()) {
@@ -523,7 +523,7 @@ fn says(row: &Hidden) -> bool {
     row.kind != HiddenKind::Comment || !row.excerpt.is_empty()
 }
 
-/// Does it look like the end of an element, and is none?
+/// Whether the tag looks like the end of an element but isn't one.
 fn ends_nothing(tag: &str) -> bool {
     tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
 }

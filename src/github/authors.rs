@@ -1,4 +1,4 @@
-//! What only GraphQL tells of texts: who wrote an issue as it is now, and whether a comment came by email.
+//! Facts that only GraphQL knows: the last editor of an issue, and whether a comment came by email.
 
 use serde::Deserialize;
 use serde_json::json;

@@ -64,7 +64,7 @@ pub struct Issue {
     pub title: String,
     /// Empty where GitHub has none.
     pub body: String,
-    /// Of title and body as GitHub sent them.
+    /// Hash of title and body as GitHub sent them.
     pub digest: Hash,
     pub state_open: bool,
     pub author: Actor,

@@ -35,7 +35,7 @@ pub(crate) fn ghost() -> Actor {
     Actor { id: GHOST, login: "ghost".into(), bot: false }
 }
 
-/// What GitHub sent, with `\n` at the end of each line of each text: a browser sends `\r\n`, and other clients what they like.
+/// Returns JSON from GitHub with `\n` as the only line end. Browsers send `\r\n`, and other clients anything.
 pub(crate) fn with_unix_lines(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(unix_lines(text)),

@@ -112,7 +112,7 @@ impl Intake {
         self.hear(&said, &found).await
     }
 
-    /// How much of the comment stands above what it repeats of ours; all of it, where nothing stands above a command.
+    /// Length of the comment above the part that repeats ours; the whole length if no command follows that part.
     async fn above_what_is_repeated(
         &self,
         said: &Said<'_>,

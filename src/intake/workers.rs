@@ -15,7 +15,7 @@ use crate::{
 /// Lanes that are worked on at the same time; most of the time goes into waiting for GitHub.
 const LANES: usize = 8;
 
-/// How long a delivery is tried again that makes us panic, with growing pauses. It keeps no other one waiting.
+/// A delivery that makes us panic is retried this long, with growing pauses. Others don't wait for it.
 const PANIC_AGE: Duration = Duration::from_secs(600);
 
 impl Intake {

@@ -60,7 +60,7 @@ fn prime() -> Result<BigUint, HubError> {
     }
 }
 
-/// For a large odd number.
+/// Miller-Rabin test of a large odd number.
 fn is_prime(number: &BigUint) -> bool {
     if SMALL_DIVISORS.step_by(2).any(|divisor| number % divisor == BigUint::ZERO) {
         return false;

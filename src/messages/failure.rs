@@ -53,7 +53,7 @@ pub enum FailureKind {
     Invalid,
     /// The answer had no text, twice.
     Empty,
-    /// Nobody knows whether the model answered that was asked for.
+    /// The answer does not say which model served it.
     OtherModel,
     /// This model answered, and another was asked for.
     ServedOther {

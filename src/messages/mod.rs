@@ -89,7 +89,7 @@ pub struct ApproveLine {
     pub other: Option<(String, String)>,
 }
 
-/// Of an override's reason or a revision's text, where its line is given back.
+/// Characters of an override's reason or a revision's text in the line we give back.
 const TEXT_CHARS: usize = 500;
 
 /// Of a way of accepting it, which may be paths.

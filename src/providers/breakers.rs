@@ -45,7 +45,7 @@ pub(super) struct Breakers {
     learned: AtomicU64,
     /// How each model failed last, since the server started.
     failures: sync::Mutex<BTreeMap<String, LastFailure>>,
-    /// What answered in place of a model, since the last reload. Another answer would be paid for and not count either.
+    /// Models that answered in place of others since the last reload. Another call would cost money and not count either.
     substitutes: sync::Mutex<BTreeMap<String, String>>,
 }
 

@@ -261,7 +261,7 @@ impl Checked {
     }
 }
 
-/// What the operator writes to have `served` accepted where this model is asked.
+/// The setting that accepts answers of `served` to calls of this model.
 pub fn successor_line(provider: &str, asked: &str, served: &str) -> String {
     format!("\"{provider}:{asked}\" = [\"{served}\"]")
 }

@@ -178,8 +178,8 @@ pub struct Usage {
     /// Bytes of the answer that came before the service said how many tokens they are.
     #[serde(default)]
     pub received: u64,
-    /// Where it [may cost more](Self::may_cost_more): what it most likely costs beyond `cost_microusd`, which is the prompt
-    /// and what was received.
+    /// Likely cost beyond `cost_microusd` of a call that [may cost more](Self::may_cost_more): the prompt and the bytes
+    /// received.
     #[serde(default)]
     pub likely_microusd: u64,
     /// Was the cost put on a bill? A subscription's calls have a notional cost.
@@ -370,7 +370,7 @@ impl CallError {
 pub struct Estimate {
     /// At most, by every way together that it may take and that we know the price of.
     pub most: MicroUsd,
-    /// Of that, the prompt.
+    /// The prompt's part of `most`.
     pub input: MicroUsd,
     /// May an answer come that puts nothing on a bill?
     pub free_way: bool,

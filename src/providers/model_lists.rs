@@ -21,10 +21,10 @@ use crate::{
     types::Timestamp,
 };
 
-/// How long before a model's end it is warned of.
+/// Time before a model's end at which the warning begins.
 const NOTICE: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// How often a running server looks.
+/// Time between two checks of a running server.
 const INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Pages of a list that are read; each holds up to a thousand models.
@@ -41,7 +41,7 @@ pub struct ModelSetting {
     pub spec: String,
 }
 
-/// What the services' lists say of the models in use.
+/// Result of comparing the models in use with the services' lists.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ListCheck {
     /// A sentence for each model that is not listed or ends soon, with the line to write.
@@ -130,7 +130,7 @@ impl Providers {
         }
     }
 
-    /// What to write where the settings name the model.
+    /// The line to paste into the settings.
     fn line(
         &self,
         provider: &str,
@@ -181,7 +181,7 @@ impl Providers {
     }
 }
 
-/// What is the matter with a model in use, if anything.
+/// The problem with a model in use, if any.
 fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
     let missing = list.filter(|(_, ids)| !ids.iter().any(|id| models::is_same(&row.id, id)));
     let ends = row.retires.filter(|end| *end <= now.plus(NOTICE)).map(|end| match end <= now {
@@ -195,14 +195,14 @@ fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestam
     }
 }
 
-/// How a service lists its models.
+/// Format of a service's list of models.
 struct Form {
     path: &'static str,
     header: &'static str,
-    /// Where the models stand, and the name of each.
+    /// Fields of the list and of each model's name.
     items: &'static str,
     name: &'static str,
-    /// Where the mark of the next page stands, whether another field says if there is one, and the query that takes it.
+    /// Field with the next page's token, field that says whether there is a next page, and the token's query parameter.
     mark: &'static str,
     more: Option<&'static str>,
     query: &'static str,

@@ -144,8 +144,8 @@ impl Table {
         })
     }
 
-    /// What the tokens cost, by the served model's prices; `None` where we know no price. Input that came from no cache,
-    /// output, what was read from a cache and what was written to one.
+    /// Cost of tokens by the served model's prices, in micro-dollars; `None` if we know no price. The tokens are uncached
+    /// input, output, cache reads and cache writes.
     pub fn cost_microusd(&self, served: &str, tokens: [u64; 4], now: Timestamp) -> Option<u64> {
         let [input, _, cache_read, cache_written] = tokens;
         let prompt = input.saturating_add(cache_read).saturating_add(cache_written);

@@ -227,7 +227,7 @@ async fn buy_in_time(cx: &Cx, key: &str, ask: &mut Ask<'_>) -> Result<Answered, 
 #[derive(Clone, Copy)]
 struct Try<'a> {
     key: &'a str,
-    /// How the one before failed.
+    /// The failure of the try before.
     last: Option<&'a Failure>,
     /// What the prompt is taken to have.
     bytes_a_token: u64,

@@ -372,7 +372,7 @@ fn first_prompt(round: &Round, brief: &Brief<'_>, mark: &str) -> Prompt {
     with_reason(prompt, round)
 }
 
-/// Whoever is asked again is told why: the same question would get the same answer.
+/// Adds why the last answer was unusable, since the same prompt would get the same answer.
 fn with_reason(prompt: Prompt, round: &Round) -> Prompt {
     match &round.unusable {
         Some(why) => prompt.ours(format!("Your last answer could not be used: {why}. Answer again.")),

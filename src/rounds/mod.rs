@@ -245,7 +245,7 @@ impl Round {
         Self { cap, ..Self::default() }
     }
 
-    /// Whether another review of the same version can give a verdict where there is none.
+    /// Whether the verdict is missing and another review of the same version may give one.
     pub fn may_review_again(&self) -> bool {
         self.review.as_ref().is_some_and(Reviewed::can_change)
     }

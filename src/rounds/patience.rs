@@ -1,4 +1,4 @@
-//! How long a call that failed is tried again. This is the one rule for it, and it goes by our clock.
+//! The one rule for how long a failed call is retried, by our clock.
 //!
 //! A service that is busy, broken or slow gets at least [`limits::PATIENCE`] and three requests. The first wait is the
 //! one that the service names, or half a minute; each later one is at least twice the one before, whatever the service
@@ -80,7 +80,7 @@ impl Failure {
         Self { not_before: Some(now.plus(wait)), ..failure }
     }
 
-    /// What the model is told if it is asked again at once; `None` where the same question would get the same again.
+    /// The reason to put into the next prompt; `None` if asking again would not help.
     pub(super) fn reason(&self) -> Option<String> {
         match (&self.kind, self.tokens) {
             (FailureKind::Truncated, 0) => Some("the answer was cut off; it has to be shorter".to_owned()),

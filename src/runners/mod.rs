@@ -171,7 +171,7 @@ fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static Runner,
     most.or_else(topmost).map(|(_, runner, folder)| (runner, folder))
 }
 
-/// What each runner finds on this machine and can run in the sandbox, or what it lacks and how to get it; a line each.
+/// One line per runner: the toolchain that runs in the sandbox, or what is missing and how to get it.
 pub async fn toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
     let look = async |runner: &'static Runner| (runner.name, runner.probe.look(sandbox, &cancel).await);

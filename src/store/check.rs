@@ -50,7 +50,7 @@ pub fn check(source: &Source) -> Result<Vec<Checked>, StoreError> {
     Ok(all)
 }
 
-/// What is said of repositories of which there is a folder or a row, and no database.
+/// Reports repositories that have a folder or a row but no database.
 fn without_database(source: &Source, root: &Path, repos: &[RepoId]) -> Result<Vec<Checked>, StoreError> {
     let said = |repo, holds, wrong: Option<String>| Checked {
         place: source.name(Some(repo)),

@@ -455,7 +455,7 @@ impl Threads {
         cluster.due.notify_one();
     }
 
-    /// Who is left alone now, and which nodes have other settings.
+    /// Updates the installations left to other nodes, and warns of nodes with other settings.
     fn settings(&self, cluster: &Cluster) {
         loop {
             let said = self.agenda.said();

@@ -547,10 +547,10 @@ pub struct CallRow {
     /// where nothing is billed.
     #[serde(default)]
     pub held_microusd: Option<u64>,
-    /// Of that, what it most likely is: the prompt, and what came of the answer. Rows from before this was kept do not say.
+    /// The likely part of `held_microusd`: the prompt and the received part of the answer. Older rows don't have it.
     #[serde(default)]
     pub likely_microusd: Option<u64>,
-    /// Who said what was on the bill of what was held.
+    /// Who settled the held amount from the bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     pub elapsed_ms: u64,
@@ -559,12 +559,12 @@ pub struct CallRow {
 }
 
 impl CallRow {
-    /// What counts against the caps of a day and a month: whatever may be on the bill.
+    /// Amount that counts against the caps of a day and a month: all that may be billed.
     pub fn counted(&self) -> MicroUsd {
         self.billed_cost().plus(MicroUsd(self.held_microusd.unwrap_or(0)))
     }
 
-    /// What counts against the caps of a stage and a run. Once a call is over, that is what it most likely cost.
+    /// Amount that counts against the caps of a stage and a run: after the call, its likely cost.
     pub fn counted_in_run(&self) -> MicroUsd {
         self.billed_cost().plus(self.held_in_run())
     }

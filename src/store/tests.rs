@@ -127,7 +127,7 @@ fn damaged_and_foreign_files_are_named_and_left_alone() {
     assert!(open(root.path()).is_ok());
 }
 
-/// What is wrong in a data directory, with the file.
+/// The faults that `check` finds in a data directory, each with its file.
 fn wrong(root: &Path) -> Vec<String> {
     let checked = check(&root.into()).unwrap().into_iter();
     checked.flat_map(|part| part.wrong.into_iter().map(move |why| format!("{}: {why}", part.place))).collect()

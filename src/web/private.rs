@@ -28,7 +28,7 @@ pub struct Operator {
     pub control: Control,
     pub providers: Arc<Providers>,
     pub settings: Arc<Settings>,
-    /// Who reviews since the last reload.
+    /// The reviewer since the last reload.
     pub reviewer: Live<String>,
     pub refusals: Arc<Refusals>,
     pub observed: Observed,

@@ -14,7 +14,7 @@ use crate::{
 pub struct Settling {
     pub repository: Option<RepoName>,
     pub run: Option<RunId>,
-    /// What the bill shows for all of them together.
+    /// Billed amount for all of them together.
     pub billed: MicroUsd,
     pub by: String,
 }

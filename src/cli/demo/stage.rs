@@ -61,7 +61,7 @@ const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
     ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
 ];
 
-/// What the scout's narrator answers: the searches that find these, and that they are enough.
+/// The scout's narrator answers with searches that find these repositories, then with "enough".
 const SEARCHES: &str = r#"
 [[answer]]
 role = "narrator"

@@ -50,7 +50,7 @@ async fn sandbox(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
     found.ok()
 }
 
-/// What repositories' own tests are run with in the sandbox, and where what they depend on may be fetched.
+/// Reports the toolchains that run repositories' tests in the sandbox, and the hosts their dependencies come from.
 pub(super) async fn toolchains(report: &mut Report, settings: &Settings, sandbox: Option<&Sandbox>) {
     for (runner, found) in runners::toolchains(sandbox).await {
         match found {

@@ -41,7 +41,7 @@ impl Report {
         say(format_args!("note  {what:<14} {said}"));
     }
 
-    /// What works now and will not, or costs without use.
+    /// Reports something that works now but soon won't, or that costs money for nothing.
     fn warn(&mut self, what: &'static str, said: impl Display) {
         say(format_args!("WARN  {what:<14} {said}"));
     }

@@ -37,7 +37,7 @@ pub struct Shortened {
 /// A longer line may be cut within.
 const LINE_BYTES: usize = 1000;
 
-/// Of a code block that nothing closes.
+/// Bytes kept from the end of a code block that nothing closes.
 const TAIL_BYTES: usize = 4_000;
 
 /// Characters of a heading that a note quotes.
@@ -269,8 +269,8 @@ fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Part {
     }
 }
 
-/// Where the last lines begin of a long fenced block that nothing closes. What follows a pasted log in such an issue is read as
-/// code to its end, and may be what is wanted, so it is no part of what is cut first.
+/// Byte offset of the last lines of a long fenced block that nothing closes. In an issue with a pasted log, the text after
+/// the log is parsed as code too. It may hold the request itself, so it is not cut first.
 fn unclosed_tail(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Option<usize> {
     let own = text[range.clone()].trim_end();
     let fence = fence(own).filter(|_| matches!(tag, Tag::CodeBlock(_)))?;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{documents::unix_lines, limits};
 
-/// What may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
+/// A text that may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(String);
 

@@ -131,7 +131,7 @@ pub(in crate::localhub) fn for_git(hub: &Hub, request: &Request) -> Option<Calle
 
 /// A JSON web token, taken apart.
 struct Parts<'a> {
-    /// What is signed.
+    /// Header and claims, the signed part.
     message: &'a str,
     claims: BTreeMap<String, Value>,
     signature: Vec<u8>,

@@ -164,7 +164,7 @@ impl Call<'_> {
         Ok(self.ok(&body))
     }
 
-    /// How a comment came.
+    /// Answers whether a comment came by email.
     fn by_email(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let id = variables.get("id").and_then(Value::as_str).unwrap_or_default();
         let Some((repo, _, comment)) = self.comment_of(id) else {
@@ -191,7 +191,7 @@ impl Call<'_> {
         })
     }
 
-    /// Who wrote an issue as it is.
+    /// Answers who last wrote an issue's text.
     fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
         let repo = self.repo(word("owner"), word("name"), &[("issues", Level::Read)])?;

@@ -157,7 +157,7 @@ impl Provider for Anthropic {
     }
 }
 
-/// What the model is shown, which is what is counted.
+/// The part of the request that `count_tokens` takes.
 fn prompt(call: &Call) -> Value {
     let mut body = json!({
         "model": call.model,

@@ -205,7 +205,7 @@ impl Provider for Gemini {
     }
 }
 
-/// What the model is shown.
+/// The part of the request that `countTokens` takes.
 fn prompt(call: &Call) -> Value {
     json!({
         "systemInstruction": {"parts": [{"text": call.system}]},

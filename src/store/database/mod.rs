@@ -298,7 +298,7 @@ impl Database {
     }
 }
 
-/// What SQLite takes for an empty database is shorter than this.
+/// Size of a page in bytes. SQLite takes a shorter file for an empty database.
 const PAGE: u64 = 4096;
 
 /// Whether the file exists.
