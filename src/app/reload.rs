@@ -74,12 +74,12 @@ impl Reloading {
         let mut said = taken;
         let waiting = waiting.join(", ");
         if !waiting.is_empty() {
-            said += &format!(". {waiting} changed, too, which needs a restart; until then the old one holds");
+            said += &format!(". {waiting} also changed; restart the server to apply it");
         }
         let unlike = self.store.unlike_nodes().join("; ");
         if !unlike.is_empty() {
-            tracing::warn!(nodes = unlike, "other nodes have other settings");
-            said += &format!(". Other nodes have other settings: {unlike}");
+            tracing::warn!(nodes = unlike, "other nodes have different settings");
+            said += &format!(". Other nodes have different settings: {unlike}");
         }
         Ok(said)
     }
@@ -117,7 +117,7 @@ impl Reloading {
         match told {
             0 => format!("the reviewer {reviewer}"),
             _ => format!(
-                "the reviewer {reviewer} ({} without a verdict: `/retry` there has it review again)",
+                "the reviewer {reviewer} ({} without a verdict: `/retry` there asks this reviewer)",
                 count(told, "gate waits", "gates wait")
             ),
         }

@@ -295,7 +295,8 @@ fn pretty(value: &Value) -> anyhow::Result<String> {
 fn write(out: &Path, files: &[(String, String)], force: bool) -> anyhow::Result<()> {
     let shown = out.display();
     let cannot = || format!("{shown} cannot be written");
-    if out.is_symlink() {
+    // Without a slash at the end, which would follow the link.
+    if out.components().collect::<PathBuf>().is_symlink() {
         bail!("{shown} is a link; name the folder itself with --out");
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(out).with_context(cannot)?;

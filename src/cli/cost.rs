@@ -39,7 +39,7 @@ pub(super) struct Cost {
     /// Print a JSON array instead of a table.
     #[arg(long)]
     json: bool,
-    /// Settle what is held for calls that are over: nothing of it was billed, or what --billed says.
+    /// Release the amount held for finished calls. Without --billed, records that nothing was billed.
     #[arg(long, conflicts_with_all = ["by", "json"])]
     settle: bool,
     /// Amount billed for the held calls of --run, for example $0.40.

@@ -324,7 +324,8 @@ fn must_hold_data(data: &Path) -> anyhow::Result<()> {
     if data.join("main.db").exists() {
         return Ok(());
     }
-    if data.join("repos").exists() {
+    let databases = fs::read_dir(data.join("repos")).into_iter().flatten().flatten();
+    if databases.into_iter().any(|folder| folder.path().join("checkpoints.db").exists()) {
         bail!(
             "{} has lost its main.db: restore it from a backup, or start the server, which makes a new one and reads what was \
              spent from the repositories' ledgers",

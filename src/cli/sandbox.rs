@@ -21,8 +21,8 @@ use crate::{
 ///
 /// It works in an empty directory that is removed afterwards, or in the first one named by --rw. It sees the system's programs
 /// and libraries, what is named by --ro and --rw, and nothing else: no files of yours, no environment, no network but its own.
-/// Everything it starts ends with it. Run by root, it is another user, to whom the directories named by --rw belong meanwhile;
-/// afterwards each file has the owner that it had, and new ones are root's.
+/// Everything it starts ends with it. Under root the command runs as another user, which owns the --rw directories until it
+/// ends. Then each file gets its owner back; new files belong to root.
 ///
 /// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
 #[derive(clap::Args)]
@@ -65,7 +65,7 @@ fn without_links(path: &Path) -> anyhow::Result<PathBuf> {
     let named: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
     ensure!(
         real == named,
-        "{} leads to {}; name that for --rw, if it is meant",
+        "{} is a link to {}; pass that path to --rw if you mean it",
         path.display(),
         real.display()
     );

@@ -418,7 +418,7 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
         (format!("{ROW}price = {{ input = -1, output = 2 }}\n"), 7, "-1 is not a price"),
         (format!("{ROW}price = {{ input = 1 }}\n"), 7, "missing field `output`"),
         (format!("{ROW}contxt = 1\n"), 7, "unknown field `contxt`"),
-        (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is no name"),
+        (ROW.replace("\"qwen\"", "\"q w\""), 4, "family = \"q w\" is not a name"),
         (ROW.replace("family = \"qwen\"\n", ""), 1, "missing field `family`"),
         (format!("{ROW}{ROW}"), 8, "has a row above"),
         (

@@ -4,7 +4,7 @@
 //! shape, definitions that nothing refers to. A model would read them all the same. So the text is read with the parser
 //! that GitHub's is derived from, what shows nothing is taken out of the tree, and the text is written anew from that.
 //! A text in which nothing is hidden stays as it is. In a document of ours what shows nothing is a mistake, with its line
-//! ([`hidden_lines`]): it would be committed, and read by models later.
+//! (`hidden_lines`): it would be committed, and read by models later.
 //!
 //! One word says too little to be an order, so a label, a description or an attribute of one word hides nothing. A link
 //! shows where it leads, and a label that is the link's own text is seen there.

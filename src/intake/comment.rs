@@ -96,7 +96,9 @@ impl Intake {
             return Ok(Note::Nothing(TOLD.into()));
         }
         let above = self.above_what_is_repeated(&said, &found).await?;
-        if above < e.body.len() {
+        // A command above may quote us on purpose, and keeps all of its text then.
+        let lines_above = e.body[..above].lines().count();
+        if found.iter().flatten().any(|command| command.line > lines_above) {
             let kept = commands::parse(self.router.rows(), slug, &e.body[..above]);
             let verb =
                 found.iter().flatten().find(|command| !kept.iter().flatten().any(|c| c.name == command.name));
@@ -414,9 +416,16 @@ impl Intake {
         // What a mail program quotes below an answer may hold the line to paste.
         if [APPROVE, OVERRIDE].contains(&command.name)
             && let Some(node) = &said.event.node
-            && said.repo.is_by_email(node).await?
+            // Where no gate is open or about to be, nothing can count.
+            && said.live.iter().any(|run| run.opening || run.gate.is_some())
         {
-            return Ok(Reply::Words(self.not_by_email(said, command.name).await?));
+            match said.repo.is_by_email(node).await {
+                Ok(true) => return Ok(Reply::Words(self.not_by_email(said, command.name).await?)),
+                Ok(false) => {}
+                // It would wait for the gate anyway, and keeps no `/stop` waiting that way.
+                Err(_) if said.live.iter().any(|run| run.opening) => return Err(Trouble::Opening),
+                Err(fault) => return Err(fault.into()),
+            }
         }
         let (approve, text) = if command.name == APPROVE {
             match Approve::parse(&command.args) {

@@ -28,7 +28,7 @@ impl Intake {
                 // A look that is cut short is made again by the next boot.
                 () = stop.cancelled() => return,
                 // One that panics is due again as after any other trouble.
-                _ = panics::survive("what no webhook told is looked for", self.round(&mut labels)) => {}
+                _ = panics::survive("looking for lost webhooks", self.round(&mut labels)) => {}
             }
             let nap = labels.due.since(self.clock.now()).min(limits::SWEEP_EVERY);
             tokio::select! {

@@ -40,7 +40,7 @@ impl Intake {
         match panics::survive("pauses are told", self.look_at_pauses()).await {
             Some(Ok(again)) => again,
             Some(Err(trouble)) => {
-                tracing::warn!(%trouble, "that work is paused could not be told; trying again");
+                tracing::warn!(%trouble, "could not update the status comment of a paused run; will retry");
                 false
             }
             None => false,
@@ -73,10 +73,10 @@ impl Intake {
                 again = true;
                 continue;
             }
-            match panics::survive("a pause is told", self.tell_pause(run, since)).await {
+            match panics::survive("telling a paused run", self.tell_pause(run, since)).await {
                 Some(Ok(())) => drop(told.insert(run.id, since.is_some())),
                 Some(Err(trouble)) => {
-                    tracing::warn!(run = %run.id, %trouble, "that work is paused could not be told; trying again");
+                    tracing::warn!(run = %run.id, %trouble, "could not update the status comment of a paused run; will retry");
                 }
                 None => {}
             }

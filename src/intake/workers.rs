@@ -44,7 +44,7 @@ impl Intake {
         let inbox = self.store.inbox();
         while !stop.is_cancelled() {
             let take = self.take(LANES - lanes.len(), &mut turn);
-            let nap = match panics::survive("deliveries are taken", take).await {
+            let nap = match panics::survive("claiming deliveries", take).await {
                 Some(Ok(taken)) => {
                     let work = |lane| panics::survive("a lane is worked on", self.work(lane, stop));
                     lanes.extend(taken.into_iter().map(work));
@@ -72,7 +72,7 @@ impl Intake {
 
     async fn keep_tidy(&self, stop: &CancellationToken) {
         while !stop.is_cancelled() {
-            if let Some(Err(error)) = panics::survive("what is too old is removed", self.tidy()).await {
+            if let Some(Err(error)) = panics::survive("removing old rows", self.tidy()).await {
                 tracing::error!(%error, "what is too old could not be removed; trying again later");
             }
             tokio::select! {

@@ -93,9 +93,9 @@ impl FailureKind {
             Self::Truncated => format!("the {role}'s answer was cut off"),
             Self::Invalid => format!("the {role}'s answer was not in the form asked for"),
             Self::Empty => format!("the {role} gave an empty answer, twice"),
-            Self::OtherModel => "another model answered than the one that was asked".to_owned(),
+            Self::OtherModel => "the answer does not say which model gave it".to_owned(),
             Self::ServedOther { asked, served, .. } => format!(
-                "{} was asked as the {role}, and {} answered, which does not count",
+                "{} was asked as the {role}, but {} answered, and that answer does not count",
                 code(asked, 80),
                 code(served, 80)
             ),
@@ -113,8 +113,8 @@ impl FailureKind {
                 "Whoever runs the server names another one under [models]; `countersign models` lists them.".to_owned()
             }
             Self::ServedOther { provider, asked, served } => format!(
-                "Whoever runs the server names {} in its settings, or accepts it under `[models.successors]` with {}, and \
-                 restarts it. Until then {} is not asked again.",
+                "The operator can name {} in the settings, or add {} under `[models.successors]`, and restart the server. \
+                 {} is not asked before that.",
                 code(&format!("{provider}:{served}"), 100),
                 code(&successor_line(provider, asked, served), 200),
                 code(asked, 80)

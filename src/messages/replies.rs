@@ -173,8 +173,7 @@ pub fn not_plain(command: &str, lines: &[ApproveLine]) -> Body {
 pub fn not_by_email(command: &str, gate_url: Option<&str>) -> Body {
     let place = gate_url.map_or("on the page of this issue".to_owned(), |url| link("on the page", url));
     said(&format!(
-        "Nothing was done: {} does not count in a reply by email, nor below text repeated from an earlier comment of \
-         Countersign. Write it {place}.",
+        "{} was ignored: it counts neither by email nor below quoted text of Countersign. Write it {place}.",
         code(&format!("/{command}"), 40)
     ))
 }
@@ -446,9 +445,9 @@ mod tests {
         /approve lld 2d711642b726
         ```
         ----
-        Nothing was done: `/approve` does not count in a reply by email, nor below text repeated from an earlier comment of Countersign. Write it [on the page](https://x/1).
+        `/approve` was ignored: it counts neither by email nor below quoted text of Countersign. Write it [on the page](https://x/1).
         ----
-        Nothing was done: `/override` does not count in a reply by email, nor below text repeated from an earlier comment of Countersign. Write it on the page of this issue.
+        `/override` was ignored: it counts neither by email nor below quoted text of Countersign. Write it on the page of this issue.
         ----
         Nothing is running on this issue. `/countersign help` lists what can be started.
         ----

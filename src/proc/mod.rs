@@ -518,9 +518,10 @@ pub fn private_dir(prefix: &str, place: &Path) -> io::Result<tempfile::TempDir> 
 /// No memory of this process, nor of what it starts, is written to disk when it crashes: there are keys in it.
 pub fn dump_no_core() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, setrlimit};
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     #[cfg(target_os = "linux")]
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?;
-    Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?)
+    Ok(())
 }
 
 fn new_mark() -> io::Result<String> {

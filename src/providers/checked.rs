@@ -74,7 +74,9 @@ impl Checked {
             self.cools(call, account).await?;
         }
         if let Some(served) = self.breakers.substitute(provider, model) {
-            let why = format!("skipped, it answers as {served}; `countersign reload` has it asked again");
+            let why = format!(
+                "skipped: {served} answered in its place; after `countersign reload` it is asked again"
+            );
             return Err(self.unsent(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
         }
         let accepting;
@@ -108,7 +110,7 @@ impl Checked {
             self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
             if let CallErrorKind::WrongModel { served: Some(served) } = &error.kind {
                 tracing::warn!(
-                    "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served}                      in the settings, or accept it under [models.successors]: {}",
+                    "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served} in the settings, or accept it under [models.successors]: {}",
                     successor_line(provider, model, served)
                 );
                 self.breakers.note_substitute(provider, model, served);
@@ -184,7 +186,10 @@ impl Checked {
             bound(kind);
             let answered = matches!(
                 kind,
-                CallErrorKind::Truncated | CallErrorKind::InvalidOutput | CallErrorKind::WrongModel { .. }
+                CallErrorKind::Truncated
+                    | CallErrorKind::InvalidOutput
+                    | CallErrorKind::Empty
+                    | CallErrorKind::WrongModel { .. }
             );
             if answered && (usage.prompt_tokens(), usage.output_tokens) == (0, 0) {
                 usage.metered = Metered::Unknown;
@@ -222,14 +227,20 @@ impl Checked {
     /// operator is told.
     fn believe(&self, call: &Call, usage: &mut Usage) {
         let Estimate { most, unpriced: false, .. } = self.estimate(call) else { return };
-        let Some(cost) = usage.cost_microusd.filter(|cost| usage.billed && *cost > most.0) else { return };
+        let longest = self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.longest(call));
+        // Another model than the one asked may have answered, at its own price.
+        let theirs = usage.served.as_deref().and_then(|served| {
+            self.table.cost_microusd(served, [0, longest, 0, self.most_input(call)], self.clock.now())
+        });
+        let most = most.0.max(theirs.unwrap_or(0));
+        let Some(cost) = usage.cost_microusd.filter(|cost| usage.billed && *cost > most) else { return };
         tracing::warn!(
             provider = self.name(),
             model = call.model,
             input = usage.prompt_tokens(),
             output = usage.output_tokens,
             cost_microusd = cost,
-            recorded_microusd = most.0,
+            recorded_microusd = most,
             "the service counts more tokens than the call can take; compare with its bill"
         );
         let mut left = self.most_input(call);
@@ -238,9 +249,8 @@ impl Checked {
             *tokens = (*tokens).min(left);
             left -= *tokens;
         }
-        let longest = self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.longest(call));
         usage.output_tokens = usage.output_tokens.min(longest);
-        usage.cost_microusd = Some(most.0);
+        usage.cost_microusd = Some(most);
     }
 
     fn most_input(&self, call: &Call) -> u64 {

@@ -144,14 +144,14 @@ impl Providers {
             let some =
                 if some.is_empty() { String::new() } else { format!(" It lists {} …", some.join(", ")) };
             return format!(
-                "Name another one; one that `countersign models` does not show needs a [[model]].{some}"
+                "Choose another model; if `countersign models` does not show it, add a [[model]].{some}"
             );
         };
         let lines = settings.iter().map(|ModelSetting { table, key, spec }| match spec.split_once(':') {
             Some((prefix, _)) if prefix == provider => {
                 format!("under [{table}]: {key} = \"{provider}:{other}\"")
             }
-            _ => format!("\"{provider}:{other}\" in its place, where {spec:?} stands for it"),
+            _ => format!("\"{provider}:{other}\" where {spec:?} is defined"),
         });
         let lines: BTreeSet<_> = lines.collect();
         format!("Write {}", lines.into_iter().collect::<Vec<_>>().join("; "))
@@ -171,7 +171,7 @@ impl Providers {
                 && row.family == gone.family
                 && row.providers.iter().any(|its| its == provider)
                 && row.retires.is_none_or(|end| end > now.plus(NOTICE))
-                && list.is_none_or(|ids| ids.iter().any(|id| models::is_same(&row.id, id)))
+                && list.is_none_or(|ids| ids.iter().any(|id| is_listed_as(&row.id, id)))
         };
         let named = gone.successor.as_deref().and_then(|id| self.table.find(provider, id)).filter(stays);
         let price = |row: &Model| row.price(0, now).map_or(0, |price| price.output);
@@ -181,9 +181,16 @@ impl Providers {
     }
 }
 
+/// Whether a service's list names this id. A list may add the day of a version, as in `claude-haiku-4-5-20251001`; a preview
+/// is not its final version.
+fn is_listed_as(id: &str, listed: &str) -> bool {
+    let rest = models::bare(listed).strip_prefix(id).map(|rest| rest.strip_prefix('-').unwrap_or(rest));
+    rest.is_some_and(|day| day.is_empty() || day.len() == 8 && day.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// The problem with a model in use, if any.
 fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestamp) -> Option<String> {
-    let missing = list.filter(|(_, ids)| !ids.iter().any(|id| models::is_same(&row.id, id)));
+    let missing = list.filter(|(_, ids)| !ids.iter().any(|id| is_listed_as(&row.id, id)));
     let ends = row.retires.filter(|end| *end <= now.plus(NOTICE)).map(|end| match end <= now {
         true => format!("its maker ended it on {}", end.date()),
         false => format!("its maker ends it on {}", end.date()),

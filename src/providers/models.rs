@@ -91,7 +91,10 @@ impl Table {
         for (key, ids) in &settings.successors {
             let row = key.split_once(':').and_then(|(provider, name)| table.find(provider, name));
             if let Some(asked) = row.map(|row| row.id.clone()) {
-                table.successors.insert(asked, Successors { key: key.clone(), ids: ids.clone() });
+                // An alias and the id itself may both be listed.
+                let known = table.successors.entry(asked);
+                let known = known.or_insert_with(|| Successors { key: key.clone(), ids: Vec::new() });
+                known.ids.extend(ids.iter().cloned());
             }
         }
         table

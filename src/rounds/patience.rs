@@ -137,7 +137,7 @@ impl Patience {
         let at = failure.at.or(failure.not_before);
         let Some(at) = at.filter(|_| failure.passes()) else {
             (self.since, self.requests) = (None, 0);
-            return false;
+            return failure.hold().is_some() && self.paid_timeouts >= PAID_TIMEOUTS;
         };
         self.requests += 1;
         let waited = at.since(*self.since.get_or_insert(at));

@@ -91,7 +91,7 @@ impl Probe {
         let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
         let version = self.say(self.version, cancel).await?;
         let line = version.lines().next().unwrap_or_default();
-        if numbers(line) < self.oldest {
+        if numbers(line) < self.oldest && !line.contains("devel") {
             return Err(format!("{}: this machine has {line}", self.missing));
         }
         Ok(Tool { version, ..tool })

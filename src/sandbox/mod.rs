@@ -325,7 +325,7 @@ impl Sandbox {
         let is_root = rustix::process::geteuid().is_root();
         let of_the_system = |place: &&PathBuf| is_root && user::is_of_the_system(place);
         if let Some(path) = run.write.iter().chain([&run.tree]).find(of_the_system) {
-            let why = format!("{} belongs to the system, and no run gets it to write", path.display());
+            let why = format!("{} is a system directory; the sandbox does not write there", path.display());
             return Err(SandboxError::Failed { why });
         }
         let own = match self.level {

@@ -284,8 +284,10 @@ fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
 
 fn new_owner(found: &Stat, to: (Uid, Gid), others: &mut Owners) -> (Option<Uid>, Option<Gid>) {
     let (us, file) = ((geteuid(), getegid()), (found.st_dev, found.st_ino));
-    if to != us && (found.st_uid, found.st_gid) != (us.0.as_raw(), us.1.as_raw()) {
-        others.entry(file).or_insert((found.st_uid, found.st_gid));
+    let owner = (found.st_uid, found.st_gid);
+    // What a killed run left to the sandbox's user becomes ours.
+    if to != us && owner != (us.0.as_raw(), us.1.as_raw()) && !OUTSIDE.contains(&found.st_uid) {
+        others.entry(file).or_insert(owner);
     }
     match others.get(&file) {
         Some((user, group)) if to == us => (Some(Uid::from_raw(*user)), Some(Gid::from_raw(*group))),

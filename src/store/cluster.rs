@@ -285,9 +285,13 @@ impl Store {
     }
 }
 
-/// The installations that living nodes serve.
+/// Whether a node serves its installations: it lives, or ended so lately that it may be restarting.
+const SERVES: &str = "until > now() - interval '10 minutes'";
+
+/// The installations that such nodes serve.
 fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, Fault> {
-    let mut served = tx.prepare_cached("SELECT DISTINCT unnest(allows) FROM node WHERE until > now()")?;
+    let mut served =
+        tx.prepare_cached(&format!("SELECT DISTINCT unnest(allows) FROM node WHERE {SERVES}"))?;
     let served = served.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
     served.collect()
 }
@@ -316,13 +320,13 @@ fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, Fault> {
 }
 
 /// Whether the node in that place of a statement is one to take a row of the inbox: it serves the row's installation, or no
-/// node that lives does. In a file there is one node.
+/// other node does. In a file there is one node.
 pub(super) fn takes(tx: &Transaction<'_>, node: &str) -> String {
     match tx {
         Transaction::File(_) => format!("{node} IS NOT NULL"),
         Transaction::Server(_) => format!(
             "(EXISTS (SELECT 1 FROM node WHERE node.id = {node} AND inbox.installation = ANY(allows))
-                 OR NOT EXISTS (SELECT 1 FROM node WHERE until > now() AND inbox.installation = ANY(allows)))"
+                 OR NOT EXISTS (SELECT 1 FROM node WHERE {SERVES} AND inbox.installation = ANY(allows)))"
         ),
     }
 }
@@ -475,7 +479,7 @@ impl Threads {
             if changed && !unlike.is_empty() {
                 tracing::warn!(
                     nodes = unlike.join("; "),
-                    "other nodes have other settings, and each step goes by those of the node that takes it; make them the same"
+                    "other nodes have different settings, and each step uses those of the node that runs it; make them the same"
                 );
             }
             if self.agenda.leave_alone(said, pauses.into_iter().map(|pause| pause.scope), suspended) {

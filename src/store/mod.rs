@@ -502,8 +502,10 @@ fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i
 /// what the lost ones left on GitHub for its own.
 fn refuse_loss(directory: &Path) -> Result<(), StoreError> {
     let (file, half_made) = (directory.join(repository::FILE), format!("{}{HALF_MADE}", repository::FILE));
+    // With its journal, while another thread makes it.
+    let being_made = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(&half_made);
     let used =
-        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != *half_made);
+        |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| !being_made(&entry.file_name()));
     let used = fs::read_dir(directory).is_ok_and(|mut entries| entries.any(used));
     if used && !file.exists() { Err(StoreError::Lost { file }) } else { Ok(()) }
 }

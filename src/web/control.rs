@@ -2,8 +2,8 @@
 //!
 //! A Unix socket in a directory that only its owner may enter. It accepts connections from our user and from root, and
 //! answers a request that carries the server's token. A model's program runs as our user and can connect on some kernels, but
-//! Landlock keeps it from the file of the token. Where the peer's process is in `/proc` does not matter: systemd may hide it
-//! from us. JSON both ways; a refusal has a sentence for the person who asked.
+//! Landlock keeps it from the file of the token. We do not look the peer up in `/proc`, because systemd may hide it. JSON
+//! both ways; a refusal has a sentence for the person who asked.
 
 use std::{
     io,

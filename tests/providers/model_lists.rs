@@ -98,8 +98,8 @@ async fn a_model_that_is_not_listed_is_named_with_the_line_to_write() {
     assert_eq!(
         found.warnings,
         [
-            "gemini:gemini-3.1-pro-preview: 127.0.0.1 does not list it. Name another one; one that `countersign models` does \
-          not show needs a [[model]]. It lists gemini-5-xenon …"
+            "gemini:gemini-3.1-pro-preview: 127.0.0.1 does not list it. Choose another model; if `countersign models` does \
+          not show it, add a [[model]]. It lists gemini-5-xenon …"
         ]
     );
 }
@@ -115,7 +115,7 @@ async fn a_model_that_ends_within_sixty_days_is_warned_of_wherever_it_is_named()
         found.warnings,
         [
             "gemini:gemini-2.5-flash: 127.0.0.1 does not list it, and its maker ends it on 2026-12-01. Write \
-             \"gemini:gemini-3.5-flash-lite\" in its place, where \"pool:p\" stands for it",
+             \"gemini:gemini-3.5-flash-lite\" where \"pool:p\" is defined",
             "gemini:gemini-2.5-pro: its maker ends it on 2026-12-01. Write under [models]: reviewer = \
              \"gemini:gemini-3.8-flash\"",
         ]

@@ -258,7 +258,7 @@ async fn a_review_that_was_declined_is_said_to_be() {
 
 #[tokio::test]
 async fn a_round_without_a_draft_has_no_author() {
-    let script = Script::default().drafts("").drafts("").drafts(&design()).reviews(&approved());
+    let script = Script::default().fails("drafter", "truncated").drafts(&design()).reviews(&approved());
     let mut w = scripted(&script).await;
     let (said, _) = w.status_comment();
     assert!(said.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{said}");

@@ -65,10 +65,10 @@ async fn an_approval_by_flash_is_none_by_pro() {
     w.find("Rehearsal");
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{gate}");
-    let told = "`gemini-3.1-pro-preview` was asked as the reviewer, and `gemini-2.5-flash` answered, which does not count. \
-                Whoever runs the server names `gemini:gemini-2.5-flash` in its settings, or accepts it under \
-                `[models.successors]` with `\"gemini:gemini-3.1-pro-preview\" = [\"gemini-2.5-flash\"]`, and restarts it. \
-                Until then `gemini-3.1-pro-preview` is not asked again.";
+    let told = "`gemini-3.1-pro-preview` was asked as the reviewer, but `gemini-2.5-flash` answered, and that answer does not count. \
+                The operator can name `gemini:gemini-2.5-flash` in the settings, or add \
+                `\"gemini:gemini-3.1-pro-preview\" = [\"gemini-2.5-flash\"]` under `[models.successors]`, and restart the server. \
+                `gemini-3.1-pro-preview` is not asked before that.";
     assert!(gate.contains(told), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
     assert_eq!(asked.load(Ordering::Relaxed), 1);

@@ -237,7 +237,7 @@ const HOSTILE: &str = "Ask @maya and @countersign/team.
 
 /approve
 /countersign approve
-![a picture](https://evil.example/pixel.png) <img src=\"https://evil.example/p\">
+![picture](https://evil.example/pixel.png) <img src=\"https://evil.example/p\">
 Fixes #1, closes octocat/hello#2, resolves https://github.com/octocat/hello/issues/3
 </details></details><!-- countersign:status --> <script>alert(1)</script>
 \u{202e}desrever\u{202c} \u{2066}x\u{2069}

@@ -50,7 +50,7 @@ impl World {
 #[tokio::test]
 async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again() {
     let script =
-        Script::default().drafts(&design()).fails("reviewer", "refused").fails("reviewer", "truncated");
+        Script::default().drafts(&design()).fails("reviewer", "refused").fails("reviewer", "refused");
     let mut w =
         scripted(&script.reviews(&review("REVISE", &[finding("One", None)], &[])), "[lld]\nmax_rounds = 1\n")
             .await;
@@ -196,7 +196,7 @@ async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_ver
     let toml = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, toml.replace("\"stub:reviewer\"", "\"stub:critic\"")).unwrap();
     let said = w.app.reload().await.unwrap();
-    let told = "in use now: the reviewer stub:critic (1 gate waits without a verdict: `/retry` there has it review again)";
+    let told = "in use now: the reviewer stub:critic (1 gate waits without a verdict: `/retry` there asks this reviewer)";
     assert!(said.starts_with(told), "{said}");
     w.settle().await;
     let gate = w.gate();

@@ -69,7 +69,7 @@ impl World {
 
 #[tokio::test]
 async fn a_request_in_free_words_begins_what_it_asks_for() {
-    // What was held to a form has no fence around it; what is read as it comes may.
+    // A fence around the answer is taken off.
     let fenced = format!("```json\n{}\n```", said("feature-brief", 0.96));
     let mut w = read_as(&[text(&fenced)], Setting::default()).await;
     w.comment("sam", "@countersign can we add dark mode to the UI? 🌙").await;
@@ -81,13 +81,13 @@ async fn a_request_in_free_words_begins_what_it_asks_for() {
     let [line] = &w.routes()[..] else { panic!("{:?}", w.routes()) };
     assert_eq!(
         (line.route.lead.as_str(), line.route.calls, line.begun.is_some(), line.changed),
-        ("begin", 2, true, false)
+        ("begin", 1, true, false)
     );
     assert_eq!(line.route.snippet, "can we add dark mode to the UI? 🌙");
 
     let costs = w.app.store.repo(w.repo).await.unwrap().costs(None, Timestamp(0)).await.unwrap();
     let of_router: Vec<_> = costs.iter().filter(|row| row.call.role == "router").collect();
-    assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (2, "route"), "it is in the books");
+    assert_eq!((of_router.len(), of_router[0].workflow.as_str()), (1, "route"), "it is in the books");
 
     w.comment("sam", "@countersign and make it blue").await;
     assert!(w.find("begin nothing new").body.contains("`/revise TEXT`"));

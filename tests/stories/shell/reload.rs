@@ -44,10 +44,7 @@ fn secrets_are_swapped_without_a_restart() {
     serving.signal(Signal::HUP);
     let said = serving
         .hear("in use now: the webhook's secret (COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS is accepted, too)");
-    assert!(
-        said.contains("[budget] changed, too, which needs a restart; until then the old one holds"),
-        "{said}"
-    );
+    assert!(said.contains("[budget] also changed; restart the server to apply it"), "{said}");
     site.comment(&issue, "/lld");
     site.wait_for(&issue, "/approve lld ");
 }
