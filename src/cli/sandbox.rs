@@ -22,7 +22,7 @@ use crate::{
 /// It works in an empty directory that is removed afterwards, or in the first one named by --rw. It sees the system's programs
 /// and libraries, what is named by --ro and --rw, and nothing else: no files of yours, no environment, no network but its own.
 /// Everything it starts ends with it. Under root the command runs as another user, which owns the --rw directories until it
-/// ends. Then each file gets its owner back; new files belong to root.
+/// ends; so they may hold files of root alone.
 ///
 /// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
 #[derive(clap::Args)]

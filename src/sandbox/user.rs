@@ -1,7 +1,8 @@
 //! Who the command is: under root one of this machine that has nothing, otherwise one that there is only inside.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
+    ffi::CString,
     fs::{self, File},
     io,
     os::{
@@ -15,17 +16,16 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, Dir, FlockOperation, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown, flock,
-        fstat, open, statat,
+        AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown,
+        flock, fstat, open, openat, statat,
     },
     io::Errno,
     path::Arg,
     process::{getegid, geteuid},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{Level, Run};
-use crate::proc::{self, Command};
+use crate::proc;
 
 /// Its number inside namespaces. Not root's: programs behave differently for root.
 pub(super) const INSIDE: u32 = 1000;
@@ -161,8 +161,6 @@ pub(super) struct Own {
     places: Vec<PathBuf>,
     /// Our directories above the places. The user's group may enter them while it runs.
     entered: Vec<PathBuf>,
-    /// The owners of files that are not ours.
-    others: Owners,
     /// Nobody else on this machine takes that user while it is held.
     _taken: File,
 }
@@ -188,7 +186,7 @@ impl Own {
             let _swept = swept().await?;
             free()?
         };
-        let mut own = Self { user, tmp, places, entered, others: Owners::new(), _taken: taken };
+        let mut own = Self { user, tmp, places, entered, _taken: taken };
         if let Err(error) = own.give(user, user).await {
             // Half of it may be given away.
             own.give_back().await?;
@@ -201,12 +199,12 @@ impl Own {
         self.tmp.as_ref().map(Scratch::path)
     }
 
-    /// To be called when none of its processes is left. Each file gets the owner again that it had.
+    /// To be called when none of its processes is left.
     pub(super) async fn give_back(mut self) -> io::Result<()> {
         self.give(geteuid().as_raw(), getegid().as_raw()).await
     }
 
-    /// Links themselves, and not what they lead to; nothing of another file system. What is too deep for us a program does.
+    /// Changes the owner of all below the places; of links themselves, and not of their targets.
     async fn give(&mut self, uid: u32, gid: u32) -> io::Result<()> {
         let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
         for scratch in &self.entered {
@@ -216,57 +214,112 @@ impl Own {
         }
         let places: Vec<PathBuf> =
             self.places.iter().cloned().chain(self.tmp().map(Path::to_owned)).collect();
-        let (all, mut others) = (places.clone(), std::mem::take(&mut self.others));
-        let to = (Uid::from_raw(uid), Gid::from_raw(gid));
-        let give = move || {
-            let given = all.iter().try_for_each(|place| {
-                give_below(&folder(CWD, place.as_path(), false)?, to, DEEPEST, &mut others)
-            });
-            (given, others)
-        };
-        let (given, others) = tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?;
-        self.others = others;
-        match given {
-            Err(Errno::NAMETOOLONG) => {}
-            Err(Errno::XDEV) => return Err(io::Error::other("another file system is mounted in it")),
-            given => return Ok(given?),
-        }
-        let chown = Command::new("chown").args(["-hRP", &format!("{uid}:{gid}"), "--"]).args(places);
-        let given = chown.timeout(GIVING).run(&CancellationToken::new()).await.map_err(io::Error::other)?;
-        if given.success() { Ok(()) } else { Err(io::Error::other(given.stderr_text())) }
+        let to = NewOwner { user: Uid::from_raw(uid), group: Gid::from_raw(gid) };
+        let give = move || places.iter().try_for_each(|place| to.give_below(place));
+        tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?
     }
 }
 
-/// By device and inode: user and group.
-type Owners = HashMap<(u64, u64), (u32, u32)>;
-
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Each level holds two files open.
-const DEEPEST: u32 = 100;
+/// Who owns the places next: the sandbox's user, or we again.
+#[derive(Clone, Copy)]
+struct NewOwner {
+    user: Uid,
+    group: Gid,
+}
 
-/// Each folder is opened below the one before it, so a change there meanwhile leads us nowhere. `others` records the owners of
-/// files that are not ours when they are given away; when they are given back, each file gets its owner again.
-fn give_below(at: &OwnedFd, to: (Uid, Gid), depth: u32, others: &mut Owners) -> Result<(), Errno> {
-    let found = fstat(at)?;
-    let (user, group) = new_owner(&found, to, others);
-    fchown(at, user, group)?;
-    for entry in Dir::read_from(at)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        match folder(at, name, true) {
-            _ if matches!(name.to_bytes(), b"." | b"..") => {}
-            Ok(below) if depth > 0 => give_below(&below, to, depth - 1, others)?,
-            Ok(_) => return Err(Errno::NAMETOOLONG),
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                let (user, group) = new_owner(&found, to, others);
-                chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+/// Device and inode.
+type Identity = (u64, u64);
+
+impl NewOwner {
+    /// Gives a folder and all below it away, or back. Each folder is opened below its parent, and on the way up the parent must
+    /// be the one we came from, so a change meanwhile leads us nowhere. Two folders are open at a time, however deep the tree.
+    fn give_below(self, place: &Path) -> io::Result<()> {
+        let mut at = folder(CWD, place, false)?;
+        self.give_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
+        let mut folders = self.give_entries(&at, place)?;
+        let mut above: Vec<(Identity, Vec<CString>)> = Vec::new();
+        loop {
+            if let Some(name) = folders.pop() {
+                let below = match folder(&at, name.as_c_str(), true) {
+                    Err(Errno::XDEV) if self.is_us() => continue,
+                    Err(Errno::XDEV) => {
+                        let why = format!("another file system is mounted in {}", place.display());
+                        return Err(io::Error::other(why));
+                    }
+                    below => below?,
+                };
+                above.push((identity(&at)?, folders));
+                folders = self.give_entries(&below, place)?;
+                at = below;
+            } else {
+                let Some((parent, rest)) = above.pop() else { return Ok(()) };
+                at = openat(&at, c"..", FOLDER, Mode::empty())?;
+                if identity(&at)? != parent {
+                    return Err(io::Error::other(format!("{} was changed meanwhile", place.display())));
+                }
+                folders = rest;
             }
-            Err(error) => return Err(error),
         }
     }
-    Ok(())
+
+    /// Gives what lies directly in a folder, and returns the names of the folders there.
+    fn give_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
+        let mut folders = Vec::new();
+        for entry in Dir::read_from(at)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            // A mount keeps its owner: the walk does not go in.
+            if found.st_dev != fstat(at)?.st_dev && self.is_us() {
+                continue;
+            }
+            self.give_entry(&found, place, |user, group| {
+                chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+            })?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+                folders.push(name.to_owned());
+            }
+        }
+        Ok(folders)
+    }
+
+    /// What is ours, or what a killed run left to a sandbox's user, goes to the new owner. Files of others are not given away, since a
+    /// server that is killed could not give them back.
+    fn give_entry(
+        self,
+        found: &Stat,
+        place: &Path,
+        chown: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        let of_a_run = OUTSIDE.contains(&found.st_uid);
+        let ours = (found.st_uid, found.st_gid) == (geteuid().as_raw(), getegid().as_raw());
+        if of_a_run || ours && !self.is_us() {
+            return Ok(chown(Some(self.user), Some(self.group))?);
+        }
+        if ours || self.is_us() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} holds files of another owner ({}:{}), which root would take from them; run this as that user, or on a copy",
+            place.display(),
+            found.st_uid,
+            found.st_gid
+        )))
+    }
+
+    fn is_us(self) -> bool {
+        self.user == geteuid()
+    }
+}
+
+fn identity(at: &OwnedFd) -> io::Result<Identity> {
+    let found = fstat(at)?;
+    Ok((found.st_dev, found.st_ino))
 }
 
 /// Opens a folder without following a link anywhere on the way. With `within`, only below `at` and on its file system.
@@ -279,20 +332,7 @@ fn folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno>
 
 #[cfg(not(target_os = "linux"))]
 fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(at, path, FOLDER, Mode::empty())
-}
-
-fn new_owner(found: &Stat, to: (Uid, Gid), others: &mut Owners) -> (Option<Uid>, Option<Gid>) {
-    let (us, file) = ((geteuid(), getegid()), (found.st_dev, found.st_ino));
-    let owner = (found.st_uid, found.st_gid);
-    // What a killed run left to the sandbox's user becomes ours.
-    if to != us && owner != (us.0.as_raw(), us.1.as_raw()) && !OUTSIDE.contains(&found.st_uid) {
-        others.entry(file).or_insert(owner);
-    }
-    match others.get(&file) {
-        Some((user, group)) if to == us => (Some(Uid::from_raw(*user)), Some(Gid::from_raw(*group))),
-        _ => (Some(to.0), Some(to.1)),
-    }
+    openat(at, path, FOLDER, Mode::empty())
 }
 
 /// One that is not held, by whatever server, and that no process is left of.
@@ -308,15 +348,12 @@ fn free() -> io::Result<(u32, File)> {
     Err(io::Error::other("too many runs at a time"))
 }
 
-/// A tree has as many files as the limits allow, on a slow disk.
-const GIVING: Duration = Duration::from_secs(300);
-
 /// Directories whose owner is the system's business, with all that is in them.
 const OF_THE_SYSTEM: &[&str] = &[
     "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
 ];
 
-/// These themselves, and what is directly in the last two, where services have their directories.
+/// Directories that all users and services share: these themselves, and not what is in them.
 const SHARED: &[&str] =
     &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
 
@@ -324,12 +361,19 @@ const SHARED: &[&str] =
 pub(super) fn is_of_the_system(place: &Path) -> bool {
     let temporary = std::env::temp_dir();
     let temporary = temporary.canonicalize().unwrap_or(temporary);
-    let services = |above: &Path| [Path::new("/run"), Path::new("/var")].contains(&above);
+    let is_temporary = [&temporary, Path::new("/var/tmp")].iter().any(|shared| place.starts_with(shared));
     let within = OF_THE_SYSTEM.iter().any(|system| place.starts_with(system));
+    // A service has `/var/lib/NAME` or the like, and root's programs keep settings in `/root/.NAME`.
+    let of_a_service = ["/run", "/var"]
+        .iter()
+        .any(|above| place.strip_prefix(above).is_ok_and(|below| below.components().count() < 3));
+    let settings = place.strip_prefix("/root").is_ok_and(|below| {
+        below.components().count() == 1 && below.as_os_str().as_encoded_bytes().starts_with(b".")
+    });
     place == temporary
+        || place.parent().is_none()
         || SHARED.iter().any(|shared| place == Path::new(shared))
-        || place.parent().is_none_or(services)
-        || within && !place.starts_with(&temporary)
+        || (within || of_a_service || settings) && !is_temporary
 }
 
 /// Everybody must be let through to it, where we cannot let the user through.
