@@ -11,6 +11,7 @@ use std::{
 use countersign::{
     clock::Clock,
     config::{Live, ModelSettings},
+    documents::unfenced,
     engine::{
         Answer, ApprovalKind, Approvers, Cancel, Engine, Port, Remark, RunView, Signal, Signalled, Start,
         Started, Status, Trigger, Who, memory::Memory,
@@ -71,8 +72,10 @@ fn reviewer(random: &mut Random, hostile: &[verdicts::Answer], script: Script) -
         }
         60..85 => {
             let answer = &hostile[random.below(hostile.len())];
-            let approves = ["APPROVED", "silent"].contains(&answer.ends.as_str());
-            let read: Value = serde_json::from_str(answer.text.trim()).unwrap_or_default();
+            // A provider takes one fence or byte order mark off.
+            let bare = unfenced(&answer.text);
+            let approves = answer.ends == "silent" || verdicts::read(bare) == "APPROVED";
+            let read: Value = serde_json::from_str(bare).unwrap_or_default();
             let resolved = read["resolved"].as_array().into_iter().flatten();
             let resolved = resolved.filter_map(|id| id.as_str().map(str::to_owned)).collect();
             (script.reviews_as_text(&answer.text), Worth { approves, resolved })
