@@ -89,6 +89,16 @@ impl Store {
             .await
     }
 
+    /// Brings these calls to what their ledger says, and nothing else of their runs: a call that is held for may have no row
+    /// there yet.
+    pub async fn follow_settled(&self, rows: Vec<CostRow>) -> Result<(), StoreError> {
+        let each = move |tx: &Transaction<'_>| {
+            rows.iter().try_for_each(|row| release(tx, row.run, row.visit, &row.key))?;
+            copy(tx, &rows)
+        };
+        self.main.write(each).await
+    }
+
     /// Reads again what may differ from its ledger. A repository that cannot be read keeps what is held for it.
     async fn catch_up(&self) -> Result<(), StoreError> {
         let behind: Vec<RepoId> = self
@@ -184,10 +194,17 @@ fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<
             return Ok(Reserved::Over { cap, spent });
         }
     }
-    let this = params![signed(asked.run.repo.0), signed(asked.run.seq), signed(asked.visit), asked.key];
-    tx.execute("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4", this)?;
+    release(tx, asked.run, asked.visit, &asked.key)?;
     insert(tx, asked, now, true)?;
     Ok(Reserved::Held)
+}
+
+/// Removes what is counted for a call.
+fn release(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), Fault> {
+    let call = params![signed(run.repo.0), signed(run.seq), signed(visit), key];
+    tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4")?
+        .execute(call)
+        .map(drop)
 }
 
 /// What is spent or held by all; what is held for one call counts not, where it asks for itself again.

@@ -43,17 +43,10 @@ pub async fn settle(store: &Store, asked: &Settling) -> Result<Result<String, St
     let mut billed = asked.billed;
     for repo in repos {
         let Some(db) = store.repo_if_any(repo).await? else { continue };
-        let rows = db.settle(asked.run, billed, asked.by.clone()).await?;
+        let (rows, of_repo) = db.settle(asked.run, billed, asked.by.clone()).await?;
         billed = if rows.is_empty() { billed } else { MicroUsd(0) };
-        for row in &rows {
-            calls += 1;
-            held = held.plus(MicroUsd(row.call.held_microusd.unwrap_or(0)));
-        }
-        let mut runs: Vec<RunId> = rows.iter().map(|row| row.run).collect();
-        runs.dedup();
-        for run in runs {
-            store.follow_spend(run).await?;
-        }
+        (calls, held) = (calls + rows.len(), held.plus(of_repo));
+        store.follow_settled(rows).await?;
     }
     if calls == 0 {
         return Ok(Err(

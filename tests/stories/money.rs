@@ -5,7 +5,7 @@ use std::time::Duration;
 use countersign::{
     engine::{CallStatus, Status},
     messages,
-    store::Spending,
+    store::{Reservation, Reserved, Spending},
     types::{MicroUsd, RunId, Timestamp},
     web::{
         control::{By, CostLine, Costing, costs},
@@ -293,11 +293,22 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
     let day = || async { w.app.store.shared_spend(w.repo, w.installation).await.unwrap()[0].1 };
     let billed = w.spending(run).await.billed;
     assert_eq!(day().await, billed.plus(MicroUsd(1_000_000)));
+    // The run is about to make a call, which the ledger does not know yet.
+    let next = Reservation {
+        run,
+        visit: 99,
+        key: "next".into(),
+        installation: w.installation,
+        amount: MicroUsd(200_000),
+        repository_day: None,
+        installation_month: None,
+    };
+    assert_eq!(w.app.store.reserve(next).await.unwrap(), Reserved::Held);
     let asked = Settling { repository: None, run: Some(run), billed: MicroUsd(30_000), by: "olga".into() };
     let said = settle(&w.app.store, &asked).await.unwrap().unwrap();
     assert_eq!(said, "1 call is settled: $1.00 were held, and $0.03 were billed");
     let spent = w.spending(run).await;
-    assert_eq!((day().await, spent.held), (billed.plus(MicroUsd(30_000)), MicroUsd(0)));
+    assert_eq!((day().await, spent.held), (billed.plus(MicroUsd(230_000)), MicroUsd(0)));
     assert_eq!(spent.billed, billed.plus(MicroUsd(30_000)));
     let audited = w.app.store.repo(w.repo).await.unwrap().audit_chain().await.unwrap();
     assert!(audited.iter().any(|row| row.detail["settled"] == "olga"), "the audit says who did it");

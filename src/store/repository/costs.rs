@@ -61,13 +61,13 @@ impl RepoDb {
     }
 
     /// Settles the calls that are over and whose cost nobody knew, of one run or of all: together they cost `billed`, on top
-    /// of what was counted. Returns their rows as they were.
+    /// of what was counted. Returns their rows as they are now, and the amount that was held for them.
     pub async fn settle(
         &self,
         run: Option<RunId>,
         billed: MicroUsd,
         by: String,
-    ) -> Result<Vec<CostRow>, StoreError> {
+    ) -> Result<(Vec<CostRow>, MicroUsd), StoreError> {
         let (repo, now) = (self.repo, self.clock.now().0);
         self.write(move |tx| {
             let which = if run.is_some() { "call.run = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
@@ -76,13 +76,15 @@ impl RepoDb {
                      AND (call.status <> 'reserved' OR run.status IN ('done', 'failed', 'stopped'))
                  ORDER BY call.rowid"
             );
-            let found = rows(tx, repo, &sql, params![run.map(|run| signed(run.seq))])?;
-            let mut rest = billed;
-            for CostRow { run, visit, key, call, .. } in found.clone() {
-                let record = Record::Call(call.settled(std::mem::take(&mut rest), by.clone()));
-                book(tx, run, &Booking { visit, key, record }, now)?;
+            let mut found = rows(tx, repo, &sql, params![run.map(|run| signed(run.seq))])?;
+            let (mut rest, mut held) = (billed, MicroUsd(0));
+            for CostRow { run, visit, key, call, .. } in &mut found {
+                held = held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
+                *call = call.clone().settled(std::mem::take(&mut rest), by.clone());
+                let (key, record) = (key.clone(), Record::Call(call.clone()));
+                book(tx, *run, &Booking { visit: *visit, key, record }, now)?;
             }
-            Ok(found)
+            Ok((found, held))
         })
         .await
     }
