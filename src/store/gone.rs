@@ -15,6 +15,7 @@ use super::{
     database::{Database, signed},
     off_thread,
     server::Part,
+    spend,
     sql::Transaction,
     upgrade::Kept,
 };
@@ -69,10 +70,7 @@ impl Store {
                     tx.execute("DELETE FROM hint WHERE repo = ?1", [signed(repo.0)])?;
                 }
                 tx.execute("DELETE FROM labeling WHERE repo = ?1", [signed(repo.0)])?;
-                tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])?;
-                // What it has spent stays spent until the month is over; nothing can be read again.
-                tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [signed(repo.0)])?;
-                Ok(())
+                spend::keep(tx, repo)
             })
             .await?;
         if let Some(cluster) = &self.cluster {

@@ -53,7 +53,7 @@ pub enum Reserved {
 impl Store {
     /// Holds an amount back if the caps leave room for it.
     pub async fn reserve(&self, asked: Reservation) -> Result<Reserved, StoreError> {
-        self.catch_up().await?;
+        self.catch_up(asked.run.repo).await?;
         let now = self.clock.now();
         self.main.write(move |tx| reserve(tx, &asked, now)).await
     }
@@ -99,8 +99,9 @@ impl Store {
         self.main.write(each).await
     }
 
-    /// Reads again what may differ from its ledger. A repository that cannot be read keeps what is held for it.
-    async fn catch_up(&self) -> Result<(), StoreError> {
+    /// Reads again what may differ from its ledger. A repository that cannot be read keeps what is held for it. If it is the
+    /// one that `asks`, this is an error.
+    async fn catch_up(&self, asks: RepoId) -> Result<(), StoreError> {
         let behind: Vec<RepoId> = self
             .main
             .read(|tx| {
@@ -110,8 +111,12 @@ impl Store {
             })
             .await?;
         for repo in behind {
-            if let Err(error) = self.read_again(repo).await {
-                tracing::error!(%repo, %error, "what a repository has spent cannot be read; what is held for it stays");
+            match self.read_again(repo).await {
+                Err(error) if repo == asks => return Err(error),
+                Err(error) => {
+                    tracing::error!(%repo, %error, "what a repository has spent cannot be read; what is held for it stays");
+                }
+                Ok(()) => {}
             }
         }
         Ok(())
@@ -119,10 +124,10 @@ impl Store {
 
     async fn read_again(&self, repo: RepoId) -> Result<(), StoreError> {
         let since = self.clock.now().month_start();
-        let rows = match self.repo_if_any(repo).await? {
-            Some(db) => db.costs(None, since).await?,
-            None => Vec::new(),
+        let Some(db) = self.repo_if_any(repo).await? else {
+            return self.main.write(move |tx| keep(tx, repo)).await;
         };
+        let rows = db.costs(None, since).await?;
         self.main.write(move |tx| take_over(tx, repo, &rows)).await
     }
 }
@@ -152,6 +157,12 @@ fn take_over(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(),
     }
     tx.execute("DELETE FROM spend WHERE repo = ?1", [signed(repo.0)])?;
     copy(tx, rows)
+}
+
+/// What a repository without a ledger has spent stays spent until the month is over; nothing can be read again.
+pub(super) fn keep(tx: &Transaction<'_>, repo: RepoId) -> Result<(), Fault> {
+    tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])?;
+    tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [signed(repo.0)]).map(drop)
 }
 
 /// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.

@@ -406,6 +406,9 @@ async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
         join_all(each.collect::<Vec<_>>())
     };
     let store = open(root.path()).unwrap();
+    for repo in [1, 2] {
+        store.repo(RepoId(repo)).await.unwrap();
+    }
     let held = |answers: Vec<Result<Reserved, _>>| {
         answers.into_iter().filter(|answer| matches!(answer, Ok(Reserved::Held))).count()
     };

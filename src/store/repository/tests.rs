@@ -397,48 +397,74 @@ async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
 }
 
-#[tokio::test]
-async fn what_was_held_at_a_crash_is_read_again_from_its_ledger() {
-    let root = tempfile::tempdir().unwrap();
-    let store = open(root.path());
-    store.start_run(new_run(REPO, 1)).await.unwrap();
-    let lease = claim(&store).await.unwrap();
-    let asked = |seq, dollars: u64| Reservation {
-        run: RunId { repo: REPO, seq },
+/// A call of `repo` for which so many dollars are to be held, of 2.5 in a day or a month.
+fn asked(repo: RepoId, seq: u64, dollars: u64) -> Reservation {
+    Reservation {
+        run: RunId { repo, seq },
         visit: 1,
         key: "draft/1".into(),
         installation: InstallationId(7),
         amount: MicroUsd(dollars * 1_000_000),
         repository_day: Some(MicroUsd(2_500_000)),
-        installation_month: None,
-    };
-    let over = Reserved::Over { cap: SharedCap::RepositoryDay, spent: MicroUsd(2_000_000) };
+        installation_month: Some(MicroUsd(2_500_000)),
+    }
+}
+
+/// A run of `REPO` was in the middle of a call when its server crashed: two dollars are held.
+async fn crash_in_a_call(root: &Path) {
+    let store = open(root);
+    store.start_run(new_run(REPO, 1)).await.unwrap();
+    let lease = claim(&store).await.unwrap();
     let row = CallRow {
         cost_microusd: None,
         billed: false,
         held_microusd: Some(2_000_000),
         ..call(CallStatus::Reserved)
     };
-    assert_eq!(store.reserve(asked(lease.run.id.seq, 2)).await.unwrap(), Reserved::Held);
-    let db = store.repo(REPO).await.unwrap();
-    db.record(&lease, "draft/1", Record::Call(row)).await.unwrap();
-    drop((db, store));
+    assert_eq!(store.reserve(asked(REPO, lease.run.id.seq, 2)).await.unwrap(), Reserved::Held);
+    store.repo(REPO).await.unwrap().record(&lease, "draft/1", Record::Call(row)).await.unwrap();
+}
 
+const SPENT: MicroUsd = MicroUsd(2_000_000);
+
+#[tokio::test]
+async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
+    let root = tempfile::tempdir().unwrap();
+    crash_in_a_call(root.path()).await;
+    let over = Reserved::Over { cap: SharedCap::RepositoryDay, spent: SPENT };
     let store = open(root.path());
-    assert_eq!(store.reserve(asked(99, 1)).await.unwrap(), over);
+    assert_eq!(store.reserve(asked(REPO, 99, 1)).await.unwrap(), over);
     drop(store);
     set_back_main(root.path(), None);
     let store = open(root.path());
-    let spent = MicroUsd(2_000_000);
-    let caps = [SharedCap::RepositoryDay, SharedCap::InstallationMonth].map(|cap| (cap, spent));
+    let caps = [SharedCap::RepositoryDay, SharedCap::InstallationMonth].map(|cap| (cap, SPENT));
     assert_eq!(store.shared_spend(REPO, InstallationId(7)).await.unwrap(), caps);
-    assert_eq!(store.spent_this_month().await.unwrap(), spent);
-    assert_eq!(store.reserve(asked(99, 1)).await.unwrap(), over, "a new main.db knows nothing of its own");
+    assert_eq!(store.spent_this_month().await.unwrap(), SPENT);
+    assert_eq!(
+        store.reserve(asked(REPO, 99, 1)).await.unwrap(),
+        over,
+        "a new main.db knows nothing of its own"
+    );
 
     let lease = claim(&store).await.unwrap();
     let db = store.repo(REPO).await.unwrap();
     let settled = Record::Call(call(CallStatus::Done));
     db.record(&lease, "draft/1", settled).await.unwrap();
     store.follow_spend(lease.run.id).await.unwrap();
-    assert_eq!(store.reserve(asked(99, 2)).await.unwrap(), Reserved::Held);
+    assert_eq!(store.reserve(asked(REPO, 99, 2)).await.unwrap(), Reserved::Held);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_cannot_be_read_still_counts_and_its_repository_reserves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    crash_in_a_call(root.path()).await;
+    fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
+    let store = open(root.path());
+    let refused = store.reserve(asked(REPO, 99, 1)).await.unwrap_err().to_string();
+    assert!(refused.contains("restore it from a backup, or remove the whole folder"), "{refused}");
+    let over = Reserved::Over { cap: SharedCap::InstallationMonth, spent: SPENT };
+    assert_eq!(store.reserve(asked(RepoId(4), 1, 1)).await.unwrap(), over);
+    // Its runs are gone then, and its bill is not.
+    fs::remove_dir_all(root.path().join("repos/3")).unwrap();
+    assert_eq!(store.reserve(asked(RepoId(4), 1, 1)).await.unwrap(), over);
 }
