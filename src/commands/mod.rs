@@ -349,14 +349,12 @@ pub fn way(text: &str) -> Option<&'static str> {
     WAYS.iter().find(|way| way.eq_ignore_ascii_case(first)).copied()
 }
 
-/// The hash that stands first in an override's reason, or after its way, and the reason without it. It has at least as many
-/// digits as we show, so that a short commit id begins a reason.
+/// The word that may be a hash at the beginning of an override's reason, or after its way, and the reason without it. It has
+/// at least as many digits as we show.
 pub fn split_hash(text: &str) -> Option<(String, String)> {
     let skipped = usize::from(way(text).is_some());
     let word = text.split_whitespace().nth(skipped)?;
-    let hex = |b: u8| b.is_ascii_hexdigit();
-    let is_hash =
-        (12..=64).contains(&word.len()) && word.bytes().all(hex) && word.bytes().any(|b| b.is_ascii_digit());
+    let is_hash = (12..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_hexdigit());
     is_hash.then(|| (word.to_ascii_lowercase(), text.replacen(word, "", 1).trim().to_owned()))
 }
 

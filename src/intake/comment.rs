@@ -448,8 +448,11 @@ impl Intake {
             let way = commands::way(&command.args).filter(|_| command.name == OVERRIDE);
             let mut fields = Approve { way: way.map(str::to_owned), ..Approve::default() };
             let mut text = command.args.clone();
+            // Any other such word, as the id of a commit, is a part of the reason.
             if command.name == OVERRIDE
                 && let Some((hash, reason)) = commands::split_hash(&text)
+                && let Some(db) = self.store.repo_if_any(said.at.repo.id).await?
+                && db.has_asked_about(said.at.issue, &hash).await?
             {
                 (fields.hash, text) = (Some(hash), reason);
             }

@@ -120,6 +120,7 @@ async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
 #[tokio::test]
 async fn an_override_right_after_the_gate_is_given_its_own_line() {
     let script = Script::default().drafts(&design()).fails("reviewer", "refused");
+    let script = script.edits("The goal of", "The aim of").fails("reviewer", "refused");
     let mut w = scripted(&script, "").await;
     w.label("maya", "countersign:lld").await;
     w.stands(Status::Asking).await;
@@ -129,16 +130,25 @@ async fn an_override_right_after_the_gate_is_given_its_own_line() {
     assert!(!said.contains("\n/approve") && said.contains("`/retry`"), "{said}");
     w.comment_at_once("max", "/override I read every line").await;
     let said = w.last("only moments before").body;
+    let earlier = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
+    assert!(earlier.ends_with(" I read every line") && !said.contains("/approve"), "{said}");
+    w.comment("max", "/revise say it better").await;
+    w.stands(Status::Asking).await;
+    w.gate();
+    // The first word of the reason is the id of a commit, and the hash of no gate.
+    w.comment_at_once("max", "/override 20261127accede fixes it upstream").await;
+    let said = w.last("only moments before").body;
     let line = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
-    assert!(line.ends_with(" I read every line") && !said.contains("/approve"), "{said}");
+    assert!(line.ends_with(" 20261127accede fixes it upstream"), "{said}");
     // The line counts at once, as an approval with its hash does; one of another version never does.
-    w.comment_at_once("max", "/override 0123456789ab I read every line").await;
+    w.comment_at_once("max", &earlier).await;
     let said = w.last("not of the version that waits").body;
-    assert!(said.contains(&line), "{said}");
+    let hash = line.split(' ').nth(1).unwrap();
+    assert!(said.contains(&format!("/override {hash} I read every line")), "{said}");
     w.comment_at_once("max", &line).await;
     w.stands(Status::Done).await;
     let pull = w.pull().body;
-    assert!(pull.contains("overridden** by max") && pull.contains("I read every line"), "{pull}");
+    assert!(pull.contains("overridden** by max") && pull.contains("20261127accede fixes it"), "{pull}");
     w.commits();
 }
 

@@ -121,6 +121,19 @@ impl RepoDb {
         .await
     }
 
+    /// Whether a gate of this issue asks, or asked once, about what has a hash that begins so.
+    pub async fn has_asked_about(&self, issue: IssueNo, hash: &str) -> Result<bool, StoreError> {
+        let begins = format!("{hash}%");
+        self.read(move |tx| {
+            // A gate that asks about another subject after an answer keeps only that one.
+            let sql = "SELECT EXISTS (
+                 SELECT 1 FROM gate JOIN run ON run.seq = gate.run LEFT JOIN answer ON answer.gate = gate.id
+                 WHERE run.issue = ?1 AND ((gate.spec ->> 'subject') LIKE ?2 OR answer.subject LIKE ?2))";
+            tx.query_row(sql, params![signed(issue.0), begins], |row| row.get(0))
+        })
+        .await
+    }
+
     pub async fn has_answer(&self, cause: &Cause) -> Result<bool, StoreError> {
         let cause = cause.0.clone();
         self.read(move |tx| {

@@ -140,6 +140,8 @@ async fn no_run_is_two_nodes_at_once() {
 async fn each_node_shows_the_runs_of_all() {
     let Some(nodes) = Nodes::new(2) else { return };
     let Opened::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
+    let db = nodes.stores[1].repo(REPO).await.unwrap();
+    assert!(!db.has_asked_about(IssueNo(1), "0123456789ab").await.unwrap());
     let ready = RunsAsked { state: Some(RunStatus::Ready), most: 5, ..RunsAsked::default() };
     let any = RunsAsked { state: None, ..ready.clone() };
     // It needs a person.
