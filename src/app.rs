@@ -330,7 +330,7 @@ impl App {
             }
         };
         // Nothing waits for it: a service that does not answer stops no start.
-        let lists = self.providers.watch_lists(&self.settings, &*self.clock);
+        let lists = self.providers.watch_lists(|| self.reloading.current(), &*self.clock);
         let lists = Box::pin(stop.run_until_cancelled(lists));
         tokio::join!(doors, work, closing, parking, control, traces, lists);
         Ok(())

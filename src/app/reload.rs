@@ -36,6 +36,13 @@ pub(super) struct Reloading {
 }
 
 impl Reloading {
+    /// The settings in use: those of the start, with the reviewer of the last reload.
+    pub(super) fn current(&self) -> Settings {
+        let mut settings = Settings::clone(&self.settings);
+        settings.models.reviewer.clone_from(&self.reviewer.get());
+        settings
+    }
+
     /// A sentence on what was taken and what waits for a restart, or why everything is as it was.
     pub(super) async fn reload(&self) -> Result<String, String> {
         let mut key = self.key.lock().await;
@@ -80,6 +87,9 @@ impl Reloading {
         if !unlike.is_empty() {
             tracing::warn!(nodes = unlike, "other nodes have different settings");
             said += &format!(". Other nodes have different settings: {unlike}");
+        }
+        for warning in self.providers.warn_of_models(&self.current(), self.clock.now()).await {
+            said += &format!(". {warning}");
         }
         Ok(said)
     }

@@ -562,8 +562,6 @@ pub struct Providers {
     gemini_drafts: bool,
     attest_opencode: bool,
     timeouts: Timeouts,
-    /// Rung by a reload.
-    reloaded: tokio::sync::Notify,
 }
 
 impl Providers {
@@ -655,7 +653,6 @@ impl Providers {
             gemini_drafts: settings.gemini.drafts,
             attest_opencode: settings.attest_opencode,
             timeouts: settings.timeouts,
-            reloaded: tokio::sync::Notify::new(),
             table,
         };
         all.pools = all.pools(&breakers, &clock);
@@ -683,7 +680,6 @@ impl Providers {
             gemini.set(GeminiSettings { keys: new.gemini.keys.clone(), ..GeminiSettings::clone(&old) });
             changed.push("GEMINI_API_KEY");
         }
-        self.reloaded.notify_one();
         changed
     }
 

@@ -113,20 +113,23 @@ impl Providers {
         check
     }
 
-    /// Looks at once, every day, and after a reload, for as long as it is polled; warns in the log.
-    pub async fn watch_lists(&self, settings: &Settings, clock: &dyn Clock) {
+    /// Compares the lists with these settings, writes the warnings to the log and returns them.
+    pub async fn warn_of_models(&self, settings: &Settings, now: Timestamp) -> Vec<String> {
+        let found = self.check_lists(settings, now).await;
+        for warning in &found.warnings {
+            tracing::warn!("{warning}");
+        }
+        for why in found.unchecked {
+            tracing::info!("models not checked: {why}");
+        }
+        found.warnings
+    }
+
+    /// Compares the lists with the settings as they are then, at once and every day, for as long as it is polled.
+    pub async fn watch_lists(&self, settings: impl Fn() -> Settings, clock: &dyn Clock) {
         loop {
-            let found = self.check_lists(settings, clock.now()).await;
-            for warning in found.warnings {
-                tracing::warn!("{warning}");
-            }
-            for why in found.unchecked {
-                tracing::info!("models not checked: {why}");
-            }
-            tokio::select! {
-                () = clock.sleep(INTERVAL) => {}
-                () = self.reloaded.notified() => {}
-            }
+            self.warn_of_models(&settings(), clock.now()).await;
+            clock.sleep(INTERVAL).await;
         }
     }
 

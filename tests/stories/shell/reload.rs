@@ -50,7 +50,7 @@ fn secrets_are_swapped_without_a_restart() {
 }
 
 #[test]
-fn a_model_that_its_service_does_not_list_is_warned_of_at_start_and_after_a_reload() {
+fn a_model_that_its_service_does_not_list_is_warned_of_at_start_and_by_a_reload() {
     let site = Site::new();
     let lists = super::lists::serve(&["claude-haiku-5-5"], &["gemini-4-neon"]);
     site.edit("stub:reviewer", "gemini:pro");
@@ -65,8 +65,17 @@ fn a_model_that_its_service_does_not_list_is_warned_of_at_start_and_after_a_relo
     let mut serving = site.serve();
     let said = serving.hear(warning);
     assert!(said.contains("WARN"), "{said}");
-    assert_eq!(reload(&site), (Some(0), "no secret has changed\n".to_owned()));
+    assert_eq!(reload(&site), (Some(0), format!("no secret has changed. {warning}\n")));
     serving.hear(warning);
+    // The reviewer of now is looked for, not the one of the start.
+    site.edit("gemini:pro", "gemini:flash");
+    let (_, said) = reload(&site);
+    assert!(
+        said.starts_with(
+            "in use now: the reviewer gemini:flash. gemini:gemini-3.8-flash: 127.0.0.1 does not"
+        ),
+        "{said}"
+    );
 }
 
 #[test]
