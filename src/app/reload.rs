@@ -83,12 +83,17 @@ impl Reloading {
         if !waiting.is_empty() {
             said += &format!(". {waiting} also changed; restart the server to apply it");
         }
+        let current = self.current();
+        let told = self.store.tell_settings(&current.fingerprints(), &current.allowed_installations).await;
+        if let Err(error) = told {
+            tracing::error!(%error, "could not tell the other nodes these settings");
+        }
         let unlike = self.store.unlike_nodes().join("; ");
         if !unlike.is_empty() {
             tracing::warn!(nodes = unlike, "other nodes have different settings");
             said += &format!(". Other nodes have different settings: {unlike}");
         }
-        for warning in self.providers.warn_of_models(&self.current(), self.clock.now()).await {
+        for warning in self.providers.warn_of_models(&current, self.clock.now()).await {
             said += &format!(". {warning}");
         }
         Ok(said)

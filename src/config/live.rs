@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeMap,
     fmt::Debug,
+    path::Path,
     sync::{Arc, PoisonError, RwLock},
 };
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::Settings;
+use super::{ModelSettings, ProgramSettings, Settings, WorkerSettings};
 use crate::types::Hash;
 
 /// A value that is swapped as a whole. Clones share it; whoever took it before goes on with what they took.
@@ -71,20 +72,31 @@ impl Settings {
 }
 
 impl Settings {
-    /// A fingerprint of each settings table that all nodes of one Postgres must share. Paths and addresses are a node's
-    /// own.
+    /// A fingerprint of each settings table that all nodes of one Postgres must share. It leaves out secrets, and what is a
+    /// node's own: paths, addresses and the sizes of worker pools.
     pub fn fingerprints(&self) -> BTreeMap<&'static str, String> {
-        let mut allowed = self.allowed_installations.clone();
+        let Self { allowed_installations: mut allowed, mut models, mut sandbox, .. } = self.clone();
         allowed.sort_unstable();
-        let models = &self.models;
-        let chosen = (&models.drafter, &models.reviewer, &models.roles, &models.names);
-        let tables: [(_, &dyn Debug); 7] = [
+        let usual = ModelSettings::real(Path::new(""), None, None);
+        for (program, usual) in [(&mut models.claude, usual.claude), (&mut models.opencode, usual.opencode)] {
+            *program = ProgramSettings { allow_unconfined: program.allow_unconfined, ..usual };
+        }
+        (models.anthropic, models.ollama, models.openai) = (usual.anthropic, usual.ollama, usual.openai);
+        (models.gemini.base_url, models.gemini.keys) = (usual.gemini.base_url, Vec::new());
+        let WorkerSettings { labels, paths, .. } = models.workers;
+        models.workers = WorkerSettings { labels, paths, ..usual.workers };
+        (models.stub, models.cassettes, models.ours) = (usual.stub, None, Vec::new());
+        (sandbox.home, sandbox.program) = (None, None);
+        let lease = self.postgres.as_ref().map(|postgres| postgres.lease);
+        let tables: [(_, &dyn Debug); 9] = [
             ("its version", &env!("CARGO_PKG_VERSION")),
             ("[app] or [github]", &(self.app.id, &self.github)),
+            ("[data]", &lease),
             ("[installations]", &allowed),
-            ("what is said of models", &(chosen, &models.table, &models.timeouts)),
+            ("what is said of models", &models),
             ("[budget]", &self.budget),
             ("[people]", &self.people),
+            ("[sandbox] or [fetch]", &(&sandbox, &self.fetch)),
             ("a workflow's table", &self.workflows),
         ];
         let fingerprint = |shown: &dyn Debug| Hash::of(format!("{shown:?}").as_bytes()).to_string();

@@ -540,3 +540,32 @@ fn caps_are_dollars_and_a_repository_only_lowers_them() {
         assert_eq!(own(loose).unwrap_err().line, Some(2), "{loose}");
     }
 }
+
+#[test]
+fn nodes_differ_by_each_setting_but_their_own_paths_addresses_and_sizes() {
+    let of = |lines: &str, env: &str| {
+        let place =
+            Place::new(&GOOD.replace("[data]\n", &format!("{lines}\n[data]\n")), &format!("{ENV}{env}"));
+        place.load().unwrap().fingerprints()
+    };
+    let usual = of("", "");
+    let own = "[server]\nlisten = \"127.0.0.1:9001\"\n[workers.high]\nsize = 7\n\
+               [providers.ollama]\nbase_url = \"http://127.0.0.1:9002\"\n[providers.claude]\nconfig_dir = \"elsewhere\"\n";
+    assert_eq!(of(own, "GEMINI_API_KEY=a-key\nANTHROPIC_API_KEY=another\n"), usual);
+    let models = "what is said of models";
+    for (lines, table) in [
+        ("[models]\nreviewer = \"gemini:flash\"", models),
+        ("[models]\nattest_opencode = true", models),
+        ("[models.successors]\n\"gemini:pro\" = [\"gemini-3.8-flash\"]", models),
+        ("[models]\nallow_gemini_drafts = true", models),
+        ("[providers.claude]\nallow_unconfined = true", models),
+        ("[workers.labels]\nurgent = \"high\"", models),
+        ("[sandbox]\nlevel = \"basic\"", "[sandbox] or [fetch]"),
+        ("[fetch]\nhosts = [\"docs.rs\"]", "[sandbox] or [fetch]"),
+        ("[budget]\ninstallation_month = \"$100\"", "[budget]"),
+    ] {
+        let other = of(lines, "");
+        let differ: Vec<_> = usual.keys().filter(|table| usual[*table] != other[*table]).collect();
+        assert_eq!(differ, [&table], "{lines}");
+    }
+}

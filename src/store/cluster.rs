@@ -250,6 +250,21 @@ impl Cluster {
     fn tell(&self, news: News) {
         let _ = self.told.send(news);
     }
+
+    /// Keeps which nodes have other settings, and warns if they are not those that were known.
+    fn note_unlike(&self, unlike: Vec<String>) {
+        let said = unlike.join("; ");
+        let changed = self.unlike.send_if_modified(|known| {
+            let before = std::mem::replace(known, unlike);
+            *known != before
+        });
+        if changed && !said.is_empty() {
+            tracing::warn!(
+                nodes = said,
+                "other nodes have different settings, and each step uses those of the node that runs it; make them the same"
+            );
+        }
+    }
 }
 
 impl Store {
@@ -267,9 +282,11 @@ impl Store {
         let tell = move |tx: &Transaction<'_>| {
             tx.execute(sql, params![node, settings, format!("{{{allows}}}")])?;
             Tell::Settings.say(tx)?;
-            served(tx)
+            Ok((served(tx)?, unlike(tx, node)?))
         };
-        cluster.served.send_replace(self.main.write(tell).await?);
+        let (served, unlike) = self.main.write(tell).await?;
+        cluster.served.send_replace(served);
+        cluster.note_unlike(unlike);
         cluster.hurry();
         Ok(())
     }
@@ -471,17 +488,7 @@ impl Threads {
                 Err(error) => return tracing::error!(%error, "cannot read what is paused"),
             };
             cluster.served.send_replace(served);
-            let changed = cluster.unlike.send_if_modified(|known| {
-                let changed = *known != unlike;
-                known.clone_from(&unlike);
-                changed
-            });
-            if changed && !unlike.is_empty() {
-                tracing::warn!(
-                    nodes = unlike.join("; "),
-                    "other nodes have different settings, and each step uses those of the node that runs it; make them the same"
-                );
-            }
+            cluster.note_unlike(unlike);
             if self.agenda.leave_alone(said, pauses.into_iter().map(|pause| pause.scope), suspended) {
                 return;
             }

@@ -103,8 +103,13 @@ fn a_delivery_to_a_node_with_other_settings_is_not_lost() {
     let mut second = serve(&served);
     let first = site.serve();
     second.hear("other nodes have different settings");
-    let reloaded = finished(&["reload", "--config", site.config().to_str().unwrap()]);
-    assert!(text(&reloaded.stdout).contains(" in [installations]"), "{}", text(&reloaded.stdout));
+    let reload = || text(&finished(&["reload", "--config", site.config().to_str().unwrap()]).stdout);
+    assert!(reload().ends_with(" in [installations]\n"), "{}", reload());
+    site.edit("\"stub:reviewer\"", "\"stub:router\"");
+    let said = reload();
+    assert!(said.ends_with(" in [installations], what is said of models\n"), "{said}");
+    site.edit("\"stub:router\"", "\"stub:reviewer\"");
+    assert!(reload().ends_with(" in [installations]\n"), "{}", reload());
     let issue = site.label("countersign:lld");
     let page = site.browser().wait_for(&issue, "/approve lld ");
     approve(&mut site, &issue, &page);
