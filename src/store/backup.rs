@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     MAIN, Source, StoreError, create_directory,
-    database::{Database, Watch, must_not_be_empty},
+    database::{Database, Watch, must_not_be_empty, vacuum_into},
     error::Fault,
     hints, moved,
     repository::REPOSITORY,
@@ -168,8 +168,7 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
         connection.busy_timeout(limits::FILE_LOCK)?;
         let stopped = stop.clone();
         connection.progress_handler(STEPS, Some(move || stopped.is_cancelled()))?;
-        connection.execute("VACUUM INTO ?1", [to.to_string_lossy()])?;
-        Ok(())
+        Ok(vacuum_into(&connection, to)?)
     };
     let copied = run();
     if stop.is_cancelled() {

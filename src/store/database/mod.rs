@@ -6,6 +6,7 @@ mod queue;
 use std::{
     fs,
     io::Read,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -336,8 +337,7 @@ fn create(file: &Path, schema: &Schema) -> Result<(), StoreError> {
     let write = || -> Result<(), Fault> {
         let mut blank = Connection::open_in_memory()?;
         migrate(&mut blank, schema)?;
-        blank.execute("VACUUM INTO ?1", [half.to_string_lossy()])?;
-        Ok(())
+        Ok(vacuum_into(&blank, &half)?)
     };
     let written = write().map_err(|fault| fault.at(file)).and_then(|()| {
         fs::File::open(&half).and_then(|half| half.sync_all()).map_err(io)?;
@@ -348,6 +348,12 @@ fn create(file: &Path, schema: &Schema) -> Result<(), StoreError> {
     }
     written?;
     sync_directory(file.parent().unwrap_or(file))
+}
+
+/// Writes a copy of a database, without its free pages.
+pub(super) fn vacuum_into(database: &Connection, to: &Path) -> rusqlite::Result<()> {
+    // A path is bytes, which need not be UTF-8.
+    database.execute("VACUUM INTO CAST(?1 AS TEXT)", [to.as_os_str().as_bytes()]).map(drop)
 }
 
 /// Looks at a file before anything may write to it, and gives its version.

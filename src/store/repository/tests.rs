@@ -1,6 +1,8 @@
 //! What a repository database must survive: older versions, lost and damaged files, being closed.
 
-use std::{collections::HashSet, fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet, ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration,
+};
 
 use rusqlite::Connection;
 
@@ -379,21 +381,23 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backup_leaves_out_what_is_damaged_and_says_so() {
-    let root = tempfile::tempdir().unwrap();
-    let store = open(root.path());
+    let home = tempfile::tempdir().unwrap();
+    // A path need not be UTF-8.
+    let root = home.path().join(OsStr::from_bytes(b"data-\xff"));
+    let store = open(&root);
     store.start_run(new_run(REPO, 1)).await.unwrap();
     store.start_run(new_run(RepoId(4), 1)).await.unwrap();
     drop(store);
-    fs::write(file(root.path(), REPO), b"junk".repeat(4096)).unwrap();
-    let _open = open(root.path());
-    let copy = root.path().join("copy");
-    let made = backup(&root.path().into(), &copy, &Default::default()).unwrap();
+    fs::write(file(&root, REPO), b"junk".repeat(4096)).unwrap();
+    let _open = open(&root);
+    let copy = root.join("copy");
+    let made = backup(&root.as_path().into(), &copy, &Default::default()).unwrap();
     assert_eq!((made.repositories, made.missing.len()), (1, 1), "{made:?}");
     assert!(made.missing[0].contains("repos/3/checkpoints.db") && made.missing[0].contains("whole folder"));
     let store = open(&copy);
     assert_eq!(claim(&store).await.unwrap().run.id.repo, RepoId(4));
     assert!(claim(&store).await.is_none() && !copy.join("repos/3").exists());
-    let left: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().ends_with("half-done")), "{left:?}");
 }
 
