@@ -391,6 +391,19 @@ mod tests {
         assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
     }
 
+    #[test]
+    fn a_dearer_model_than_the_one_asked_is_recorded_at_its_own_price() {
+        let (back_end, clock) = (Arc::new(Haiku), Arc::new(crate::clock::SystemClock));
+        let (table, breakers, counted) = (Arc::default(), Arc::default(), Arc::default());
+        let checked = Checked { back_end, table, breakers, counted, clock };
+        let asks_haiku = Call { model: "claude-haiku-4-5".into(), ..samples::call() };
+        let served = Some("claude-opus-4-6".to_owned());
+        let mut usage =
+            Usage { served, billed: true, output_tokens: 60_000, ..Usage::asking("claude-haiku-4-5") };
+        checked.price(&asks_haiku, &mut usage);
+        assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
+    }
+
     /// Judges its own answer as back ends do; how often it was asked.
     struct Stranger(std::sync::atomic::AtomicU32);
 

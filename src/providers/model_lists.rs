@@ -263,3 +263,21 @@ async fn list(form: &Form, base: &Url, key: &SecretString) -> Result<BTreeSet<St
     }
     Err(format!("it has more than {PAGES} pages"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_day_is_the_same_model_and_a_preview_is_not() {
+        for (id, listed, same) in [
+            ("gemini-3.8-flash", "models/gemini-3.8-flash", true),
+            ("claude-haiku-4-5", "claude-haiku-4-5-20251001", true),
+            ("gemini-3-pro-preview", "gemini-3-pro", false),
+            ("gemini-3-pro", "gemini-3-pro-preview", false),
+            ("claude-haiku-4", "claude-haiku-4-5", false),
+        ] {
+            assert_eq!(is_listed_as(id, listed), same, "{id} {listed}");
+        }
+    }
+}

@@ -318,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn successors_of_an_alias_and_of_its_id_are_all_accepted() {
+        let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        settings.successors =
+            [("gemini:pro", "gemini-4-neon"), ("gemini:gemini-3.1-pro-preview", "gemini-3.8-flash")]
+                .map(|(asked, id)| (asked.to_owned(), vec![id.to_owned()]))
+                .into();
+        let ids = ["gemini-3.8-flash", "gemini-4-neon"];
+        assert_eq!(Table::of(&settings).successors("gemini-3.1-pro-preview"), ids);
+    }
+
+    #[test]
     fn names_are_unique_within_a_provider() {
         let table = Table::default();
         let names = |m: &Model| m.aliases.iter().chain([&m.id]).cloned().collect::<Vec<_>>();

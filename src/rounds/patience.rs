@@ -271,9 +271,14 @@ mod tests {
         let paid = failure(&late(true, Metered::Unknown));
         let free = failure(&late(false, Metered::Unknown));
         let busy = failure(&error(CallErrorKind::Capacity));
-        for (failures, ends) in
-            [(vec![&paid, &paid], true), (vec![&paid, &busy, &busy], false), (vec![&free; 5], false)]
-        {
+        let used_up = CallErrorKind::Quota { reset: None };
+        let quota = failure(&CallError { kind: used_up, ..first(late(true, Metered::Unknown)) });
+        for (failures, ends) in [
+            (vec![&paid, &paid], true),
+            (vec![&paid, &busy, &busy], false),
+            (vec![&free; 5], false),
+            (vec![&quota, &quota], true),
+        ] {
             let mut patience = Patience::default();
             let ended = failures.iter().any(|failure| patience.ends_with(failure));
             assert_eq!(ended, ends, "{failures:?}");
