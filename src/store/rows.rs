@@ -550,7 +550,7 @@ pub struct CallRow {
     /// The likely part of `held_microusd`: the prompt and the received part of the answer. Older rows don't have it.
     #[serde(default)]
     pub likely_microusd: Option<u64>,
-    /// Who settled the held amount from the bill.
+    /// The operator who settled the held amount from the bill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
     pub elapsed_ms: u64,

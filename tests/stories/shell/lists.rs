@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-/// Where Anthropic's and Google's lists are served, with these models in them, as long as the tests run.
+/// Serves Anthropic's and Google's lists with these models until the tests end, and returns their address.
 pub(super) fn serve(claude: &[&str], gemini: &[&str]) -> String {
     let ids: Vec<Value> = claude.iter().map(|id| json!({"id": id})).collect();
     let names: Vec<Value> = gemini.iter().map(|id| json!({"name": format!("models/{id}")})).collect();

@@ -24,7 +24,7 @@ use crate::{
     world::{Known, Setting, World, directory},
 };
 
-/// How a run is started, where it is interrupted, and how it stands after it went on.
+/// The start of a run, the point at which it is interrupted, and its status after it went on.
 struct Stage {
     name: &'static str,
     /// A label of maya's, or her comment.
@@ -66,7 +66,7 @@ const STAGES: [Stage; 9] = [
     },
 ];
 
-/// What lies beside the directories of a stage.
+/// A file beside the directories of a stage.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     known: Known,
