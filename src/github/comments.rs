@@ -9,11 +9,11 @@ use super::{
     error::Fault,
     graphql::Field,
     manifest::{
-        COMMENTS, DELETE_COMMENT, EDIT_AND_SWAP, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
+        COMMENTS, DELETE_COMMENT, EDIT_AND_LABEL, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
     },
     outbound::Body,
     pace::Urgency,
-    repo::{LabelSwap, Repo, swapped, time},
+    repo::{LabelChange, Repo, changed, time},
     wire::User,
 };
 use crate::{
@@ -340,18 +340,16 @@ impl Repo {
         self.write(edit).await?.json::<Listed>()?.comment()
     }
 
-    /// Replaces the text of a comment of ours and moves a label, in one write. The label is a decoration: whether it
-    /// has moved as well is told, and is no reason to fail. [`Fault::NotFound`] when the comment is gone.
-    pub async fn edit_and_swap(
+    /// Replaces the text of a comment of ours and changes the issue's labels, in one write. Returns whether the labels
+    /// changed as well, which is no reason to fail. [`Fault::NotFound`] when the comment is gone.
+    pub async fn edit_and_label(
         &self,
         comment: &str,
         marker: &str,
         body: &Body,
-        swap: &LabelSwap<'_>,
+        change: &LabelChange<'_>,
     ) -> Result<bool, Fault> {
-        let Some(mut fields) = self.label_fields(swap).await? else {
-            return Err(Fault::NotFound { call: format!("the label {}", swap.old) });
-        };
+        let mut fields = self.label_fields(change).await?;
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         fields.push(Field {
             alias: "edit",
@@ -360,9 +358,9 @@ impl Repo {
             gives: "clientMutationId",
             input: json!({ "id": comment, "body": text }),
         });
-        let done = self.mutate(&EDIT_AND_SWAP, &fields, Urgency::Decoration).await?;
-        done.field(&EDIT_AND_SWAP, "edit")?;
-        Ok(swapped(&EDIT_AND_SWAP, &done).is_ok())
+        let done = self.mutate(&EDIT_AND_LABEL, &fields, Urgency::Decoration).await?;
+        done.field(&EDIT_AND_LABEL, "edit")?;
+        Ok(changed(&EDIT_AND_LABEL, &done, &fields).is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.

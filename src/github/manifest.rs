@@ -110,8 +110,8 @@ calls! {
     AUTHORS: POST "/graphql" ISSUES;
     BY_EMAIL: POST "/graphql" ISSUES;
     COMMIT_ON_BRANCH: POST "/graphql" COMMIT;
-    SWAP_LABELS: POST "/graphql" DISCUSS;
-    EDIT_AND_SWAP: POST "/graphql" DISCUSS;
+    CHANGE_LABELS: POST "/graphql" DISCUSS;
+    EDIT_AND_LABEL: POST "/graphql" DISCUSS;
 
     REF: GET "/repos/{owner}/{repo}/git/ref/heads/{*branch}" CODE;
     COMMIT_OBJECT: GET "/repos/{owner}/{repo}/git/commits/{commit}" CODE;

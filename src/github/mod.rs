@@ -50,7 +50,7 @@ pub use outbound::Body;
 pub use pace::Pacing;
 pub use permit::Permission;
 pub use pulls::{LineComment, Pull, PullSpec};
-pub use repo::{Issue, LabelSpec, LabelSwap, Repo, RepoInfo, Whereabouts};
+pub use repo::{Issue, LabelChange, LabelSpec, Repo, RepoInfo, Whereabouts};
 pub use search::Found;
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use super::{
     error::Fault,
     graphql::{Field, Mutated},
     manifest::{
-        ADD_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY, REPOSITORY_BY_ID, SWAP_LABELS,
+        ADD_LABELS, CHANGE_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY,
+        REPOSITORY_BY_ID,
     },
     pace::Urgency,
     wire::{User, author},
@@ -107,22 +108,24 @@ impl Found {
     }
 }
 
-/// One label in the place of another.
+/// One label goes, one comes, or one takes the place of the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LabelSwap<'a> {
+pub struct LabelChange<'a> {
     pub issue: IssueNo,
-    pub old: &'a str,
-    pub new: LabelSpec<'a>,
+    pub off: Option<&'a str>,
+    pub on: Option<LabelSpec<'a>>,
 }
 
-/// Did the label move?
-pub(super) fn swapped(call: &Call, done: &Mutated) -> Result<(), Fault> {
-    done.field(call, "add")?;
-    match done.field(call, "remove") {
-        // That it was not there is fine.
-        Ok(_) | Err(Fault::NotFound { .. } | Fault::Rejected { .. }) => Ok(()),
-        Err(fault) => Err(fault),
+/// Did the labels change as these fields ask?
+pub(super) fn changed(call: &Call, done: &Mutated, fields: &[Field]) -> Result<(), Fault> {
+    for field in fields {
+        match done.field(call, field.alias) {
+            // That it was not there is fine.
+            Err(Fault::NotFound { .. } | Fault::Rejected { .. }) if field.alias == "remove" => {}
+            done => drop(done?),
+        }
     }
+    Ok(())
 }
 
 /// A label as GraphQL knows it.
@@ -397,14 +400,19 @@ impl Repo {
         self.write(add.urgency(Urgency::Decoration)).await.map(drop)
     }
 
-    /// Puts a label in the place of another, whether that one is there or not. What else is on the issue
-    /// stays: the whole set is never written, since somebody may be changing it just now.
-    pub async fn swap_label(&self, swap: &LabelSwap<'_>) -> Result<(), Fault> {
-        let Some(fields) = self.label_fields(swap).await? else {
-            return self.ensure_label(swap.issue, swap.new).await;
-        };
-        let about = format!("label {} on issue {}", swap.new.name, swap.issue);
-        match swapped(&SWAP_LABELS, &self.mutate(&SWAP_LABELS, &fields, Urgency::Decoration).await?) {
+    /// Takes a label off, whether it is there or not, and puts one on. What else is on the issue stays: the whole set is
+    /// never written, since somebody may be changing it just now.
+    pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), Fault> {
+        if let LabelChange { issue, off: None, on: Some(on) } = *change {
+            return self.ensure_label(issue, on).await;
+        }
+        let fields = self.label_fields(change).await?;
+        if fields.is_empty() {
+            return Ok(());
+        }
+        let about = format!("labels of issue {}", change.issue);
+        let done = self.mutate(&CHANGE_LABELS, &fields, Urgency::Decoration).await?;
+        match changed(&CHANGE_LABELS, &done, &fields) {
             Ok(()) => {
                 self.sure(&about, ());
                 Ok(())
@@ -415,22 +423,31 @@ impl Repo {
         }
     }
 
-    /// None when there is no such label as the old one in the repository.
-    pub(super) async fn label_fields(&self, swap: &LabelSwap<'_>) -> Result<Option<Vec<Field>>, Fault> {
-        let Some(old) = self.label(swap.old).await? else { return Ok(None) };
-        let new = self.define_label(swap.new).await?;
-        let on = self.issue(swap.issue).await?.node;
+    /// A label that the repository does not have is on none of its issues, and need not be taken off.
+    pub(super) async fn label_fields(&self, change: &LabelChange<'_>) -> Result<Vec<Field>, Fault> {
+        let add = match change.on {
+            Some(on) => Some(self.define_label(on).await?),
+            None => None,
+        };
+        let remove = match change.off {
+            Some(off) => self.label(off).await?,
+            None => None,
+        };
+        if add.is_none() && remove.is_none() {
+            return Ok(Vec::new());
+        }
+        let issue = self.issue(change.issue).await?.node;
         let field = |alias, mutation, takes, label: LabelNode| Field {
             alias,
             mutation,
             takes,
             gives: "clientMutationId",
-            input: json!({ "labelableId": on, "labelIds": [label.node_id] }),
+            input: json!({ "labelableId": issue, "labelIds": [label.node_id] }),
         };
-        Ok(Some(vec![
-            field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", new),
-            field("remove", "removeLabelsFromLabelable", "RemoveLabelsFromLabelableInput", old),
-        ]))
+        let add = add.map(|label| field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", label));
+        let (mutation, takes) = ("removeLabelsFromLabelable", "RemoveLabelsFromLabelableInput");
+        let remove = remove.map(|label| field("remove", mutation, takes, label));
+        Ok(add.into_iter().chain(remove).collect())
     }
 
     /// Makes a label known in the repository. One that is there keeps the look people gave it.

@@ -242,10 +242,7 @@ mod tests {
             run.id.seq = seq;
             run
         };
-        let of = |runs: &[RunView]| {
-            foremost(runs.iter().cloned()).map(|(run, label)| (run.id.seq, label.map(|label| label.name)))
-        };
-        let (needs_you, working) = (messages::NEEDS_YOU.name, messages::WORKING.name);
+        let of = |runs: &[RunView]| foremost(runs.iter().cloned()).map(|run| run.id.seq);
         let gate = numbered(1, run(Status::Asking, false, Some("lld")));
         let merge = numbered(2, run(Status::Asking, false, Some(WATCH)));
         let waits = numbered(3, run(Status::Waiting, false, None));
@@ -253,11 +250,11 @@ mod tests {
         let mut reads = numbered(5, run(Status::Running, false, None));
         reads.workflow = ROUTE.to_owned();
         let mut all = vec![gate, merge, waits, works, reads];
-        assert_eq!(of(&all), Some((1, Some(needs_you))));
+        assert_eq!(of(&all), Some(1));
         all.remove(0);
-        assert_eq!(of(&all), Some((3, None)), "it may be held up or at work");
+        assert_eq!(of(&all), Some(3), "it may be held up or at work");
         all.remove(1);
-        assert_eq!(of(&all), Some((4, Some(working))));
+        assert_eq!(of(&all), Some(4));
         all.remove(1);
         assert_eq!(of(&all), None);
     }

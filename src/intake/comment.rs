@@ -13,7 +13,7 @@ use crate::{
         APPROVE, Answer, Cancel, Filter, GateView, OVERRIDE, RETRY, REVISE, Retried, Retry, RunView, Status,
         Trigger, Who,
     },
-    github::{Body, Fault, LabelSwap, On, Repo, decorated, event::CommentEvent},
+    github::{Body, Fault, On, Repo, decorated, event::CommentEvent},
     messages::{self, HelpRow, Stands},
     publication::gate_marker,
     store::{Pause, Spending, Taken},
@@ -267,8 +267,7 @@ impl Intake {
         // A request is read in no time, and its run shows no labels that would be taken off again.
         if workflow != ROUTE && matches!(retried, Retried::Going | Retried::Duplicate) {
             // The halt put this label there; the run's state is that of before, and knows nothing of it.
-            let (old, new) = (messages::STOPPED.name, messages::WORKING.spec());
-            decorated(repo.swap_label(&LabelSwap { issue, old, new }).await)?;
+            decorated(repo.remove_label(issue, messages::STOPPED.name).await)?;
         }
         Ok(retried)
     }

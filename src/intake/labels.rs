@@ -12,7 +12,7 @@ use super::{
 use crate::{
     commands::ROUTE,
     engine::{Filter, RunView, Status},
-    github::{Event, InstallationInfo, LabelSwap, Labeling, RepoRef, decorated},
+    github::{Event, InstallationInfo, Labeling, RepoRef, decorated},
     messages,
     publication::foremost,
     store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
@@ -65,7 +65,7 @@ impl Intake {
             self.store.directory().saw_repository(RepoRow { id, installation, name }).await?;
             if let Err(trouble) = self.take_off_working(&repo, installation).await {
                 labels.unsure += usize::from(passes(&trouble));
-                tracing::warn!(repository = %repo.name, %trouble, "a label may say that work goes on where none does");
+                tracing::warn!(repository = %repo.name, %trouble, "could not take the labels of an earlier version off");
             }
             for label in self.router.rows().iter().filter_map(|row| row.label) {
                 if let Err(trouble) = self.search_repository(&repo, installation, label, labels).await {
@@ -78,22 +78,11 @@ impl Intake {
         Ok(())
     }
 
-    /// Two runs of an issue that end at the same time each see the other at work, and the label goes on saying so. How the
-    /// last one ended takes its place.
+    /// Takes off what an earlier version put on while a run worked.
     async fn take_off_working(&self, repo: &RepoRef, installation: InstallationId) -> Result<(), Trouble> {
-        let (handle, old) =
-            (self.github.repo(installation, repo.id, repo.name.clone()), messages::WORKING.name);
-        for issue in handle.issues_labeled(old).await? {
-            let all = Filter { repo: Some(repo.id), issue: Some(issue), live_only: false };
-            let runs = self.engine.list(all).await?;
-            let own = runs.iter().filter(|run| run.workflow != ROUTE);
-            let Some(last) = own.max_by_key(|run| (run.status.live(), run.updated_at)) else { continue };
-            let view = match last.status {
-                status if status.live() => continue,
-                Status::Done => messages::DONE,
-                _ => messages::STOPPED,
-            };
-            decorated(handle.swap_label(&LabelSwap { issue, old, new: view.spec() }).await)?;
+        let handle = self.github.repo(installation, repo.id, repo.name.clone());
+        for issue in handle.issues_labeled(messages::OLD_WORKING).await? {
+            decorated(handle.remove_label(issue, messages::OLD_WORKING).await)?;
         }
         Ok(())
     }
@@ -169,24 +158,24 @@ impl Intake {
             return Ok(Note::Nothing("a bot's label never acts".into()));
         }
         let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
-        let Some((RunView { id: run, visit, .. }, Some(view))) = foremost(self.engine.list(filter).await?)
-        else {
-            return Ok(Note::Nothing("no run stands in a way that a label tells".into()));
+        let Some(RunView { id: run, visit, status, .. }) = foremost(self.engine.list(filter).await?) else {
+            return Ok(Note::Nothing("no run is at work here".into()));
         };
-        if on == (label == view.name) {
+        let view = (status == Status::Asking).then_some(messages::NEEDS_YOU);
+        // One that waits for a model may need a person for that, or not.
+        if on == view.is_some_and(|view| view.name == label) || status == Status::Waiting {
             return Ok(Note::Nothing("it is as it should be".into()));
         }
         if self.repaired.lock().await.get(&run) == Some(&visit) {
             return Ok(Note::Nothing("the labels were put right in this turn already".into()));
         }
         let repo = self.repo(at);
-        if on {
-            repo.remove_label(at.issue, label).await?;
-        } else {
-            repo.ensure_label(at.issue, view.spec()).await?;
+        match view {
+            Some(view) if !on => repo.ensure_label(at.issue, view.spec()).await?,
+            _ => repo.remove_label(at.issue, label).await?,
         }
         self.repaired.lock().await.insert(run, visit);
-        Ok(Note::Done(format!("put right: `{}` says how run {run} stands", view.name)))
+        Ok(Note::Done(format!("put right, as run {run} stands")))
     }
 
     /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we

@@ -22,14 +22,16 @@ const fn label(name: &'static str, color: &'static str, description: &'static st
     LabelView { name, color, description }
 }
 
-pub const WORKING: LabelView = label("countersign:working", "1d76db", "Countersign is working on this issue");
 pub const NEEDS_YOU: LabelView =
     label("countersign:needs-you", "fbca04", "Countersign waits for a person's decision");
 pub const DONE: LabelView = label("countersign:done", "0e8a16", "Countersign has finished what was asked");
 pub const STOPPED: LabelView = label("countersign:stopped", "cfd3d7", "Countersign stopped before the end");
 
-/// What says how an issue's run stands.
-pub const STATES: [LabelView; 4] = [WORKING, NEEDS_YOU, DONE, STOPPED];
+/// What an issue bears while a person must decide or once its runs are over; while one works, none of them.
+pub const STATES: [LabelView; 3] = [NEEDS_YOU, DONE, STOPPED];
+
+/// What earlier versions put on an issue while a run worked.
+pub const OLD_WORKING: &str = "countersign:working";
 
 /// The colour of a label that starts a workflow.
 pub const TRIGGER_COLOR: &str = "5319e7";

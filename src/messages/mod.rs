@@ -44,7 +44,9 @@ pub use gate::{
     AskedBecause, Authorship, GateCard, Standing, gate, nobody_answered, reminder, without_stale_lines,
 };
 pub use held::{Hold, ModelWait, with_pause};
-pub use labels::{DONE, LabelView, NEEDS_YOU, STATES, STOPPED, TRIGGER_COLOR, WORKING, trigger_description};
+pub use labels::{
+    DONE, LabelView, NEEDS_YOU, OLD_WORKING, STATES, STOPPED, TRIGGER_COLOR, trigger_description,
+};
 pub use leave::{LeaveCard, allowed, leave, leave_reminder};
 pub use pull::{
     AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,

@@ -23,7 +23,7 @@ use crate::{
     engine::{APPROVE, Answer, Countersigned, OVERRIDE, Record, RunView, SectionRow, Status, StepError},
     git::Snapshot,
     github::{Body, Fault, PullSpec, Repo, decorated},
-    messages::{self, ApproveLine, LabelView},
+    messages::{self, ApproveLine},
     rounds::{
         Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault,
         git_error, text_of,
@@ -315,21 +315,18 @@ pub fn waits_for_merge(run: &RunView) -> bool {
     run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
 }
 
-/// The run of an issue that most needs people's eyes, with the label that says so: what waits for a person comes first. One
-/// that waits for something else is at work or held up; without its state that is not known, so it comes without a label.
-pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<(RunView, Option<LabelView>)> {
-    let shown = runs.into_iter().filter_map(|run| {
-        let label = match run.status {
-            // A request is read in no time, and people may have their own word for what is pushed.
-            _ if run.workflow == ROUTE || waits_for_merge(&run) => return None,
-            Status::Asking => Some(messages::NEEDS_YOU),
-            Status::Ready | Status::Running => Some(messages::WORKING),
-            Status::Waiting => None,
-            _ => return None,
-        };
-        Some((run, label))
-    });
-    shown.max_by_key(|(run, label)| (*label == Some(messages::NEEDS_YOU), label.is_none(), run.id))
+/// The run of an issue that most needs people's eyes: one that waits for a person comes first, then one that waits for
+/// something else, which a person may have to see to.
+pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
+    // A request is read in no time, and people may have their own word for what is pushed.
+    let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
+    let rank = |run: &RunView| match run.status {
+        Status::Asking => 3,
+        Status::Waiting => 2,
+        Status::Ready | Status::Running => 1,
+        _ => 0,
+    };
+    shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
 }
 
 /// The key of a gate comment, by which [`restate`] finds it again.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cx, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault, LabelSwap, Repo, decorated},
+    github::{Body, Comment, Fault, LabelChange, Repo, decorated},
     limits, messages,
     store::Pause,
     types::{CommentId, RunId, Timestamp},
@@ -53,14 +53,15 @@ impl StatusComment {
         self.turn(cx, key, body, urgency, None).await.map(drop)
     }
 
-    /// As [`show`](Self::show), and moves the state label where that takes no write of its own. Has it moved?
+    /// As [`show`](Self::show), and changes the state label where that takes no write of its own. Returns whether it
+    /// changed.
     pub async fn turn(
         &mut self,
         cx: &Cx,
         key: &str,
         body: &Body,
         urgency: Urgency,
-        swap: Option<LabelSwap<'_>>,
+        change: Option<LabelChange<'_>>,
     ) -> Result<bool, StepError> {
         let now = cx.now(&format!("{key}-at")).await?;
         let fresh = self.touched.is_some_and(|t| now.since(t) < limits::STATUS_EDIT_GAP);
@@ -71,7 +72,7 @@ impl StatusComment {
         let repo = cx.tools().repo(cx).await?;
         let repo = if urgency == Urgency::Turning { repo.asking() } else { repo };
         let shown: Option<Shown> =
-            cx.once(key, |entry| write(cx, &repo, before, body, swap.as_ref(), entry.interrupted)).await?;
+            cx.once(key, |entry| write(cx, &repo, before, body, change.as_ref(), entry.interrupted)).await?;
         self.touched = Some(now);
         let Some(shown) = shown else { return Ok(false) };
         self.id = Some(shown.id);
@@ -110,7 +111,7 @@ async fn write(
     repo: &Repo,
     before: &StatusComment,
     body: &Body,
-    swap: Option<&LabelSwap<'_>>,
+    change: Option<&LabelChange<'_>>,
     interrupted: bool,
 ) -> Result<Option<Shown>, StepError> {
     let marker = status_marker(cx.run().id);
@@ -121,10 +122,11 @@ async fn write(
         let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
         Shown { id, node, url, moved }
     };
-    if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(swap)) = (before, swap) {
-        // Where the comment or the old label was deleted, or the conversation locked, what can be done is done one after
-        // the other.
-        if let Some(moved) = decorated(repo.edit_and_swap(node, &marker, body, swap).await).map_err(fault)? {
+    if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(change)) = (before, change) {
+        // Where the comment was deleted or the conversation locked, what can be done is done one after the other.
+        if let Some(moved) =
+            decorated(repo.edit_and_label(node, &marker, body, change).await).map_err(fault)?
+        {
             return Ok(Some(as_it_was(*id, moved)));
         }
     }

@@ -227,7 +227,7 @@ pub async fn watch(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         (s.after.visit, s.after.looks, s.after.since) = (cx.visit(), 0, Some(cx.now("arrived").await?));
         answer_threads(s, v).await?;
         s.after.findings = s.round.findings.clone();
-        show::turn(s, v, Shown::Done, messages::DONE).await?;
+        show::turn(s, v, Shown::Done).await?;
     }
     let spoken = cx.answer().is_some() || !insisted.is_empty() || !s.after.reviews.is_empty();
     s.after.insisted.extend(insisted);
@@ -504,7 +504,7 @@ pub(super) async fn done(s: &mut Stage, v: &Visit<'_>, commit: String) -> Result
     }
     s.after.merged = Some(commit.clone());
     learn(s, v, true).await?;
-    show::turn(s, v, Shown::Done, messages::DONE).await?;
+    show::turn(s, v, Shown::Done).await?;
     Ok(Outcome { summary: messages::merged_as(&commit), url: Some(proposal.pull_url) })
 }
 

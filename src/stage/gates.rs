@@ -472,7 +472,7 @@ async fn ask(
     let asked = asked.posted(announce(cx, publication::GATE, &gate).await?);
     let spec = spec(s, v, asks, &asked)?;
     s.asked = Some(asked);
-    show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+    show::turn(s, v, Shown::NeedsYou).await?;
     Ok(Exit::Ask(spec))
 }
 

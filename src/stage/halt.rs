@@ -99,7 +99,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
                 s.say(messages::run_was(&halt.sentence()));
             }
             let state = if stopped { messages::State::Stopped } else { messages::State::Failed };
-            match say_turn(&mut s, v, "status", state, messages::STOPPED).await {
+            match say_turn(&mut s, v, "status", state).await {
                 // The comment below may get through all the same.
                 Err(StepError::User(why)) => {
                     tracing::warn!(run = %cx.run().id, why, "the end does not show in the status comment")
@@ -120,7 +120,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     }
     // Labels last: nobody waits for them.
     if outcome.is_none() {
-        label(&mut s, cx, messages::STOPPED).await?;
+        label(&mut s, cx, messages::State::Stopped).await?;
     }
     if let Some(label) = found.stop {
         decorated(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(fault)?;

@@ -95,12 +95,12 @@ pub(super) async fn still(s: &mut Stage, v: &Visit<'_>) -> Result<Option<Exit>, 
         Pending::Nothing => Ok(None),
         Pending::Mended(held) => {
             let key = format!("{}-over", held.key());
-            show::turn_as(s, v, &key, Shown::Working, messages::WORKING).await?;
+            show::turn_as(s, v, &key, Shown::Working).await?;
             Ok(Some(again(cx)))
         }
         Pending::Wait { held, until, tell } => {
             if tell && held.parked() {
-                show::turn_as(s, v, &held.key(), Shown::Parked, messages::NEEDS_YOU).await?;
+                show::turn_as(s, v, &held.key(), Shown::Parked).await?;
             } else if tell {
                 let shown = show::status(s, v, Shown::Working).await?;
                 s.status.show(cx, &held.key(), &shown, Urgency::Turning).await?;
@@ -138,7 +138,7 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
                 paused.step(v).map(|step| messages::step_name(step.id, step.title)).unwrap_or_default();
             let (url, gate) = rounds::pause(cx, stage, at_step, capped, &policy).await?;
             s.paused = Some(Paused { url: Some(url), ..paused });
-            show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+            show::turn(s, v, Shown::NeedsYou).await?;
             Ok(Exit::Ask(gate))
         }
     }

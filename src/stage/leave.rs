@@ -168,6 +168,6 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, wish: &Wish, document: Hash) -> Resul
     let asked = asked.posted(announce(cx, publication::GATE, &body).await?);
     let spec = gates::spec(s, v, Asks::Leave, &asked)?;
     s.asked = Some(asked);
-    show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+    show::turn(s, v, Shown::NeedsYou).await?;
     Ok(Exit::Ask(spec))
 }

@@ -291,7 +291,7 @@ impl<'a> Visit<'a> {
     pub fn begin(s: &mut Stage, doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
         if s.check.begin(cx.visit()) {
             // Whoever had it tried again was shown that at once.
-            s.label = Some(messages::WORKING.name.to_owned());
+            s.label = None;
         }
         Self { doc, at: at.info(), cx }
     }
@@ -482,7 +482,7 @@ pub async fn at_work(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
 
 /// As [`at_work`], where the visit shows more than that: `key` names it in the journal.
 pub async fn at_work_as(s: &mut Stage, v: &Visit<'_>, key: &str) -> Result<(), StepError> {
-    show::turn_as(s, v, key, messages::State::Working, messages::WORKING).await
+    show::turn_as(s, v, key, messages::State::Working).await
 }
 
 /// Buys a draft.
@@ -883,7 +883,7 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
             s.say(messages::ends_here(next));
         }
     }
-    show::turn(s, v, Shown::Done, messages::DONE).await?;
+    show::turn(s, v, Shown::Done).await?;
     Ok(outcome)
 }
 

@@ -9,8 +9,8 @@ use super::{
 use crate::{
     config::{Assigned, document_path_of},
     documents::visible,
-    engine::{ApprovalKind, ApprovalRow, CallRow, Kind, RunView, StepError},
-    github::{Body, LabelSpec, LabelSwap, Repo, decorated},
+    engine::{ApprovalKind, ApprovalRow, CallRow, Kind, RunView, Status, StepError},
+    github::{Body, LabelChange, LabelSpec, Repo, decorated},
     limits,
     messages::{
         self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
@@ -421,10 +421,20 @@ pub(super) fn log(s: &Stage, cx: &Cx) -> Result<String, StepError> {
     }))
 }
 
+/// The label that says so. While a run works, or another goes on from what it made, the issue bears none.
+fn label_of(cx: &Cx, state: messages::State) -> Option<LabelView> {
+    match state {
+        messages::State::Working => None,
+        messages::State::NeedsYou | messages::State::Parked => Some(messages::NEEDS_YOU),
+        messages::State::Done => Some(messages::DONE).filter(|_| cx.then().is_none()),
+        messages::State::Stopped | messages::State::Failed => Some(messages::STOPPED),
+    }
+}
+
 /// The label that the issue bears where others of its runs are alive as well: what waits for a person comes first, and
 /// nothing is over while one of them works.
-async fn among(cx: &Cx, key: &str, view: LabelView) -> Result<LabelView, StepError> {
-    if view == messages::NEEDS_YOU {
+async fn among(cx: &Cx, key: &str, view: Option<LabelView>) -> Result<Option<LabelView>, StepError> {
+    if view == Some(messages::NEEDS_YOU) {
         return Ok(view);
     }
     let own = cx.run();
@@ -434,20 +444,20 @@ async fn among(cx: &Cx, key: &str, view: LabelView) -> Result<LabelView, StepErr
             let other = |run: &RunRow| run.id != own.id && run.cancel.is_none();
             others.retain(|run| run.trigger.issue == own.trigger.issue && other(run));
             let most = foremost(others.iter().map(|run| RunView::new::<()>(run, None)));
-            let asks = most.as_ref().is_some_and(|(_, label)| *label == Some(messages::NEEDS_YOU));
-            Ok((asks, most.is_some()))
+            Ok((most.as_ref().is_some_and(|run| run.status == Status::Asking), most.is_some()))
         })
         .await?;
     Ok(match (asks, works) {
-        (true, _) => messages::NEEDS_YOU,
-        (_, true) => messages::WORKING,
+        (true, _) => Some(messages::NEEDS_YOU),
+        (_, true) => None,
         _ => view,
     })
 }
 
-/// Moves the issue's state label.
-pub(super) async fn label(s: &mut Stage, cx: &Cx, view: LabelView) -> Result<(), StepError> {
-    if s.label.as_deref() == Some(view.name) {
+/// Has the issue bear this state label.
+pub(super) async fn label(s: &mut Stage, cx: &Cx, state: messages::State) -> Result<(), StepError> {
+    let view = label_of(cx, state);
+    if bears(s, view) {
         return Ok(());
     }
     let view = among(cx, "label", view).await?;
@@ -455,39 +465,45 @@ pub(super) async fn label(s: &mut Stage, cx: &Cx, view: LabelView) -> Result<(),
     label_as(s, cx, &repo, "label", view).await
 }
 
-async fn label_as(s: &mut Stage, cx: &Cx, repo: &Repo, key: &str, view: LabelView) -> Result<(), StepError> {
-    if s.label.as_deref() == Some(view.name) {
+fn bears(s: &Stage, view: Option<LabelView>) -> bool {
+    s.label.as_deref() == view.map(|view| view.name)
+}
+
+fn change<'a>(s: &'a Stage, cx: &Cx, view: Option<LabelView>) -> LabelChange<'a> {
+    LabelChange { issue: cx.run().trigger.issue, off: s.label.as_deref(), on: view.map(LabelView::spec) }
+}
+
+async fn label_as(
+    s: &mut Stage,
+    cx: &Cx,
+    repo: &Repo,
+    key: &str,
+    view: Option<LabelView>,
+) -> Result<(), StepError> {
+    if bears(s, view) {
         return Ok(());
     }
     cx.once(key, |_| async {
-        let moved = match s.label.as_deref() {
-            Some(old) => repo.swap_label(&swap(cx, old, view)).await,
-            None => repo.ensure_label(cx.run().trigger.issue, view.spec()).await,
-        };
-        decorated(moved).map(drop).map_err(fault)
+        decorated(repo.change_label(&change(s, cx, view)).await).map(drop).map_err(fault)
     })
     .await?;
-    s.label = Some(view.name.to_owned());
+    s.label = view.map(|view| view.name.to_owned());
     Ok(())
 }
 
 /// Shows that the run is at work.
 pub(super) async fn working(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
-    let shown = status(s, v, messages::State::Working).await?;
+    let state = messages::State::Working;
+    let shown = status(s, v, state).await?;
     s.status.show(v.cx, "status", &shown, Urgency::Progress).await?;
     let repo = v.cx.tools().repo(v.cx).await?;
-    check::turn(s, v, &repo, "status", messages::State::Working).await?;
-    label(s, v.cx, messages::WORKING).await
+    check::turn(s, v, &repo, "status", state).await?;
+    label(s, v.cx, state).await
 }
 
-/// Shows a turn of the run and moves the label with it: one write, where there is a label to take away.
-pub(super) async fn turn(
-    s: &mut Stage,
-    v: &Visit<'_>,
-    state: messages::State,
-    view: LabelView,
-) -> Result<(), StepError> {
-    turn_as(s, v, "status", state, view).await
+/// Shows a turn of the run and changes the label with it, in one write where that can be.
+pub(super) async fn turn(s: &mut Stage, v: &Visit<'_>, state: messages::State) -> Result<(), StepError> {
+    turn_as(s, v, "status", state).await
 }
 
 /// As [`turn`], where the visit shows more than one; `key` names it in the journal.
@@ -496,36 +512,31 @@ pub(super) async fn turn_as(
     v: &Visit<'_>,
     key: &str,
     state: messages::State,
-    view: LabelView,
 ) -> Result<(), StepError> {
-    let view = say_turn(s, v, key, state, view).await?;
+    let view = say_turn(s, v, key, state).await?;
     let repo = v.cx.tools().repo(v.cx).await?.asking();
     label_as(s, v.cx, &repo, &format!("{key}-label"), view).await
 }
 
-/// As [`turn_as`], but the label stays where it is if it takes a write of its own. Says which it is to be.
+/// As [`turn_as`], but the label stays as it is if it takes a write of its own. Returns which it is to be.
 pub(super) async fn say_turn(
     s: &mut Stage,
     v: &Visit<'_>,
     key: &str,
     state: messages::State,
-    view: LabelView,
-) -> Result<LabelView, StepError> {
+) -> Result<Option<LabelView>, StepError> {
     let cx = v.cx;
-    let view = among(cx, key, view).await?;
+    let view = among(cx, key, label_of(cx, state)).await?;
     let shown = status(s, v, state).await?;
-    let old = s.label.as_deref().filter(|old| *old != view.name);
-    let swap = old.map(|old| swap(cx, old, view));
-    if s.status.turn(cx, key, &shown, Urgency::Turning, swap).await? {
-        s.label = Some(view.name.to_owned());
+    let mut comment = s.status.clone();
+    let wanted = (!bears(s, view)).then(|| change(s, cx, view));
+    if comment.turn(cx, key, &shown, Urgency::Turning, wanted).await? {
+        s.label = view.map(|view| view.name.to_owned());
     }
+    s.status = comment;
     let repo = cx.tools().repo(cx).await?.asking();
     check::turn(s, v, &repo, key, state).await?;
     Ok(view)
-}
-
-fn swap<'a>(cx: &Cx, old: &'a str, view: LabelView) -> LabelSwap<'a> {
-    LabelSwap { issue: cx.run().trigger.issue, old, new: view.spec() }
 }
 
 /// Makes the label that starts this workflow known in the repository, so that whoever typed the command can
@@ -541,7 +552,8 @@ pub(super) async fn offer_label(v: &Visit<'_>, repo: &Repo) -> Result<(), StepEr
 
 /// The state label that an earlier run left on the issue.
 pub(super) fn label_left(labels: &[String]) -> Option<String> {
-    labels.iter().find(|label| messages::STATES.iter().any(|view| view.name == *label)).cloned()
+    let old = |label: &str| label == messages::OLD_WORKING;
+    labels.iter().find(|label| old(label) || messages::STATES.iter().any(|view| view.name == *label)).cloned()
 }
 
 pub(super) fn acceptance(row: &ApprovalRow, cx: &Cx) -> Acceptance {

@@ -155,7 +155,7 @@ async fn ask(s: &mut Stage, v: &Visit<'_>, mut questions: Questions) -> Result<E
     let spec = gate(s, v, &questions, &posted)?;
     questions.posted = Some(posted);
     s.questions = Some(questions);
-    show::turn(s, v, Shown::NeedsYou, messages::NEEDS_YOU).await?;
+    show::turn(s, v, Shown::NeedsYou).await?;
     Ok(Exit::Ask(spec))
 }
 

@@ -205,13 +205,9 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
     ## #2 Add what issue 2 asks for ["countersign:done"]
     labeled by maya: countersign:issue
     unlabeled by countersign[bot]: countersign:issue
-    labeled by countersign[bot]: countersign:working
     labeled by countersign[bot]: countersign:needs-you
-    unlabeled by countersign[bot]: countersign:working
-    labeled by countersign[bot]: countersign:working
     unlabeled by countersign[bot]: countersign:needs-you
     labeled by countersign[bot]: countersign:needs-you
-    unlabeled by countersign[bot]: countersign:working
     renamed by countersign[bot]: Add what issue 2 asks for
     labeled by countersign[bot]: countersign:done
     unlabeled by countersign[bot]: countersign:needs-you

@@ -78,9 +78,7 @@ async fn a_label_ends_in_an_approved_design() {
     ## #1 Report time by week as well as by project ["countersign:done"]
     labeled by maya: countersign:lld
     unlabeled by countersign[bot]: countersign:lld
-    labeled by countersign[bot]: countersign:working
     labeled by countersign[bot]: countersign:needs-you
-    unlabeled by countersign[bot]: countersign:working
     labeled by countersign[bot]: countersign:done
     unlabeled by countersign[bot]: countersign:needs-you
     eyes by countersign[bot]

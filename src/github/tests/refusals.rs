@@ -29,9 +29,9 @@ async fn swap_with(error: Value) -> (Fault, Repo) {
     })
     .await;
     let new = LabelSpec { name: "done", color: "0e8a16", description: "why" };
-    let swap = LabelSwap { issue: IssueNo(1), old: "working", new };
+    let change = LabelChange { issue: IssueNo(1), off: Some("working"), on: Some(new) };
     let repo = fake.repo();
-    (repo.swap_label(&swap).await.unwrap_err(), repo)
+    (repo.change_label(&change).await.unwrap_err(), repo)
 }
 
 #[tokio::test]

@@ -264,8 +264,8 @@ async fn a_label_takes_anothers_place_in_one_write() {
     })
     .await;
     let label = LabelSpec { name: "done", color: "0e8a16", description: "why" };
-    let swap = LabelSwap { issue: IssueNo(1), old: "working", new: label };
-    fake.repo().swap_label(&swap).await.unwrap();
+    let change = LabelChange { issue: IssueNo(1), off: Some("working"), on: Some(label) };
+    fake.repo().change_label(&change).await.unwrap();
     let sent = fake.writes().pop().unwrap().body;
     assert_eq!(
         sent["variables"],
