@@ -567,7 +567,7 @@ fn line(run: &RunView, pauses: &[Pause]) -> messages::RunLine {
         run: run.id,
         workflow: run.workflow.clone(),
         status: if paused { "paused" } else { run.status.as_str() },
-        step: messages::step_name(&run.step_id, &run.step_title),
+        step: if run.step_title.is_empty() { run.step_id.clone() } else { run.step_title.clone() },
         why: run.why.clone(),
     }
 }

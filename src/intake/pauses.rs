@@ -8,7 +8,8 @@ use super::{Intake, Trouble};
 use crate::{
     engine::{Filter, RunView, Status},
     github::decorated,
-    limits, messages, panics, rounds,
+    limits, messages, panics,
+    rounds::STATUS_MARKER,
     store::Pause,
     types::{RunId, Timestamp},
 };
@@ -64,7 +65,9 @@ impl Intake {
         runs.retain(|run| over.is_none_or(|over| run.started_at <= over));
         let mut again = false;
         for run in &runs {
-            let since = Pause::since(&pauses, run.id.repo).filter(|_| run.status.live());
+            let same = |other: &RunView| (other.id.repo, other.issue) == (run.id.repo, run.issue);
+            let lives = runs.iter().any(|other| same(other) && other.status.live());
+            let since = Pause::since(&pauses, run.id.repo).filter(|_| lives);
             if told.get(&run.id) == Some(&since.is_some()) {
                 continue;
             }
@@ -92,11 +95,10 @@ impl Intake {
     async fn tell_pause(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), Trouble> {
         let Some(row) = self.store.directory().repository(run.id.repo).await? else { return Ok(()) };
         let repo = self.github.repo(row.installation, row.id, row.name);
-        let marker = rounds::status_marker(run.id);
-        if let Some((comment, text)) = repo.read_comment(run.issue, &marker).await? {
+        if let Some((comment, text)) = repo.read_comment(run.issue, STATUS_MARKER).await? {
             let shown = messages::with_pause(&text, since);
             if shown.as_str() != text {
-                decorated(repo.edit_comment(comment.id, &marker, &shown).await.map(drop))?;
+                decorated(repo.edit_comment(comment.id, STATUS_MARKER, &shown).await.map(drop))?;
             }
         }
         Ok(())

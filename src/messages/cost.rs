@@ -43,7 +43,7 @@ impl Cap {
 #[derive(Debug, Clone)]
 pub struct PauseCard {
     pub run: RunId,
-    /// Before what: `Draft the design (N1)`.
+    /// Before what: `Draft the design`.
     pub at_step: String,
     pub cap: Cap,
     pub way_on: WayOn,
@@ -160,15 +160,13 @@ pub struct CostView {
 
 impl CostView {
     pub(super) fn text(&self) -> String {
-        format!("Cost so far: {}. {}", spending(&self.spent), quote(&self.stage, self.quote.as_ref()))
+        let quote = self.quote.as_ref().map(|given| format!(" {}", quote(&self.stage, given)));
+        format!("Cost so far: {}.{}", spending(&self.spent), quote.unwrap_or_default())
     }
 }
 
-fn quote(stage: &str, quote: Option<&Quote>) -> String {
+fn quote(stage: &str, Quote { runs, p50, p90, billed }: &Quote) -> String {
     let stage = plain(stage, 30);
-    let Some(Quote { runs, p50, p90, billed }) = quote else {
-        return format!("It is the first {stage} here: nothing to compare with.");
-    };
     let (usual, seldom) = (p50.to_string(), p90.to_string());
     let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
     let before = match runs {
@@ -230,7 +228,7 @@ mod tests {
     fn card(way_on: WayOn) -> PauseCard {
         PauseCard {
             run: RunId { repo: RepoId(8123), seq: 4 },
-            at_step: "Draft the design (N1)".into(),
+            at_step: "Draft the design".into(),
             cap: Cap::Run,
             way_on,
             amounts: Some(Amounts {
@@ -245,7 +243,7 @@ mod tests {
     #[test]
     fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
         insta::assert_snapshot!(paused(&card(WayOn::Raise(MicroUsd(1_000_000)))).as_str(), @r"
-        ### ✋ Paused before Draft the design (N1)
+        ### ✋ Paused before Draft the design
 
         The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it is spent or held back, and the next call may cost up to $1.60.
 
@@ -267,7 +265,7 @@ mod tests {
     fn quotes_and_sums_read_as_money() {
         let quoted = |p50, p90, billed| {
             let given = Quote { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
-            quote("LLD", Some(&given))
+            quote("LLD", &given)
         };
         assert_eq!(
             quoted(401_000, 899_000, true),
@@ -277,7 +275,6 @@ mod tests {
             quoted(401_000, 401_100, false),
             "The last 12 LLDs here: half cost at most $0.40 by list price; nothing was billed."
         );
-        assert_eq!(quote("LLD", None), "It is the first LLD here: nothing to compare with.");
         let sum = Spending {
             calls: 3,
             billed: MicroUsd(310_000),

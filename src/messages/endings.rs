@@ -10,7 +10,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct HaltCard {
     pub run: RunId,
-    /// Where: `Review (N3)`.
+    /// Where: `Review`.
     pub at_step: String,
     pub reason: HaltReason,
     pub kept: Vec<Kept>,
@@ -152,14 +152,7 @@ mod tests {
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
 
     fn card(reason: HaltReason, kept: Vec<Kept>) -> HaltCard {
-        HaltCard {
-            run: RUN,
-            at_step: "Review (N3)".into(),
-            reason,
-            kept,
-            again: "/lld".into(),
-            rehearsal: false,
-        }
+        HaltCard { run: RUN, at_step: "Review".into(), reason, kept, again: "/lld".into(), rehearsal: false }
     }
 
     #[test]
@@ -173,7 +166,7 @@ mod tests {
             Kept::Pull { number: 7, url: "https://x/7".into() },
         ];
         insta::assert_snapshot!(halted(&card(HaltReason::Said("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
-        ### ❌ Halted at Review (N3)
+        ### ❌ Halted at Review
 
         The reviewer's quota is used up.
 

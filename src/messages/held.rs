@@ -156,7 +156,7 @@ pub(super) fn day_and_clock(at: Timestamp) -> String {
 mod tests {
     use super::*;
     use crate::{
-        messages::{State, StatusView, status},
+        messages::{StageResult, State, StatusView, StepAt, status},
         types::{RepoId, RunId},
     };
 
@@ -180,7 +180,10 @@ mod tests {
                     requested_by: "ada".into(),
                     rehearsal,
                     state,
-                    steps: Vec::new(),
+                    step: StepAt { title: "", number: 1, of: 1, minutes: 0 },
+                    result: StageResult::default(),
+                    others: Vec::new(),
+                    follows: None,
                     rounds: Vec::new(),
                     waiting: None,
                     draft: None,
@@ -188,7 +191,6 @@ mod tests {
                     roles: vec![],
                     notes: Vec::new(),
                     cost: None,
-                    outcome: None,
                     updated: at,
                 });
                 let shown = with_pause(text.as_str(), Some(at));

@@ -70,8 +70,8 @@ pub use search::{
     search_failed, searches_limited,
 };
 pub use status::{
-    DraftView, Mark, Note, ON_ISSUE, ON_PULL, RoleState, RoundLine, State, StatusView, StepLine, Waiting,
-    ends_here, status, waived, without_commands,
+    DraftView, Note, RoleState, RoundLine, StageResult, State, StatusView, StepAt, Waiting, ends_here,
+    status, waived, without_commands,
 };
 
 use crate::{

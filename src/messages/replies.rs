@@ -274,7 +274,7 @@ pub struct RunLine {
     pub run: RunId,
     pub workflow: String,
     pub status: &'static str,
-    /// `Adversarial review (N3)`
+    /// `Adversarial review`
     pub step: String,
     /// Why it waits or ended, in our words.
     pub why: Option<String>,

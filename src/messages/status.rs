@@ -1,25 +1,19 @@
-//! The status comment: one an issue and workflow, edited in place ever after.
+//! The status comment: one an issue, edited in place ever after. It says how each stage stands; the rest is folded.
 
 use super::{
-    ApproveLine, Author, CiView, CostView, ModelWait, WayOn, access, after::waits, count, folded,
-    held::day_and_clock, link, overrides, rehearsal, sign, step_name,
+    Acceptance, Author, CiView, CostView, ModelWait, access, after::waits, capital, count, folded,
+    held::day_and_clock, link, rehearsal, sign, spending, stage_name,
 };
 use crate::{
     documents::visible::{Hidden, HiddenKind},
     github::outbound::{Body, clean, code, plain},
-    types::{Hash, Role, RunId, Timestamp, Verdict, WorkerPool},
+    store::Spending,
+    types::{Role, RunId, Timestamp, Verdict, WorkerPool},
 };
 
 /// A draft longer than this is cut in the comment: the rest is on the branch, and the comment must
 /// stay one comment.
 const DRAFT_CHARS: usize = 45_000;
-
-/// Rounds that stand there unfolded.
-const ROUNDS_SHOWN: usize = 3;
-
-/// Where a result may be.
-pub const ON_PULL: &str = "its pull request";
-pub const ON_ISSUE: &str = "the issue";
 
 #[derive(Debug, Clone)]
 pub struct StatusView {
@@ -32,7 +26,13 @@ pub struct StatusView {
     pub requested_by: String,
     pub rehearsal: bool,
     pub state: State,
-    pub steps: Vec<StepLine>,
+    pub step: StepAt,
+    /// What came of it, once it is done.
+    pub result: StageResult,
+    /// The issue's other stages that are done or at work, the oldest first.
+    pub others: Vec<(String, State, StageResult)>,
+    /// The one that begins by itself where this one is done.
+    pub follows: Option<&'static str>,
     pub rounds: Vec<RoundLine>,
     pub waiting: Option<Waiting>,
     pub draft: Option<DraftView>,
@@ -43,9 +43,18 @@ pub struct StatusView {
     pub roles: Vec<RoleState>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
-    /// What the result is and where, once there is one.
-    pub outcome: Option<(&'static str, String)>,
     pub updated: Timestamp,
+}
+
+/// What came of a stage.
+#[derive(Debug, Clone, Default)]
+pub struct StageResult {
+    pub accepted: Option<Acceptance>,
+    /// Reviews that it took.
+    pub rounds: usize,
+    /// `None` where it is not to be shown.
+    pub cost: Option<Spending>,
+    pub url: Option<String>,
 }
 
 /// How a role stands.
@@ -75,20 +84,15 @@ pub enum State {
     Failed,
 }
 
-#[derive(Debug, Clone)]
-pub struct StepLine {
-    pub id: &'static str,
+/// The step that a run is at.
+#[derive(Debug, Clone, Copy)]
+pub struct StepAt {
     pub title: &'static str,
-    pub mark: Mark,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mark {
-    Done,
-    Now,
-    ToCome,
-    /// Not part of this run by its settings.
-    Off,
+    /// From 1, among the steps that are on by the run's settings.
+    pub number: usize,
+    pub of: usize,
+    /// How long it has been there.
+    pub minutes: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -106,7 +110,6 @@ pub struct RoundLine {
 pub enum Waiting {
     /// A person, at a gate. Without APPROVED only an override passes.
     Decision {
-        line: ApproveLine,
         /// `None` before the review.
         verdict: Option<Verdict>,
         role: Role,
@@ -117,7 +120,7 @@ pub enum Waiting {
     /// Answers to the questions of this comment.
     Answers { url: String, until: Timestamp },
     /// Money.
-    Budget { way_on: WayOn, url: String },
+    Budget { url: String },
     /// People to merge what was pushed.
     Merge { ci: Option<CiView>, conflicts: bool, on_top: bool, unknown: bool },
 }
@@ -127,7 +130,6 @@ pub struct DraftView {
     /// `LLD-042.md`
     pub name: String,
     pub text: String,
-    pub hash: Hash,
     /// The file on the branch.
     pub url: Option<String>,
 }
@@ -227,21 +229,15 @@ pub fn without_commands(role: &str) -> String {
 
 /// The whole comment.
 pub fn status(view: &StatusView) -> Body {
-    let mut parts = vec![headline(view)];
+    let mut parts = vec![headline(view), stages(view)];
     if let Some(waiting) = &view.waiting {
         parts.push(waiting_text(waiting));
     }
-    if let Some((what, url)) = &view.outcome {
-        parts.push(format!("The result is on {}.", link(what, url)));
-    }
-    if !view.steps.is_empty() {
-        parts.push(view.steps.iter().map(step).collect::<Vec<_>>().join(" → "));
-    }
-    if !view.rounds.is_empty() {
-        parts.push(rounds(&view.rounds));
-    }
-    if !view.notes.is_empty() {
-        parts.push(view.notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>().join("\n"));
+    let (told, notes): (Vec<_>, Vec<_>) =
+        view.notes.iter().partition(|note| matches!(note, Note::Said(_) | Note::Hosts(_)));
+    let list = |notes: &[&Note]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
+    if !told.is_empty() {
+        parts.push(list(&told).join("\n"));
     }
     if !view.hidden.is_empty() {
         let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
@@ -252,14 +248,25 @@ pub fn status(view: &StatusView) -> Body {
             view.roles.iter().map(|role| format!("- {}", plain(&role.text(), 300))).collect();
         parts.push(folded("Roles that lack something", &lines.join("\n")));
     }
-    if let Some(cost) = &view.cost {
-        parts.push(cost.text());
+    let mut details = Vec::new();
+    if !view.rounds.is_empty() {
+        details.push(round_table(&view.rounds));
+    }
+    if !notes.is_empty() {
+        details.push(list(&notes).join("\n"));
+    }
+    details.extend(view.cost.as_ref().map(CostView::text));
+    if !details.is_empty() {
+        parts.push(folded("Details", &details.join("\n\n")));
     }
     if let Some(view) = &view.draft {
         parts.push(draft(view));
     }
     parts.push(format!(
-        "<sub>`/status` · `/stop` · `/help` · updated on {}</sub>",
+        "<sub>`/status` · `/stop` · `/help` · run `{}`{}, asked for by {} · updated on {}</sub>",
+        view.run,
+        its_page(view.page.as_deref()),
+        plain(&view.requested_by, 60),
         day_and_clock(view.updated)
     ));
     Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
@@ -284,18 +291,80 @@ fn hidden(row: &Hidden) -> String {
     format!("- {}{says}", count(row.count, one, many))
 }
 
+impl State {
+    fn sign(self) -> &'static str {
+        match self {
+            Self::Working => "⏳",
+            Self::NeedsYou | Self::Parked => "✋",
+            Self::Done => "✅",
+            Self::Stopped => "⏹️",
+            Self::Failed => "❌",
+        }
+    }
+}
+
 fn headline(view: &StatusView) -> String {
-    let (sign, words) = match view.state {
-        State::Working => ("⏳", "working"),
-        State::NeedsYou => ("✋", "waiting for you"),
-        State::Parked => ("✋", "waiting for whoever runs this server"),
-        State::Done => ("✅", "done"),
-        State::Stopped => ("⏹️", "stopped"),
-        State::Failed => ("❌", "halted"),
+    let words = match view.state {
+        State::Working => "working",
+        State::NeedsYou => "waiting for you",
+        State::Parked => "waiting for whoever runs this server",
+        State::Done => "done",
+        State::Stopped => "stopped",
+        State::Failed => "halted",
     };
-    let who = plain(&view.requested_by, 60);
-    let (workflow, page) = (plain(&view.workflow, 30), its_page(view.page.as_deref()));
-    format!("### {sign} {workflow}: {words}\n\nRun `{}`{page}, asked for by {who}.", view.run)
+    format!("### {} {}: {words}", view.state.sign(), plain(&view.workflow, 30))
+}
+
+/// A line a stage, this one last.
+fn stages(view: &StatusView) -> String {
+    let line = |state: State, workflow: &str, says: &str| {
+        format!("- {} **{}**{says}", state.sign(), capital(&stage_name(workflow)))
+    };
+    let other = |(workflow, state, result): &(String, State, StageResult)| match state {
+        State::Done => line(*state, workflow, &format!(": {}", result.text())),
+        State::NeedsYou => line(*state, workflow, " waits for you as well"),
+        _ => line(*state, workflow, " is at work as well"),
+    };
+    let mut lines: Vec<String> = view.others.iter().map(other).collect();
+    lines.push(match view.state {
+        State::Done => line(view.state, &view.workflow, &format!(": {}", view.result.text())),
+        _ => view.step.line(),
+    });
+    lines.extend(view.follows.map(|next| line(State::Working, next, " begins")));
+    lines.join("\n")
+}
+
+impl StepAt {
+    /// `Step 6 of 11: write the code (2 min)`
+    fn line(&self) -> String {
+        let Self { title, number, of, minutes } = self;
+        let mut chars = title.chars();
+        let first = chars.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+        let time = if *minutes > 0 { format!(" ({minutes} min)") } else { String::new() };
+        format!("- Step {number} of {of}: {first}{}{time}", chars.as_str())
+    }
+}
+
+impl StageResult {
+    /// `approved by sam, 2 rounds, $0.42 billed ([result](…))`
+    fn text(&self) -> String {
+        let accepted = match &self.accepted {
+            Some(Acceptance::Approved { by, .. }) => format!("approved by {}", plain(by, 300)),
+            Some(Acceptance::Overridden { by, .. }) => {
+                format!("accepted against the review by {}", plain(by, 300))
+            }
+            Some(Acceptance::Unreviewed { by, .. }) => {
+                format!("approved by {} without a review", plain(by, 300))
+            }
+            Some(Acceptance::Policy | Acceptance::Waived { .. }) => "approved by its review".to_owned(),
+            None => "finished".to_owned(),
+        };
+        let rounds = Some(self.rounds).filter(|rounds| *rounds > 0);
+        let rounds = rounds.map(|rounds| format!(", {}", count(rounds, "round", "rounds")));
+        let cost = self.cost.map(|cost| format!(", {}", spending(&cost)));
+        let url = self.url.as_ref().map(|url| format!(" ({})", link("result", url)));
+        [Some(accepted), rounds, cost, url].into_iter().flatten().collect()
+    }
 }
 
 /// The way to a run's page, behind its id.
@@ -314,48 +383,19 @@ fn waiting_text(waiting: &Waiting) -> String {
             link("these questions", url),
             day_and_clock(*until)
         ),
-        Waiting::Decision { line, verdict, role, gate_url } => {
-            let gate =
-                gate_url.as_ref().map_or(String::new(), |url| format!(" ({})", link("what to decide", url)));
+        Waiting::Decision { verdict, role, gate_url } => {
+            let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("what to decide", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
-                    format!("**Waits for someone with {}**{gate}:\n\n{}", access(*role), line.block())
+                    format!("**Waits for someone with {}**: {what}.", access(*role))
                 }
-                Some(verdict) => format!(
-                    "**Waits for a decision**{gate}: the verdict is {verdict}, which `/approve` does not pass. \
-                     `/revise TEXT` sends it back; {} accepts it all the same.",
-                    overrides(line)
-                ),
+                Some(verdict) => format!("**Waits for a decision**, since the verdict is {verdict}: {what}."),
             }
         }
-        Waiting::Budget { way_on, url } => {
-            format!(
-                "**Paused**: {}. {}",
-                link("the budget leaves too little for the next call", url),
-                way_on.text()
-            )
+        Waiting::Budget { url } => {
+            format!("**Paused**: {}.", link("the budget leaves too little for the next call", url))
         }
     }
-}
-
-fn step(line: &StepLine) -> String {
-    let StepLine { id, title, mark } = line;
-    match mark {
-        Mark::Now => format!("▶️ **{title}** ({id})"),
-        Mark::Done => format!("✅ {}", step_name(id, title)),
-        Mark::ToCome => format!("▫️ {}", step_name(id, title)),
-        Mark::Off => format!("⏭️ {}", step_name(id, title)),
-    }
-}
-
-/// The newest of them; what was before is folded, so that ten rounds read like three.
-fn rounds(rounds: &[RoundLine]) -> String {
-    let (before, newest) = rounds.split_at(rounds.len().saturating_sub(ROUNDS_SHOWN));
-    // One alone would take as much room folded.
-    let (before, newest) = if before.len() < 2 { (&[][..], rounds) } else { (before, newest) };
-    let [first, .., last] = before else { return round_table(newest) };
-    let summary = format!("Rounds {} to {}", first.round, last.round);
-    format!("{}\n\n{}", folded(&summary, &round_table(before)), round_table(newest))
 }
 
 fn round_table(rounds: &[RoundLine]) -> String {
@@ -376,8 +416,7 @@ fn draft(view: &DraftView) -> String {
         .url
         .as_ref()
         .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
-    let summary = format!("Draft {} <code>{}</code>", plain(&view.name, 80), view.hash.short());
-    folded(&summary, &format!("{file}{text}"))
+    folded(&format!("Draft {}", plain(&view.name, 80)), &format!("{file}{text}"))
 }
 
 /// The place of a file or section, as inline code.
@@ -388,27 +427,24 @@ pub(super) fn place(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::{Family, RepoId};
+    use crate::types::{Family, MicroUsd, RepoId};
 
     fn model(served: &str, family: &str) -> Author {
         Author::Model { served: Some(served.into()), family: Some(Family(family.into())), in_place_of: None }
     }
 
     fn view() -> StatusView {
-        let line = ApproveLine::approve("lld", Hash::of(b"x"), &[]);
         StatusView {
-            workflow: "lld".into(),
+            workflow: "spec".into(),
             run: RunId { repo: RepoId(8123), seq: 4 },
             page: Some("https://ops.example.org/runs/8123/4".into()),
             requested_by: "mona".into(),
             rehearsal: true,
             state: State::NeedsYou,
-            steps: vec![
-                StepLine { id: "N0", title: "Load input", mark: Mark::Done },
-                StepLine { id: "N2", title: "Human gate, draft", mark: Mark::Off },
-                StepLine { id: "N4", title: "Human gate, verdict", mark: Mark::Now },
-                StepLine { id: "N5", title: "Finalize", mark: Mark::ToCome },
-            ],
+            step: StepAt { title: "Human gate: verdict", number: 6, of: 7, minutes: 0 },
+            result: StageResult::default(),
+            others: vec![("lld".into(), State::Done, result())],
+            follows: None,
             rounds: vec![RoundLine {
                 round: 1,
                 verdict: Some(Verdict::Approved),
@@ -417,23 +453,29 @@ mod tests {
                 reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
             waiting: Some(Waiting::Decision {
-                line,
                 verdict: Some(Verdict::Approved),
                 role: Role::Write,
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),
             draft: Some(DraftView {
-                name: "LLD-042.md".into(),
+                name: "SPEC-042.md".into(),
                 text: "# 42 - Feature: x".into(),
-                hash: Hash::of(b"x"),
                 url: None,
             }),
-            notes: vec![Note::Repaired(2)],
+            notes: vec![Note::Repaired(2), Note::Said("CI has no logs.".into())],
             hidden: vec![],
             roles: vec![],
             cost: None,
-            outcome: None,
             updated: Timestamp(0),
+        }
+    }
+
+    fn result() -> StageResult {
+        StageResult {
+            accepted: Some(Acceptance::Approved { by: "sam".into(), at: Timestamp(0) }),
+            rounds: 2,
+            cost: Some(Spending { billed: MicroUsd(420_000), ..Spending::default() }),
+            url: Some("https://github.com/o/r/issues/42#issuecomment-2".into()),
         }
     }
 
@@ -442,17 +484,16 @@ mod tests {
         insta::assert_snapshot!(status(&view()).as_str(), @r#"
         > **Rehearsal**: scripted answers, no model was asked.
 
-        ### ✋ lld: waiting for you
+        ### ✋ spec: waiting for you
 
-        Run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona.
+        - ✅ **LLD**: approved by sam, 2 rounds, $0.42 billed ([result](https://github.com/o/r/issues/42#issuecomment-2))
+        - Step 6 of 7: human gate: verdict
 
-        **Waits for someone with write access** ([what to decide](https://github.com/o/r/issues/42#issuecomment-1)):
+        **Waits for someone with write access**: [what to decide](https://github.com/o/r/issues/42#issuecomment-1).
 
-        ```
-        /approve lld 2d711642b726
-        ```
+        - CI has no logs.
 
-        ✅ Load input (N0) → ⏭️ Human gate, draft (N2) → ▶️ **Human gate, verdict** (N4) → ▫️ Finalize (N5)
+        <details><summary>Details</summary>
 
         | Round | Verdict | Open findings | Drafted by | Reviewed by |
         |--:|---|--:|---|---|
@@ -460,67 +501,63 @@ mod tests {
 
         - code corrected the draft's form in 2 places
 
-        <details><summary>Draft LLD-042.md <code>2d711642b726</code></summary>
+        </details>
+
+        <details><summary>Draft SPEC-042.md</summary>
 
         # 42 - Feature: x
 
         </details>
 
-        <sub>`/status` · `/stop` · `/help` · updated on 1970-01-01 00:00 UTC</sub>
+        <sub>`/status` · `/stop` · `/help` · run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona · updated on 1970-01-01 00:00 UTC</sub>
         "#);
     }
 
     #[test]
-    fn ten_rounds_read_like_three() {
-        let mut long = view();
-        (long.draft, long.waiting, long.notes) = (None, None, vec![Note::FilesNotShown(12)]);
-        let verdict = |round| match round {
-            4 => None,
-            10 => Some(Verdict::Approved),
-            2 | 7 => Some(Verdict::Blocked),
-            _ => Some(Verdict::Revise),
+    fn each_stage_of_the_issue_is_a_line() {
+        let lines = |state, others: &[(&str, State)], follows| {
+            let step = StepAt { title: "Write the code", number: 7, of: 18, minutes: 2 };
+            let others =
+                others.iter().map(|(name, state)| ((*name).to_owned(), *state, StageResult::default()));
+            let view = StatusView {
+                state,
+                step,
+                others: others.collect(),
+                follows,
+                workflow: "implement".into(),
+                rehearsal: false,
+                ..view()
+            };
+            let text = status(&view);
+            text.as_str().split("\n\n").take(2).collect::<Vec<_>>().join("\n")
         };
-        let line = |round| RoundLine {
-            round,
-            verdict: verdict(round),
-            open_findings: if round == 10 { 0 } else { 3 },
-            drafter: model("claude-opus-4-6", "claude"),
-            reviewer: if round == 4 { Author::Nobody } else { model("gemini-2.5-pro", "gemini") },
-        };
-        long.rounds = (1..=10).map(line).collect();
-        insta::assert_snapshot!(status(&long).as_str(), @r#"
-        > **Rehearsal**: scripted answers, no model was asked.
+        let all = [
+            lines(State::Working, &[("lld", State::NeedsYou)], None),
+            lines(State::Failed, &[], None),
+            lines(State::Stopped, &[("lld", State::Working)], None),
+            lines(State::Done, &[], Some("scout")),
+            lines(State::Done, &[("lld", State::Done)], None),
+        ];
+        insta::assert_snapshot!(all.join("\n\n"), @r"
+        ### ⏳ implement: working
+        - ✋ **LLD** waits for you as well
+        - Step 7 of 18: write the code (2 min)
 
-        ### ✋ lld: waiting for you
+        ### ❌ implement: halted
+        - Step 7 of 18: write the code (2 min)
 
-        Run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona.
+        ### ⏹️ implement: stopped
+        - ⏳ **LLD** is at work as well
+        - Step 7 of 18: write the code (2 min)
 
-        ✅ Load input (N0) → ⏭️ Human gate, draft (N2) → ▶️ **Human gate, verdict** (N4) → ▫️ Finalize (N5)
+        ### ✅ implement: done
+        - ✅ **Implement**: finished
+        - ⏳ **Scout** begins
 
-        <details><summary>Rounds 1 to 7</summary>
-
-        | Round | Verdict | Open findings | Drafted by | Reviewed by |
-        |--:|---|--:|---|---|
-        | 1 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 2 | ⛔ BLOCKED | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 3 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 4 | – | 3 | `claude-opus-4-6` | – |
-        | 5 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 6 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 7 | ⛔ BLOCKED | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-
-        </details>
-
-        | Round | Verdict | Open findings | Drafted by | Reviewed by |
-        |--:|---|--:|---|---|
-        | 8 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 9 | ✏️ REVISE | 3 | `claude-opus-4-6` | `gemini-2.5-pro` |
-        | 10 | ✅ APPROVED | 0 | `claude-opus-4-6` | `gemini-2.5-pro` |
-
-        - 12 files of the repository did not fit into the prompt
-
-        <sub>`/status` · `/stop` · `/help` · updated on 1970-01-01 00:00 UTC</sub>
-        "#);
+        ### ✅ implement: done
+        - ✅ **LLD**: finished
+        - ✅ **Implement**: finished
+        ");
     }
 
     #[test]
@@ -532,11 +569,10 @@ mod tests {
         hostile.notes = vec![Note::Said(HOSTILE.into())];
         let kind = HiddenKind::Comment;
         hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
-        hostile.outcome = Some((ON_PULL, "javascript:alert(1)".into()));
+        (hostile.state, hostile.result.url) = (State::Done, Some("javascript:alert(1)".into()));
         hostile.draft = Some(DraftView {
             name: HOSTILE.into(),
             text: HOSTILE.repeat(3000),
-            hash: Hash::of(b"x"),
             url: Some("https://x/a b".into()),
         });
         let body = status(&hostile);

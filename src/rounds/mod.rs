@@ -57,7 +57,7 @@ pub use routing::{Asked, Sorted, sort};
 pub use standing::{
     MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
-pub use status_comment::{STATUS_MARKER, StatusComment, Urgency, status_marker};
+pub use status_comment::{STATUS_MARKER, StatusComment, Urgency};
 pub use summary::{Narrated, narrate};
 
 use std::collections::{BTreeMap, BTreeSet};

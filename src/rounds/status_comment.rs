@@ -1,4 +1,4 @@
-//! The one status comment of a run: made once, edited in place ever after.
+//! The one status comment of an issue: made by its first run, edited in place ever after.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,11 +8,11 @@ use crate::{
     github::{Body, Comment, Fault, LabelChange, Repo, decorated},
     limits, messages,
     store::Pause,
-    types::{CommentId, RunId, Timestamp},
+    types::{CommentId, Timestamp},
 };
 
-/// A status comment's marker begins with this.
-pub const STATUS_MARKER: &str = "status-";
+/// Ends an issue's status comment. Earlier versions made one a run, whose marker begins so.
+pub const STATUS_MARKER: &str = "status";
 
 /// Where a run's status comment is and when it was last touched.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,11 +100,6 @@ impl From<Comment> for Shown {
     }
 }
 
-/// Ends a run's status comment.
-pub fn status_marker(run: RunId) -> String {
-    format!("{STATUS_MARKER}{run}")
-}
-
 /// None: the conversation is locked, and what shows stays as it is.
 async fn write(
     cx: &Cx,
@@ -114,7 +109,6 @@ async fn write(
     change: Option<&LabelChange<'_>>,
     interrupted: bool,
 ) -> Result<Option<Shown>, StepError> {
-    let marker = status_marker(cx.run().id);
     // This step may have been under way when the pause began.
     let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
     let body = &messages::with_pause(body.as_str(), Pause::since(&pauses, repo.id()));
@@ -125,25 +119,30 @@ async fn write(
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(change)) = (before, change) {
         // Where the comment was deleted or the conversation locked, what can be done is done one after the other.
         if let Some(moved) =
-            decorated(repo.edit_and_label(node, &marker, body, change).await).map_err(fault)?
+            decorated(repo.edit_and_label(node, STATUS_MARKER, body, change).await).map_err(fault)?
         {
             return Ok(Some(as_it_was(*id, moved)));
         }
     }
     let issue = cx.run().trigger.issue;
-    if let Some(id) = before.id {
-        match repo.edit_comment(id, &marker, body).await {
+    let made = match before.id {
+        Some(id) => Some(as_it_was(id, false)),
+        None if before.in_doubt => None,
+        // By an earlier run of the issue, perhaps.
+        None => {
+            repo.read_comment(issue, STATUS_MARKER).await.map_err(fault)?.map(|(comment, _)| comment.into())
+        }
+    };
+    if let Some(made) = made {
+        match repo.edit_comment(made.id, STATUS_MARKER, body).await {
             // Somebody deleted it: people shall still see where the run stands.
             Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
-            edited => {
-                let edited = decorated(edited).map_err(fault)?;
-                return Ok(Some(edited.map_or_else(|| as_it_was(id, false), Shown::from)));
-            }
+            edited => return Ok(Some(decorated(edited).map_err(fault)?.map_or(made, Shown::from))),
         }
     }
     let shown = match before.in_doubt {
-        true => repo.renew_comment(issue, &marker, body).await,
-        false => repo.ensure_comment(issue, &marker, body, interrupted).await,
+        true => repo.renew_comment(issue, STATUS_MARKER, body).await,
+        false => repo.ensure_comment(issue, STATUS_MARKER, body, interrupted).await,
     };
     match shown {
         // There is no pull request yet to show it on.

@@ -197,7 +197,7 @@ fn halt_card(s: &Stage, halt: &Halt, remains: &Remains, v: &Visit<'_>) -> HaltCa
     };
     HaltCard {
         run: v.cx.run().id,
-        at_step: messages::step_name(v.at.id, v.at.title),
+        at_step: v.at.title.to_owned(),
         reason,
         kept: kept(s, remains),
         again,

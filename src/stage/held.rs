@@ -8,7 +8,7 @@ use super::{Exit, Stage, Visit, gates::unpause, show, still_wanted};
 use crate::{
     commands::HOTFIX,
     engine::{Kind, StepError, StepInfo, Trigger},
-    messages::{self, State as Shown},
+    messages::State as Shown,
     rounds::{self, Capped, Cx, NoAnswer, Pending, Resumed, Round, Urgency, need},
 };
 
@@ -134,8 +134,7 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         }
         Resumed::Refused(gate) => Ok(Exit::Ask(gate)),
         Resumed::Unheard => {
-            let at_step =
-                paused.step(v).map(|step| messages::step_name(step.id, step.title)).unwrap_or_default();
+            let at_step = paused.step(v).map(|step| step.title.to_owned()).unwrap_or_default();
             let (url, gate) = rounds::pause(cx, stage, at_step, capped, &policy).await?;
             s.paused = Some(Paused { url: Some(url), ..paused });
             show::turn(s, v, Shown::NeedsYou).await?;

@@ -7,20 +7,21 @@ use super::{
     place, unclear::Questions,
 };
 use crate::{
+    commands::ROUTE,
     config::{Assigned, document_path_of},
     documents::visible,
-    engine::{ApprovalKind, ApprovalRow, CallRow, Kind, RunView, Status, StepError},
+    engine::{ApprovalKind, ApprovalRow, CallRow, Filter, Kind, RunView, Status, StepError},
     github::{Body, LabelChange, LabelSpec, Repo, decorated},
     limits,
     messages::{
         self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
-        Mark, Note, PullCard, ReviewLog, RoleState, RoundLine, RoundLog, Standing, StatusView, StepLine,
+        Note, PullCard, ReviewLog, RoleState, RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt,
         Waiting,
     },
     publication::{self, foremost},
     rounds::{self, Cx, Served, Urgency, fault, need},
     store::{RunRow, Spending},
-    types::{Hash, Role, Verdict},
+    types::{Hash, Role, RunId, Verdict},
 };
 
 /// The status comment.
@@ -31,7 +32,6 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         Some(hash) => Some(DraftView {
             name: path(s)?,
             text: document(s, cx).await?,
-            hash,
             url: s.proposal.as_ref().filter(|p| p.document == hash).map(|p| p.file_url.clone()),
         }),
         None => None,
@@ -40,6 +40,13 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         Some(issue) => rounds::text_of(cx, &issue.body).await?.chars().count(),
         None => 0,
     };
+    let shows_cost = s.policy.as_ref().is_some_and(|policy| policy.shows_cost);
+    let rows = runs_of_issue(cx).await?;
+    let own = rows.iter().find(|row| row.id == run.id);
+    let lives = |workflow: &str| {
+        rows.iter().any(|row| row.workflow == workflow && RunView::new::<()>(row, None).status.live())
+    };
+    let now = cx.clock().now();
     let view = StatusView {
         workflow: about.workflow.to_owned(),
         run: run.id,
@@ -47,7 +54,13 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         requested_by: run.trigger.actor.login.clone(),
         rehearsal: rehearsal(s, cx),
         state,
-        steps: steps(s, v, state),
+        step: StepAt {
+            minutes: own.map_or(0, |row| now.since(row.updated_at).as_secs() / 60),
+            ..step_at(s, v)
+        },
+        result: result(cx, run.id, outcome(s), shows_cost).await?,
+        others: others(cx, &rows, shows_cost).await?,
+        follows: cx.then().filter(|next| state == messages::State::Done && !lives(next)),
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, v, state),
         draft,
@@ -59,10 +72,59 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
             quote: s.quote,
             spent,
         }),
-        outcome: outcome(s).filter(|_| state == messages::State::Done),
-        updated: cx.clock().now(),
+        updated: now,
     };
     Ok(messages::status(&view))
+}
+
+async fn runs_of_issue(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
+    let own = cx.run();
+    let filter = Filter { repo: Some(own.id.repo), issue: Some(own.trigger.issue), live_only: false };
+    let db = cx.tools().store.repo(own.id.repo).await.map_err(anyhow::Error::new)?;
+    Ok(db.runs(filter).await.map_err(anyhow::Error::new)?)
+}
+
+/// What came of a run, by its ledger.
+async fn result(
+    cx: &Cx,
+    run: RunId,
+    url: Option<String>,
+    shows_cost: bool,
+) -> Result<StageResult, StepError> {
+    let db = cx.tools().store.repo(run.repo).await.map_err(anyhow::Error::new)?;
+    let ledger = db.ledger(run).await.map_err(anyhow::Error::new)?;
+    Ok(StageResult {
+        accepted: ledger.approvals.last().map(|row| acceptance(row, cx)),
+        rounds: ledger.verdicts.len(),
+        cost: shows_cost.then(|| Spending::of(&ledger.calls)),
+        url,
+    })
+}
+
+/// The issue's other stages, each by its newest run: those that made something, and those at work.
+async fn others(
+    cx: &Cx,
+    rows: &[RunRow],
+    shows_cost: bool,
+) -> Result<Vec<(String, messages::State, StageResult)>, StepError> {
+    let mut others = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let later = rows[at + 1..].iter().any(|later| later.workflow == row.workflow);
+        if later || [ROUTE, &cx.run().workflow].contains(&row.workflow.as_str()) {
+            continue;
+        }
+        let view = RunView::new::<()>(row, None);
+        let url = row.outcome.as_ref().and_then(|outcome| outcome.url.clone());
+        let state = match view.status {
+            Status::Done if url.is_some() => messages::State::Done,
+            Status::Asking if publication::waits_for_merge(&view) => messages::State::Done,
+            status if !status.live() || row.cancel.is_some() => continue,
+            Status::Asking => messages::State::NeedsYou,
+            _ => messages::State::Working,
+        };
+        others.push((row.workflow.clone(), state, result(cx, row.id, url, shows_cost).await?));
+    }
+    Ok(others)
 }
 
 /// Those that work in the run, while it goes on, with less than the settings give them.
@@ -86,13 +148,12 @@ async fn roles(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<RoleStat
     drafting.chain([reviewing]).filter(|role| role.state != "ready").collect()
 }
 
-/// Where the result is, and what that is.
-fn outcome(s: &Stage) -> Option<(&'static str, String)> {
-    let pull = s.proposal.as_ref().map(|proposal| (messages::ON_PULL, proposal.pull_url.clone()));
-    pull.or_else(|| s.filed.clone().map(|url| (messages::ON_ISSUE, url)))
+/// Where the result is.
+fn outcome(s: &Stage) -> Option<String> {
+    s.proposal.as_ref().map(|proposal| proposal.pull_url.clone()).or_else(|| s.filed.clone())
 }
 
-fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
+fn step_at(s: &Stage, v: &Visit<'_>) -> StepAt {
     let steps = v.doc.about().steps;
     // A run that waits for money stands before the step it is for.
     let at = match s.paused.as_ref().filter(|_| v.at.kind == Kind::Pause) {
@@ -103,24 +164,13 @@ fn steps(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<StepLine> {
         }
         None => v.at,
     };
-    let here = steps.iter().position(|step| step.id == at.id).unwrap_or_default();
-    // Where somebody was asked all the same, the gate was none that was left out.
-    let person = s.approval.as_ref().is_some_and(|row| row.answer.is_some());
     let off = |id: &str| {
         let gate = s.policy.as_ref().and_then(|policy| v.doc.gate(id, policy));
-        gate.is_some_and(|gate| !gate.on && (gate.asks == Asks::Draft || !person))
+        gate.is_some_and(|gate| !gate.on) && id != at.id
     };
-    let done = state == messages::State::Done && !after::waits(s, v);
-    let mark = |index: usize, id: &str| match index {
-        _ if off(id) && index != here => Mark::Off,
-        _ if done || index < here => Mark::Done,
-        _ if index == here => Mark::Now,
-        _ => Mark::ToCome,
-    };
-    let shown = steps.iter().enumerate().filter(|(_, step)| step.kind != Kind::Pause);
-    shown
-        .map(|(index, step)| StepLine { id: step.id, title: step.title, mark: mark(index, step.id) })
-        .collect()
+    let shown: Vec<_> = steps.iter().filter(|step| step.kind != Kind::Pause && !off(step.id)).collect();
+    let before = shown.iter().position(|step| step.id == at.id).unwrap_or_default();
+    StepAt { title: at.title, number: before + 1, of: shown.len(), minutes: 0 }
 }
 
 fn round(line: &rounds::Line) -> RoundLine {
@@ -142,7 +192,7 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
         return Some(Waiting::Model(held.view()));
     }
     if let Some(paused) = s.paused.as_ref().filter(|_| state == messages::State::NeedsYou) {
-        return Some(Waiting::Budget { way_on: paused.capped.way_on(), url: paused.url.clone()? });
+        return Some(Waiting::Budget { url: paused.url.clone()? });
     }
     let needs_you = state == messages::State::NeedsYou;
     if let Some((url, until)) = s.questions.as_ref().filter(|_| needs_you).and_then(Questions::waits) {
@@ -150,7 +200,6 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
     }
     let asked = s.asked.as_ref().filter(|_| needs_you)?;
     Some(Waiting::Decision {
-        line: asked.line(v),
         // Leave is given whatever a review said.
         verdict: s.round.review.as_ref().filter(|_| s.wished.is_none()).map(|r| r.verdict),
         role: Role::Write,

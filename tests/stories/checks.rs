@@ -124,9 +124,9 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
     assert_eq!(w.notifying(), 2, "nobody gets a mail:\n{}", w.thread());
     w.comment("sam", "/revise say it better").await;
     w.stands(Status::Failed).await;
-    w.find("Halted at Draft the design (N1)");
+    w.find("Halted at Draft the design");
     let halted = w.checks().pop().unwrap();
-    assert_eq!(says(&halted), ("failure", "Halted at Draft the design (N1)"));
+    assert_eq!(says(&halted), ("failure", "Halted at Draft the design"));
     let check = halted.id;
 
     w.hub.rerequest(w.repo, check, w.user("stranger"), false).unwrap();

@@ -226,7 +226,7 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
         ("no_such_model", "service knows no model `stub-", "`countersign models` lists them"),
     ]) {
         let w = scripted(&Script::default().fails("drafter", error).drafts(&design())).await;
-        let halt = w.find("### ❌ Halted at Draft the design (N1)").body;
+        let halt = w.find("### ❌ Halted at Draft the design").body;
         // Brackets are escaped on the page.
         let plain = halt.replace('\\', "");
         assert!(

@@ -140,25 +140,17 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     ### ✋ lld: waiting for you
 
-    Run `1002-1`, asked for by maya.
+    - Step 8 of 9: human gate: verdict
 
-    **Waits for a decision** ([what to decide](HUB/maya/tally/issues/1#issuecomment-1028)): the verdict is REVISE, which `/approve` does not pass. `/revise TEXT` sends it back; `/override REASON` accepts it all the same.
+    **Waits for a decision**, since the verdict is REVISE: [what to decide](HUB/maya/tally/issues/1#issuecomment-1028).
 
-    ✅ Load the issue (N0) → ✅ Analyze the codebase (N0b) → ✅ Draft the design (N1) → ✅ Fix mechanically (NP) → ✅ Validate mechanically (N1.5) → ✅ Validate the test plan (N1b) → ⏭️ Human gate: draft (N2) → ✅ Adversarial review (N3) → ▶️ **Human gate: verdict** (N4) → ▫️ Finalize (N5)
+    ▸ Details
 
-    ▸ Rounds 1 to 7
+    ▸ Draft docs/lld/LLD-1.md
 
-    | Round | Verdict | Open findings | Drafted by | Reviewed by |
-    |--:|---|--:|---|---|
-    | 8 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
-    | 9 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
-    | 10 | ✏️ REVISE | 6 | `stub-drafter` | `stub-reviewer` |
+    <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:00 UTC</sub>
 
-    ▸ Draft docs/lld/LLD-1.md <code>HASH</code>
-
-    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:00 UTC</sub>
-
-    <!-- countersign:status-1002-1 -->
+    <!-- countersign:status -->
     > **Rehearsal**: scripted answers, no model was asked.
 
     ### ✏️ REVISE: the LLD waits for a person (2 open findings)

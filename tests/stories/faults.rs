@@ -225,7 +225,7 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
     assert_eq!(after(&mut w, 3600).await, Status::Ready, "nor does it count that nobody asked git");
     w.wait(150).await;
     w.stands(Status::Failed).await;
-    let halt = w.find("Halted at Analyze the codebase (N0b)").body;
+    let halt = w.find("Halted at Analyze the codebase").body;
     assert!(halt.contains("Mend that, then start anew."), "{halt}");
 }
 

@@ -567,7 +567,7 @@ async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_t
     .await;
     w.implement().await;
     w.stands(Status::Asking).await;
-    w.find("### ✋ Paused before Write tests against the code (N7.5)");
+    w.find("### ✋ Paused before Write tests against the code");
     let max = w.user("max");
     w.hub.comment(w.repo, w.issue, max, "/budget +3").unwrap();
     w.tried_until("N7.5b").await;

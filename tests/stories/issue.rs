@@ -154,7 +154,7 @@ async fn a_rough_idea_is_filed_in_place() {
     <!-- countersign:issue-1002-1 -->
     "##);
     assert_eq!(w.notifying(), 2, "{}", w.thread());
-    assert!(w.status().body.contains("The result is on [the issue]("), "{}", w.thread());
+    assert!(w.status().body.contains("([result]("), "{}", w.thread());
 }
 
 #[tokio::test]
@@ -264,24 +264,17 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
 
     ### ✅ issue: done
 
-    Run `1002-1`, asked for by maya.
-
-    The result is on [the issue](HUB/maya/tally/issues/2).
-
-    ✅ Load the brief (N0) → ✅ Preflight (N1) → ✅ Draft the issue (N2) → ⏭️ Human gate: draft (N3) → ✅ Adversarial review (N4) → ✅ Human gate: verdict (N5) → ✅ File (N6)
-
-    | Round | Verdict | Open findings | Drafted by | Reviewed by |
-    |--:|---|--:|---|---|
-    | 1 | ✏️ REVISE | 1 | `stub-drafter` | `stub-reviewer` |
-    | 2 | ✅ APPROVED | 0 | `stub-drafter` | `stub-reviewer` |
+    - ✅ **Issue**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/2))
 
     - open issues that may be about the same: #1 The weeks
 
 
 
-    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:02 UTC</sub>
 
-    <!-- countersign:status-1002-1 -->
+
+    <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:02 UTC</sub>
+
+    <!-- countersign:status -->
 
     --- countersign[bot], edited 1x []
     > **Rehearsal**: scripted answers, no model was asked.

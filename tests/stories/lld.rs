@@ -88,22 +88,15 @@ async fn a_label_ends_in_an_approved_design() {
 
     ### ✅ lld: done
 
-    Run `1002-1`, asked for by maya.
-
-    The result is on [its pull request](HUB/maya/tally/pull/2).
-
-    ✅ Load the issue (N0) → ✅ Analyze the codebase (N0b) → ✅ Draft the design (N1) → ✅ Fix mechanically (NP) → ✅ Validate mechanically (N1.5) → ✅ Validate the test plan (N1b) → ⏭️ Human gate: draft (N2) → ✅ Adversarial review (N3) → ✅ Human gate: verdict (N4) → ✅ Finalize (N5)
-
-    | Round | Verdict | Open findings | Drafted by | Reviewed by |
-    |--:|---|--:|---|---|
-    | 1 | ✏️ REVISE | 1 | `stub-drafter` | `stub-reviewer` |
-    | 2 | ✅ APPROVED | 0 | `stub-drafter` | `stub-reviewer` |
+    - ✅ **LLD**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
 
 
 
-    <sub>`/status` · `/stop` · `/help` · updated on 2026-03-02 09:01 UTC</sub>
 
-    <!-- countersign:status-1002-1 -->
+
+    <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:01 UTC</sub>
+
+    <!-- countersign:status -->
 
     --- countersign[bot], edited 1x []
     > **Rehearsal**: scripted answers, no model was asked.
@@ -218,7 +211,7 @@ async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say it better").await;
     w.stands(Status::Failed).await;
-    w.find("Halted at Draft the design (N1)");
+    w.find("Halted at Draft the design");
     assert!(w.pull().body.contains("| Verdict | ✅ APPROVED |"), "{}", w.pull().body);
 }
 
@@ -475,7 +468,7 @@ async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     assert_eq!((w.runs_begun(), w.run_status().await), (2, Status::Failed));
     assert_eq!(w.labels(), ["countersign:stopped"], "{}", w.thread());
     assert!(w.status().body.contains("lld: halted"), "{}", w.thread());
-    w.find("### ❌ Halted at Load the issue (N0)");
+    w.find("### ❌ Halted at Load the issue");
 }
 
 #[tokio::test]

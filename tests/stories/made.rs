@@ -33,7 +33,7 @@ async fn a_note_is_approved_then_reviewed_then_filed() {
     w.label("maya", "countersign:note").await;
     w.stands(Status::Asking).await;
     assert!(w.find("waits for a person, before it goes to review").body.contains("/approve text "));
-    assert!(w.find("Rehearsal").body.contains("**Ask** (A3)"), "{}", w.thread());
+    assert!(w.find("Rehearsal").body.contains(": ask\n"), "{}", w.thread());
     w.approved_by("sam").await;
     w.find("Filed:");
     assert!(w.find("note: done").body.contains("APPROVED"));

@@ -271,7 +271,7 @@ async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
     w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!((run.status, run.step_id.as_str()), (Status::Failed, "N1"), "{}", w.thread());
-    w.find("### ❌ Halted at Draft the design (N1)");
+    w.find("### ❌ Halted at Draft the design");
     let said = w.said("/retry", Retrying { run: run.id, by: "ops".to_owned() }).await;
     assert!(said.contains("is tried again"), "{said}");
     w.wait(60).await;

@@ -86,7 +86,7 @@ async fn no_prompt_is_sent_twice_for_the_same_fault() {
     ] {
         let (w, api) = drafted_by_api(behaviour, "").await;
         w.stands(Status::Failed).await;
-        let halt = w.find("### ❌ Halted at Draft the design (N1)").body.replace('\\', "");
+        let halt = w.find("### ❌ Halted at Draft the design").body.replace('\\', "");
         assert!(halt.contains(says) && halt.contains("\n/retry\n"), "{halt}");
         w.find("updated on 20");
         let asked: Vec<_> = api.requests().iter().map(|request| request["messages"].to_string()).collect();

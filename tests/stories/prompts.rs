@@ -329,7 +329,7 @@ async fn a_model_too_small_for_what_may_not_be_cut_is_not_asked() {
     w.label("maya", "countersign:lld").await;
     w.stands(Status::Failed).await;
     w.find("lld: halted");
-    let halt = w.find("### ❌ Halted at Draft the design (N1)").body;
+    let halt = w.find("### ❌ Halted at Draft the design").body;
     assert!(halt.contains("longer than its model reads. Whoever runs the server names a model"), "{halt}");
     assert!(models.sent("drafter").is_empty() && calls(&w).await.is_empty());
 }

@@ -214,7 +214,7 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     assert_eq!((w.run_status().await, w.labels()), (Status::Failed, vec!["countersign:stopped".to_owned()]));
     assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
     w.find("lld: halted");
-    let halt = w.find("### ❌ Halted at Human gate: verdict (N4)").body;
+    let halt = w.find("### ❌ Halted at Human gate: verdict").body;
     let pull = w.pull().number;
     assert!(halt.contains("`docs/lld/LLD-1.md`") && halt.contains("[on the branch]("), "{halt}");
     assert!(halt.contains(&format!("the pull request, [#{pull}](")), "{halt}");

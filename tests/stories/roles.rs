@@ -278,7 +278,7 @@ async fn a_pause_for_money_between_two_looks_pays_for_none_twice() {
     let toml = format!("{PRICES}[budget]\nrun = \"$1\"\n[lld]\ntools = true\n");
     let mut w = World::new(Setting { script, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    w.find("### ✋ Paused before Draft the design (N1)");
+    w.find("### ✋ Paused before Draft the design");
     assert_eq!(drafted(&w).await, (1, 0));
     let mut w = w.restart().await;
     w.comment("max", "/budget +1").await;

@@ -72,8 +72,12 @@ async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request
     assert!(spec_part.contains("the reviewer's APPROVED is enough by the settings"), "{spec_part}");
     assert_eq!(w.notifying(), 3, "the spec costs its readers one mail:\n{}", w.thread());
     let status = w.plain(&w.status().body);
-    let steps = status.lines().find(|line| line.contains("(N0)")).unwrap();
-    insta::assert_snapshot!(steps, @"✅ Load the design (N0) → ✅ Analyze the codebase (N1) → ✅ Write the spec (N2) → ✅ Check completeness (N3) → ⏭️ Human gate (N4) → ✅ Adversarial review (N5) → ✅ Finalize (N6)");
+    let pull = "([result](HUB/maya/tally/pull/2))";
+    let lines = [
+        format!("\n- ✅ **LLD**: approved by sam, 2 rounds {pull}\n"),
+        format!("\n- ✅ **Spec**: approved by its review, 2 rounds {pull}\n"),
+    ];
+    assert!(status.contains(&lines.concat().replace("\n\n", "\n")), "{status}");
 }
 
 #[tokio::test]
@@ -303,7 +307,7 @@ async fn a_hotfix_asks_nobody_about_design_and_spec_and_says_so() {
     w.comes_to_its_code().await;
     let said = "**hotfix**: the reviewer's APPROVED is enough, and maya waived people's approval: the \\*shop\\* is down";
     assert_eq!(w.pull().body.matches(said).count(), 2, "{}", w.pull().body);
-    let status = w.last("lld: done").body;
+    let status = w.status().body;
     assert!(
         status.contains(
             "Hotfix, asked for by maya: the \\*shop\\* is down. Nobody is asked about design and spec"
@@ -327,8 +331,6 @@ impl World {
         assert!(w.runs().await.iter().all(|run| run.started_by.login == "maya"));
         w.stands(Status::Failed).await;
         w.last("Halted at Run the tests there are");
-        w.last("lld: done");
-        w.last("spec: done");
         w.commits();
     }
 }
@@ -357,7 +359,6 @@ async fn where_code_is_made_of_the_design_its_spec_is_written_first() {
     assert_eq!(w.workflows().await, ["lld done", "implement done", "spec done", "implement failed"]);
     w.stands(Status::Failed).await;
     w.last("Halted at Run the tests there are");
-    w.last("spec: done");
     // What is there is built at once, until the design is another one.
     w.pass(60);
     w.comment("sam", "/implement").await;
@@ -371,7 +372,6 @@ async fn where_code_is_made_of_the_design_its_spec_is_written_first() {
     w.tried().await;
     w.stands(Status::Failed).await;
     w.last("Halted at Run the tests there are");
-    w.last("spec: done");
     let all = w.workflows().await;
     assert_eq!(all[5..], ["lld done", "implement done", "spec done", "implement failed"], "{all:?}");
     w.commits();
