@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     limits,
-    types::{Cause, CommentId, IssueNo, Timestamp, UserId},
+    types::{CommentId, IssueNo, Timestamp, UserId},
 };
 
 /// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
@@ -267,25 +267,6 @@ impl Repo {
             Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
-    }
-
-    /// Writes a comment below all that was said and takes away the older ones of ours that it replaces: those whose
-    /// marker begins with the same `kind`. One that GitHub hid from this look is taken away by the next.
-    pub async fn replace_comment(
-        &self,
-        issue: IssueNo,
-        (kind, cause): (&str, &Cause),
-        body: &Body,
-        interrupted: bool,
-    ) -> Result<(), Fault> {
-        let posted = self.ensure_comment(issue, &format!("{kind}-{cause}"), body, interrupted).await?;
-        for comment in self.our_comments(issue).await? {
-            let older = comment.id < posted.id.0;
-            if older && comment.marked().is_some_and(|(_, marker)| marker.starts_with(kind)) {
-                self.take_away(comment.id, &posted).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Edits the newest comments of ours. `change` sees each one's text and marker, and gives the text to be there.

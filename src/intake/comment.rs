@@ -398,17 +398,26 @@ impl Intake {
         .collect()
     }
 
-    /// `/help`, `/status` and `/cost` share one comment an issue. It stands below the newest question, where whoever
-    /// asked looks for it; the one that answered before is taken away.
+    /// `/help`, `/status` and `/cost` share one comment a thread, which keeps the last answer to each.
     async fn show(&self, said: &Said<'_>, shown: &[Body]) -> Result<(), Fault> {
         if shown.is_empty() {
             return Ok(());
         }
-        let (body, again) = (messages::together(shown), said.taken.again);
         let repo = said.repo.clone().answering();
         let place = unlocked(&repo, said.event.issue, said.at.issue).await?;
         let place = repo.beside_locked(place).await?.unwrap_or(place);
-        repo.replace_comment(place, (ANSWERS, &said.cause), &body, again).await
+        if let Some((comment, text)) = repo.read_comment(place, ANSWERS).await? {
+            let body = messages::answers(shown, &text);
+            if body.as_str() == text {
+                return Ok(());
+            }
+            match repo.edit_comment(comment.id, ANSWERS, &body).await {
+                // Somebody has just deleted it.
+                Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+                edited => return edited.map(drop),
+            }
+        }
+        repo.ensure_comment(place, ANSWERS, &messages::answers(shown, ""), said.taken.again).await.map(drop)
     }
 
     async fn answer(&self, said: &Said<'_>, command: &Command, cause: Cause) -> Result<Reply, Trouble> {

@@ -198,12 +198,14 @@ pub fn spending(sum: &Spending) -> String {
     text
 }
 
+const COSTS: &str = "### Cost of this issue\n\n";
+
 /// What was spent for an issue, by run and by model.
 pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all: &Spending) -> Body {
     if by_run.is_empty() {
-        return Body::frame("No model was asked for this issue yet.".to_owned());
+        return Body::frame(format!("{COSTS}No model was called yet."));
     }
-    let mut out = String::from("### Cost of this issue\n\n| | Calls | |\n|---|--:|---|");
+    let mut out = format!("{COSTS}| | Calls | |\n|---|--:|---|");
     for (name, sum) in by_run.iter().chain(by_model) {
         out.push_str(&format!("\n| {} | {} | {} |", code(name, 80), sum.calls, spending(sum)));
     }
@@ -213,11 +215,10 @@ pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all
 
 /// Asked where everybody would read it.
 pub fn costs_not_shown() -> Body {
-    Body::frame(
-        "Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, or \
-         sets `show_on_public` under `[budget]`."
-            .to_owned(),
-    )
+    Body::frame(format!(
+        "{COSTS}Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, \
+         or sets `show_on_public` under `[budget]`."
+    ))
 }
 
 #[cfg(test)]

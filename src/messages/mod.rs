@@ -54,11 +54,11 @@ pub use pull::{
 };
 pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
-    HelpRow, LONGEST_DIFF, RunLine, already_running, came_late, empty_args, help, in_vain, issue_changed,
-    left, no_findings, no_gate, no_such_finding, no_such_verb, no_way, not_by_email, not_by_review,
-    not_plain, not_understood, not_yet, nothing_to_restart, nothing_to_retry, over, runs, settled_already,
-    several, stale, together, too_many_runs, too_much_spent, too_soon, unknown_command, whose_finding,
-    wrong_stage,
+    HelpRow, LONGEST_DIFF, RunLine, already_running, answers, came_late, empty_args, help, in_vain,
+    issue_changed, left, no_findings, no_gate, no_such_finding, no_such_verb, no_way, not_by_email,
+    not_by_review, not_plain, not_understood, not_yet, nothing_to_restart, nothing_to_retry, over, runs,
+    settled_already, several, stale, together, too_many_runs, too_much_spent, too_soon, unknown_command,
+    whose_finding, wrong_stage,
 };
 pub use report::{ChangeReport, FileLine, ProofLine, change_report};
 pub use routing::{

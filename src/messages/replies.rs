@@ -157,6 +157,18 @@ pub fn together(bodies: &[Body]) -> Body {
     Body::again(texts.join("\n\n"))
 }
 
+/// Stands between answers in one comment; nothing of ours holds such a line.
+const ANSWERS_APART: &str = "\n\n---\n\n";
+
+/// The comment with the last answer to each of `/status`, `/cost` and `/help`, the newest first; `before` is its text so far.
+pub fn answers(new: &[Body], before: &str) -> Body {
+    let question = |answer: &str| answer.lines().next().unwrap_or_default().to_owned();
+    let new: Vec<&str> = new.iter().map(Body::as_str).collect();
+    let asked_again = |old: &&str| new.iter().any(|new| question(new) == question(old));
+    let kept = before.split(ANSWERS_APART).filter(|old| !old.is_empty() && !asked_again(old));
+    Body::again(new.iter().copied().chain(kept).collect::<Vec<_>>().join(ANSWERS_APART))
+}
+
 /// A comment is a command alone, in a form that does not count: the line to write, or the lines of the gates that wait.
 pub fn not_plain(command: &str, lines: &[ApproveLine]) -> Body {
     let blocks = match lines {
@@ -280,15 +292,17 @@ pub struct RunLine {
     pub why: Option<String>,
 }
 
-/// The runs of an issue, the newest last.
+/// The runs of an issue, the newest first.
 pub fn runs(runs: &[RunLine]) -> Body {
     if runs.is_empty() {
-        return said("Nothing is running on this issue. `/countersign help` lists what can be started.");
+        return said(
+            "### Runs on this issue\n\nNothing is running. `/countersign help` lists what can be started.",
+        );
     }
     let mut out = String::from(
         "### Runs on this issue\n\n| Run | Workflow | Status | Step | Why |\n|---|---|---|---|---|",
     );
-    for run in runs {
+    for run in runs.iter().rev() {
         let why = run.why.as_ref().map_or(String::new(), |why| plain(why, 300));
         let (workflow, step) = (plain(&run.workflow, 30), plain(&run.step, 80));
         let status = stands(run.status);
@@ -449,7 +463,9 @@ mod tests {
         ----
         `/override` was ignored: it counts neither by email nor below quoted text of Countersign. Write it on the page of this issue.
         ----
-        Nothing is running on this issue. `/countersign help` lists what can be started.
+        ### Runs on this issue
+
+        Nothing is running. `/countersign help` lists what can be started.
         ----
         ### Runs on this issue
 
