@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_comment_is_cut_where_it_repeats_a_sentence_of_ours() {
-        let ours = "### ✅ APPROVED: the LLD waits for a person (0 open findings)\n\nTo accept it, someone with write access \
+        let ours = "### ✅ APPROVED: the LLD waits for a person\n\nTo accept it, someone with write access \
                     writes\n\n```\n/approve lld 3f9c2ab1d4e7\n```\n\n<details><summary>Document</summary>\n\nThe table has \
                     three columns of numbers.\n\n</details>";
         let above = |comment: &str| repeats(comment, [ours]).map(|at| comment[..at].to_owned());

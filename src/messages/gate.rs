@@ -17,6 +17,10 @@ use crate::{
 const SUMMARY_LINES: usize = 40;
 const SUMMARY_CHARS: usize = 6_000;
 const RATIONALE_CHARS: usize = 1_500;
+/// Lines of the reviewer's reason that stand there unfolded.
+const REASON_LINES: usize = 3;
+/// Findings that stand there unfolded.
+const TABLED: usize = 5;
 /// Findings whose detail is shown here; the review log has all.
 const DETAILED: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
@@ -33,8 +37,6 @@ pub struct GateCard {
     pub standing: Standing,
     /// No review follows.
     pub final_word: bool,
-    /// sha256 of the document's bytes, which the line's hash covers with more.
-    pub document: Hash,
     pub run: RunId,
     pub round: u32,
     /// `None` at a gate before the review.
@@ -214,7 +216,9 @@ pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine
     (out.len() < lines.len()).then(|| Body::again(out.join("\n")))
 }
 
+/// What it is, what was found, the rest folded, and what to type.
 pub fn gate(card: &GateCard) -> Body {
+    let waits = card.standing.waits();
     let mut parts = vec![headline(card)];
     parts.extend(card.left.as_ref().map(|branch| {
         format!(
@@ -224,33 +228,14 @@ pub fn gate(card: &GateCard) -> Body {
             stage_name(&card.stage)
         )
     }));
-    parts.push(decision(card) + &others(&card.others));
-    parts.extend(asks(card));
-    parts.extend(card.touched_by.as_ref().filter(|_| card.standing.waits()).map(|login| {
-        let login = code(login, 60);
-        format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
-    }));
     if let Standing::Replaced(diff) = &card.standing {
         parts.push(folded("What changed", &fenced("diff", diff, DIFF_CHARS)));
     }
-    parts.extend(card.because.as_ref().map(|because| {
-        let why = match because {
-            AskedBecause::Stranger(login) => {
-                format!("was written or edited by {}, who may not write in this repository", code(login, 60))
-            }
-            AskedBecause::IssueEdited => "was edited since this was drafted".to_owned(),
-            AskedBecause::WaiverOver => {
-                return "The hotfix was asked for more than a day ago: people are asked again.".to_owned();
-            }
-        };
-        format!(
-            "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
-        )
-    }));
-    if card.standing.waits() && !card.authorship.is_empty() {
+    parts.extend(card.because.as_ref().map(because));
+    if waits && !card.authorship.is_empty() {
         parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
     }
-    if card.standing.waits() && !card.overlaps.is_empty() {
+    if waits && !card.overlaps.is_empty() {
         let other = |(issue, paths): &(IssueNo, Vec<String>)| {
             let paths: Vec<_> = paths.iter().map(|path| code(path, 100).to_string()).collect();
             format!("{} ({})", code(&format!("#{issue}"), 30), paths.join(", "))
@@ -258,39 +243,19 @@ pub fn gate(card: &GateCard) -> Body {
         let others: Vec<_> = card.overlaps.iter().map(other).collect();
         parts.push(format!("Open work on other issues touches the same files: {}.", others.join("; ")));
     }
-    parts.extend(card.edited.as_ref().filter(|_| card.standing.waits()).map(|diff| {
-        let diff = fenced("diff", diff, DIFF_CHARS);
+    parts.extend(card.edited.as_ref().filter(|_| waits).map(|diff| {
+        let diff = folded("What was edited", &fenced("diff", diff, DIFF_CHARS));
         format!(
-            "**The issue was edited** before this could take its place, so nothing was changed:\n\n{diff}"
+            "**The issue was edited** before this could take its place, so nothing was changed.\n\n{diff}"
         )
     }));
-    if card.standing.waits()
-        && !card.others.is_empty()
-        && matches!(card.verdict, None | Some(Verdict::Approved))
-    {
-        parts.push(
-            "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
-        );
-    }
-    if !card.rationale.trim().is_empty() {
-        let rationale = clean(&card.rationale, RATIONALE_CHARS);
-        parts.push(format!("**The reviewer's reason**\n\n{rationale}"));
-    }
-    if card.findings.is_empty() && card.verdict.is_some() {
-        parts.push("No open findings.".to_owned());
-    }
-    if !card.findings.is_empty() || !card.dismissed.is_empty() {
-        parts.push(table(&card.findings) + &dismissed(&card.dismissed));
-    }
-    if !card.findings.is_empty() {
-        parts.push(details(&card.findings));
-    }
+    parts.extend(found(card));
     if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         parts.push(folded("The document in short", &summary.to_string()));
     }
-    if card.standing.waits() && !card.executed.is_empty() {
+    if waits && !card.executed.is_empty() {
         let named: Vec<_> =
             card.executed.iter().take(EXECUTED).map(|path| code(path, 100).to_string()).collect();
         let more = card.executed.len().saturating_sub(EXECUTED);
@@ -300,7 +265,7 @@ pub fn gate(card: &GateCard) -> Body {
             named.join(", ")
         ));
     }
-    parts.extend(card.diff.as_ref().filter(|_| card.standing.waits()).map(|diff| {
+    parts.extend(card.diff.as_ref().filter(|_| waits).map(|diff| {
         let more = diff.chars().count().saturating_sub(CODE_CHARS);
         let cut = match more {
             0 => String::new(),
@@ -311,6 +276,17 @@ pub fn gate(card: &GateCard) -> Body {
         };
         folded("The change", &(fenced("diff", diff, CODE_CHARS).to_string() + &cut))
     }));
+    parts.push(decision(card) + &others(&card.others));
+    parts.extend(asks(card));
+    parts.extend(card.touched_by.as_ref().filter(|_| waits).map(|login| {
+        let login = code(login, 60);
+        format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
+    }));
+    if waits && !card.others.is_empty() && matches!(card.verdict, None | Some(Verdict::Approved)) {
+        parts.push(
+            "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
+        );
+    }
     let links = links(&[
         ("Document", &card.document_url),
         ("Pull request", &card.pull_url),
@@ -322,12 +298,61 @@ pub fn gate(card: &GateCard) -> Body {
         _ => format!(", reviewed by {}", card.reviewer.text()),
     };
     let cost = card.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
-    parts.push(format!("Drafted by {}{reviewed}, round {round}.{cost}", card.drafter.text()));
-    if !links.is_empty() {
-        parts.push(links);
-    }
-    parts.push(format!("<sub>Run {} · the hash to approve covers the document (sha256 {}), the files it names and this gate's rules</sub>", card.run, card.document));
+    let by = format!("Drafted by {}{reviewed}, round {round}.{cost}", card.drafter.text());
+    parts.push([by, links].join("\n\n").trim_end().to_owned());
+    parts.push(format!(
+        "<sub>Run {} · the hash to approve covers the document, the files it names and this gate's rules</sub>",
+        card.run
+    ));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+fn because(because: &AskedBecause) -> String {
+    let why = match because {
+        AskedBecause::Stranger(login) => {
+            format!("was written or edited by {}, who may not write in this repository", code(login, 60))
+        }
+        AskedBecause::IssueEdited => "was edited since this was drafted".to_owned(),
+        AskedBecause::WaiverOver => {
+            return "The hotfix was asked for more than a day ago: people are asked again.".to_owned();
+        }
+    };
+    format!(
+        "The settings ask nobody about what a review approved. Here a person is asked all the same: the issue {why}."
+    )
+}
+
+/// The reviewer's reason and its findings, the gravest first; of many, most are folded.
+fn found(card: &GateCard) -> Vec<String> {
+    let mut parts = Vec::new();
+    if !card.rationale.trim().is_empty() {
+        let rationale = clean(&card.rationale, RATIONALE_CHARS).to_string();
+        parts.push(match rationale.lines().count() {
+            ..=REASON_LINES => format!("**The reviewer's reason**\n\n{rationale}"),
+            _ => folded("The reviewer's reason", &rationale),
+        });
+    }
+    let mut findings: Vec<&Finding> = card.findings.iter().collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse((finding.must_fix, finding.severity)));
+    let (first, rest) = findings.split_at(findings.len().min(TABLED));
+    if !first.is_empty() {
+        parts.push(table(first));
+    }
+    let mut inside = Vec::new();
+    if !rest.is_empty() || !card.dismissed.is_empty() {
+        inside.push(table(rest) + &dismissed(&card.dismissed));
+    }
+    if !first.is_empty() {
+        inside.push(details(&findings));
+    }
+    if !inside.is_empty() {
+        let summary = match rest.len() {
+            0 => "Details of the findings".to_owned(),
+            more => format!("{} more, and the details of all", count(more, "finding", "findings")),
+        };
+        parts.push(folded(&summary, &inside.join("\n\n")));
+    }
+    parts
 }
 
 /// Once, where nobody has answered for long.
@@ -358,7 +383,10 @@ fn headline(card: &GateCard) -> String {
         return format!("### 👤 The {stage} {stands}{review}");
     };
     let sign = sign(verdict);
-    let open = count(card.findings.len(), "open finding", "open findings");
+    let open = match card.findings.len() {
+        0 => String::new(),
+        open => format!(" ({})", count(open, "open finding", "open findings")),
+    };
     let why = match verdict {
         Verdict::Inconclusive => {
             let why = card.inconclusive.as_ref().map(Inconclusive::sentence);
@@ -366,7 +394,7 @@ fn headline(card: &GateCard) -> String {
         }
         _ => String::new(),
     };
-    format!("### {sign} {verdict}: the {stage} {stands} ({open}){why}")
+    format!("### {sign} {verdict}: the {stage} {stands}{open}{why}")
 }
 
 /// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
@@ -411,7 +439,7 @@ fn decision(card: &GateCard) -> String {
     format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
 }
 
-pub(super) fn table(findings: &[Finding]) -> String {
+fn table(findings: &[&Finding]) -> String {
     let mut out = String::from("| | Severity | Place | Finding |\n|---|---|---|---|");
     for finding in findings {
         let severity = if finding.must_fix { "must fix" } else { finding.severity.as_str() };
@@ -431,7 +459,7 @@ fn dismissed(findings: &[Finding]) -> String {
     findings.iter().map(row).collect()
 }
 
-fn details(findings: &[Finding]) -> String {
+fn details(findings: &[&Finding]) -> String {
     let mut out = String::new();
     for finding in findings.iter().take(DETAILED) {
         let why =
@@ -445,7 +473,7 @@ fn details(findings: &[Finding]) -> String {
     if findings.len() > DETAILED {
         out.push_str(&format!("… and {} more, in the review log.\n", findings.len() - DETAILED));
     }
-    folded("Details of the findings", &out)
+    out
 }
 
 #[cfg(test)]
@@ -494,7 +522,6 @@ mod tests {
             standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
             final_word: false,
             run: RunId { repo: RepoId(8123), seq: 4 },
-            document: Hash::of(b"d"),
             round: 2,
             verdict: Some(verdict),
             inconclusive: None,
@@ -536,7 +563,17 @@ mod tests {
     #[test]
     fn an_approved_design_at_its_gate() {
         insta::assert_snapshot!(gate(&card(Verdict::Approved, vec![])).as_str(), @r#"
-        ### ✅ APPROVED: the LLD waits for a person (0 open findings)
+        ### ✅ APPROVED: the LLD waits for a person
+
+        **The reviewer's reason**
+
+        Sound.
+
+        <details><summary>The document in short</summary>
+
+        Reads a file.
+
+        </details>
 
         To accept it, someone with write access writes
 
@@ -546,23 +583,11 @@ mod tests {
 
         To send it back to the drafter instead: `/revise TEXT`.
 
-        **The reviewer's reason**
-
-        Sound.
-
-        No open findings.
-
-        <details><summary>The document in short</summary>
-
-        Reads a file.
-
-        </details>
-
         Drafted by `claude-opus-4-6`, reviewed by `gemini-3-pro`, round 2.
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · the hash to approve covers the document (sha256 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4), the files it names and this gate's rules</sub>
+        <sub>Run 8123-4 · the hash to approve covers the document, the files it names and this gate's rules</sub>
         "#);
     }
 
@@ -587,12 +612,6 @@ mod tests {
 
         There is no verdict. The reviewer's model is of the same family as one that drafted.
 
-        `/approve` does not pass this verdict.
-
-        - `/retry`, by someone with triage access, has the same version reviewed again.
-        - `/revise TEXT`, by someone with write access, sends it back to the drafter.
-        - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
-
         **The reviewer's reason**
 
         Sound.
@@ -615,13 +634,46 @@ mod tests {
 
         </details>
 
+        `/approve` does not pass this verdict.
+
+        - `/retry`, by someone with triage access, has the same version reviewed again.
+        - `/revise TEXT`, by someone with write access, sends it back to the drafter.
+        - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
+
         Drafted by `claude-opus-4-6`, reviewed by `gemini-3-pro`, round 2.
 
         [Document](https://github.com/o/r/blob/b/d.md) · [Pull request](https://github.com/o/r/pull/7)
 
-        <sub>Run 8123-4 · the hash to approve covers the document (sha256 18ac3e7343f016890c510e93f935261169d9e3f565436429830faf0934f4f8e4), the files it names and this gate's rules</sub>
+        <sub>Run 8123-4 · the hash to approve covers the document, the files it names and this gate's rules</sub>
         "#);
         assert!(!gate(&card).as_str().contains("/approve lld"));
+    }
+
+    #[test]
+    fn a_gate_has_at_most_25_visible_lines_and_the_gravest_findings_first() {
+        let mut findings: Vec<Finding> = (1..=12).map(|n| finding(&format!("F{n}"), "2.1")).collect();
+        findings[..9].iter_mut().for_each(|finding| finding.severity = Severity::Suggestion);
+        findings[3].must_fix = true;
+        let mut card = card(Verdict::Inconclusive, findings);
+        card.rationale = "One line.\n".repeat(9);
+        card.authorship = vec![Authorship::Newcomer("mona".into())];
+        card.overlaps = vec![(IssueNo(7), vec!["src/lib.rs".into()])];
+        (card.edited, card.diff) = (Some("-a\n+b".into()), Some("+c\n".repeat(50)));
+        card.executed = vec!["build.rs".into()];
+        let body = gate(&card);
+        let mut folds = 0_usize;
+        let visible = body.as_str().lines().filter(|line| {
+            let outside = folds == 0;
+            folds += line.matches("<details>").count();
+            folds -= line.matches("</details>").count();
+            outside && !line.is_empty()
+        });
+        let visible: Vec<_> = visible.collect();
+        assert!(visible.len() <= 25, "{}: {visible:#?}", visible.len());
+        let shown: Vec<_> = visible.iter().filter_map(|line| line.strip_prefix("| F")).collect();
+        let shown: Vec<_> = shown.iter().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(shown, ["4", "10", "11", "12", "1"]);
+        assert!(body.as_str().contains("<summary>7 findings more, and the details of all</summary>"));
     }
 
     #[test]

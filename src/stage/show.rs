@@ -278,7 +278,6 @@ async fn card(
         stage: v.doc.about().stage.to_owned(),
         standing,
         final_word: asks == Some(Asks::Unreviewed),
-        document: *need(&s.round.document)?,
         run: cx.run().id,
         round: s.round.number,
         verdict: review.map(|r| r.verdict),

@@ -310,7 +310,7 @@ fn mails(line: &str) -> [String; 2] {
         format!(
             "This is not what we want, please wait.\n\n________________________________\nFrom: countersign[bot] \
              <notifications@example.org>\nSubject: Re: [maya/tally] Small thing (Issue #4)\n\nAPPROVED: the LLD waits for a \
-             person (0 open findings)\n\n{quoted}"
+             person\n\n{quoted}"
         ),
         format!("Nein, bitte warten.\n\nAm Montag, 1. Juni 2026 schrieb countersign[bot]:\n\n{quoted}"),
     ]

@@ -155,11 +155,6 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     ### ✏️ REVISE: the LLD waits for a person (2 open findings)
 
-    `/approve` does not pass this verdict.
-
-    - `/revise TEXT`, by someone with write access, sends it back to the drafter.
-    - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
-
     **The reviewer's reason**
 
     A reason in one sentence.
@@ -173,11 +168,16 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     ▸ The document in short
 
+    `/approve` does not pass this verdict.
+
+    - `/revise TEXT`, by someone with write access, sends it back to the drafter.
+    - `/override REASON`, by someone with maintain access, accepts it all the same; the reason is recorded.
+
     Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 10.
 
     [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
-    <sub>Run 1002-1 · the hash to approve covers the document (sha256 HASH), the files it names and this gate's rules</sub>
+    <sub>Run 1002-1 · the hash to approve covers the document, the files it names and this gate's rules</sub>
 
     <!-- countersign:gate-1002-1-63 -->
     "##);

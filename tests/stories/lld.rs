@@ -101,23 +101,21 @@ async fn a_label_ends_in_an_approved_design() {
     --- countersign[bot], edited 1x []
     > **Rehearsal**: scripted answers, no model was asked.
 
-    ### ✅ APPROVED: the LLD was accepted (0 open findings)
-
-    **Accepted by sam** on 2026-03-02 09:01 UTC.
+    ### ✅ APPROVED: the LLD was accepted
 
     **The reviewer's reason**
 
     This is a rehearsal: a fixed text, not a model's opinion. Requirement 2 now says what is observed, and scenario 020 checks exactly that.
 
-    No open findings.
 
 
+    **Accepted by sam** on 2026-03-02 09:01 UTC.
 
     Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
 
     [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
-    <sub>Run 1002-1 · the hash to approve covers the document (sha256 HASH), the files it names and this gate's rules</sub>
+    <sub>Run 1002-1 · the hash to approve covers the document, the files it names and this gate's rules</sub>
 
     <!-- countersign:gate-1002-1-15 -->
 

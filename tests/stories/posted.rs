@@ -98,9 +98,6 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
 /// What begins at the outermost level of a gate, in this order, among what the texts make.
 const FRAME: [&str; 12] = [
     "<h3>✅ APPROVED: the LLD waits for a person (1 open finding)</h3>",
-    "<pre><code>/approve lld ",
-    "<p><strong>1 of 2 approvals</strong>",
-    "<table>\n<thead>\n<tr>\n<th>Files</th>",
     "<p><strong>The reviewer's reason</strong></p>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
     "<details><summary>Details of the findings</summary>",
@@ -108,6 +105,9 @@ const FRAME: [&str; 12] = [
     "</details>",
     "<details><summary>The document in short</summary>",
     "</details>",
+    "<pre><code>/approve lld ",
+    "<p><strong>1 of 2 approvals</strong>",
+    "<table>\n<thead>\n<tr>\n<th>Files</th>",
     "<p><sub>Run 1-1 ",
 ];
 

@@ -155,7 +155,7 @@ fn findings_are_answered_and_dismissed_and_a_stale_gate_is_not_passed_unread() {
             "REVISE: the LLD waits for a person (1 open finding)",
             "│ /dismiss F2 ",
             "review 3: APPROVED by stub-reviewer",
-            "APPROVED: the LLD waits for a person (0 open findings)",
+            "APPROVED: the LLD waits for a person",
             "maya edits #1",
             "│ /approve\n",
             "+And it should say so when there is nothing to sum up.",
