@@ -17,7 +17,7 @@ use crate::{
     messages::{self, HelpRow, Stands},
     publication::gate_marker,
     store::{Pause, Spending, Taken},
-    types::{Actor, Cause, IssueNo, Role, RunId},
+    types::{Actor, Cause, IssueNo, RepoId, Role, RunId, Timestamp},
 };
 
 /// Commands of one comment that are obeyed; nobody means more at once.
@@ -36,8 +36,8 @@ pub(super) struct Said<'a> {
     pub(super) live: Vec<RunView>,
     /// All runs there were on it when we were told late: one of them may have overtaken a start.
     known: Vec<RunView>,
-    /// The newest run, where it goes on no more: `/retry`, `/restart` and a pasted line may mean it, and it is looked for
-    /// only when one of them was said.
+    /// The newest run, where it goes on no more: `/retry`, [`MEANS_ENDED`] and a pasted line may mean it, and it is looked
+    /// for only when one of them was said.
     pub(super) ended: Option<RunView>,
 }
 
@@ -202,8 +202,11 @@ impl Intake {
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let live =
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true }).await?;
-        let says = |c: &Command| [RETRY, RESTART].contains(&c.name) || pasted(c);
-        let ended = if found.iter().flatten().any(says) { self.ended(e, issue).await? } else { None };
+        let says = |c: &Command| c.name == RETRY || MEANS_ENDED.contains(&c.name) || pasted(c);
+        let ended = match found.iter().flatten().any(says) {
+            true => self.ended((e.repo.id, issue), e.created_at).await?,
+            false => None,
+        };
         let any = found.iter().any(|c| match c {
             Ok(command) => {
                 command.addressed
@@ -230,14 +233,18 @@ impl Intake {
 
     /// The newest run of the issue, if it ended or cannot be read. One that was begun only after the comment had been
     /// written, which came late, is not meant.
-    async fn ended(&self, e: &CommentEvent, issue: IssueNo) -> Result<Option<RunView>, Trouble> {
-        let filter = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false };
+    pub(super) async fn ended(
+        &self,
+        (repo, issue): (RepoId, IssueNo),
+        at: Timestamp,
+    ) -> Result<Option<RunView>, Trouble> {
+        let filter = Filter { repo: Some(repo), issue: Some(issue), live_only: false };
         let runs = self.engine.list(filter).await?.into_iter();
         // What read a request to its end is no work that one goes on with.
         let newest =
             runs.filter(|run| run.workflow != ROUTE || run.status != Status::Done).max_by_key(|run| run.id);
         let over = |run: &RunView| !run.status.live() || run.status == Status::Parked;
-        Ok(newest.filter(|run| over(run) && run.started_at <= e.created_at))
+        Ok(newest.filter(|run| over(run) && run.started_at <= at))
     }
 
     async fn retry(&self, said: &Said<'_>, cause: Cause) -> Result<Reply, Trouble> {
@@ -557,13 +564,15 @@ fn pasted(command: &Command) -> bool {
     command.name == APPROVE && Approve::parse(&command.args).is_ok_and(|approve| approve.hash.is_some())
 }
 
-/// The word that, like [`RETRY`], may mean a run which is alive no more.
 const RESTART: &str = "restart";
+
+/// Words that, like [`RETRY`], may mean a run which is alive no more.
+const MEANS_ENDED: [&str; 4] = [RESTART, REVISE, "status", "cost"];
 
 pub(super) fn means(command: &str, ended: Option<&RunView>) -> bool {
     ended.is_some_and(|run| match command {
         RETRY => matches!(run.status, Status::Failed | Status::Parked),
-        _ => command == RESTART,
+        _ => MEANS_ENDED.contains(&command),
     })
 }
 

@@ -10,7 +10,6 @@ use super::{
     route::{IssueRef, LATE},
 };
 use crate::{
-    commands::ROUTE,
     engine::{Filter, RunView, Status},
     github::{Event, InstallationInfo, Labeling, RepoRef, decorated},
     messages,

@@ -48,10 +48,14 @@ impl Intake {
         if self.router.row(verb).is_none_or(|row| role < row.role) {
             return Ok(Note::Done(format!("refused: {role} may not {verb}")));
         }
-        // Reviews go on after the work has ended, and are then no business of ours.
         let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let live = self.engine.list(live).await?;
-        if live.is_empty() {
+        // Reviews go on after the work has ended. Whoever asks for changes then is told that nobody makes them.
+        let ended = match live.is_empty() && e.state == ReviewState::ChangesRequested {
+            true => self.ended((e.repo.id, issue), e.submitted_at).await?,
+            false => None,
+        };
+        if live.is_empty() && ended.is_none() {
             return Ok(Note::Nothing("a review where nothing runs".into()));
         }
         let watched = live.iter().any(waits_for_merge);
@@ -112,7 +116,7 @@ impl Intake {
                 commit: e.commit_id.clone(),
                 review: (!comments.is_empty()).then_some(e.review),
             };
-            self.signal(taken, (e.repo.id, issue), answer, None).await?
+            self.signal(taken, (e.repo.id, issue), answer, ended.as_ref()).await?
         };
         match reply {
             // A review takes no thumb.

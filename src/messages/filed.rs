@@ -1,7 +1,8 @@
 //! An issue that was made of a rough one: its title and its text.
 
-use super::{Acceptance, Author, capital, folded, rehearsal};
+use super::{Acceptance, Author, capital, folded, rehearsal, status::place};
 use crate::{
+    documents::findings::Finding,
     github::outbound::{self, Body, clean, plain},
     types::{IssueNo, RunId},
 };
@@ -19,6 +20,8 @@ pub struct Credit {
     pub drafter: Author,
     pub reviewer: Author,
     pub acceptance: Acceptance,
+    /// What the reviewer found and nobody settled.
+    pub open: Vec<Finding>,
     pub rehearsal: bool,
 }
 
@@ -41,8 +44,17 @@ pub fn filed_issue(text: &str, origin: &Origin, credit: &Credit) -> Body {
     if let Origin::From(issue) = origin {
         parts.push(format!("From #{issue}."));
     }
-    // A box to tick acts, so none gets through what is posted: the number of a criterion is its mark.
-    parts.push(clean(&text.replace("- [ ] AC-", "- AC-"), TEXT_CHARS).to_string());
+    parts.extend(with_boxes(text).unwrap_or_else(|| {
+        // No box of another's gets through what is posted: the number of a criterion is its mark.
+        vec![clean(&text.replace(BOX, "- "), TEXT_CHARS).to_string()]
+    }));
+    if !credit.open.is_empty() {
+        let line = |finding: &Finding| {
+            format!("- **{}** {}: {}", finding.id, place(&finding.place), plain(&finding.title, 200))
+        };
+        let lines: Vec<_> = credit.open.iter().map(line).collect();
+        parts.push(folded("What the reviewer suggests as well", &lines.join("\n")));
+    }
     if let Origin::InPlaceOf(title, body) = origin {
         let before = clean(body, BEFORE_CHARS);
         parts.push(folded("The issue as it was opened", &format!("**{}**\n\n{before}", plain(title, 300))));
@@ -58,6 +70,29 @@ pub fn filed_issue(text: &str, origin: &Origin, credit: &Credit) -> Body {
         credit.run
     ));
     Body::frame(rehearsal(credit.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+/// Before a criterion.
+const BOX: &str = "- [ ] ";
+const BOXES_CHARS: usize = 10_000;
+
+/// The text in parts, its criteria as boxes to tick of ours; `None` where they do not fill a section of their own.
+fn with_boxes(text: &str) -> Option<Vec<String>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let begin = lines.iter().position(|line| line.starts_with(BOX))?;
+    let end = begin + lines[begin..].iter().take_while(|line| line.starts_with(BOX)).count();
+    let heading = |line: &&str| line.starts_with('#');
+    let full = |line: &&&str| !line.trim().is_empty();
+    let above = lines[..begin].iter().rfind(full).is_some_and(heading);
+    let below = lines[end..].iter().find(full).is_none_or(heading);
+    let boxes: Vec<_> =
+        lines[begin..end].iter().map(|line| format!("{BOX}{}", plain(&line[BOX.len()..], 500))).collect();
+    let boxes = boxes.join("\n");
+    if !above || !below || boxes.len() > BOXES_CHARS {
+        return None;
+    }
+    let around = |lines: &[&str]| clean(&lines.join("\n"), (TEXT_CHARS - BOXES_CHARS) / 2).to_string();
+    Some(vec![around(&lines[..begin]), boxes, around(&lines[end..])])
 }
 
 /// Open issues that may be about the same, as a note.
@@ -84,7 +119,61 @@ pub fn conflicts_unknown() -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::{RepoId, Timestamp};
+    use crate::{
+        documents::{findings::Status, verdict::Severity},
+        types::{RepoId, Timestamp},
+    };
+
+    #[test]
+    fn criteria_are_boxes_and_open_suggestions_go_along() {
+        let finding = Finding {
+            id: "F2".into(),
+            round: 1,
+            last_round: 1,
+            severity: Severity::Suggestion,
+            category: "tests".into(),
+            place: "AC-2".into(),
+            title: "Name the `sheet_file`".into(),
+            detail: String::new(),
+            status: Status::Open,
+            why: String::new(),
+            must_fix: false,
+            reply: None,
+            answer: None,
+        };
+        let credit = Credit {
+            run: RunId { repo: RepoId(8123), seq: 4 },
+            drafter: Author::Person,
+            reviewer: Author::Nobody,
+            acceptance: Acceptance::Unreviewed { by: "sam".into(), at: Timestamp(0) },
+            open: vec![finding],
+            rehearsal: false,
+        };
+        let text =
+            "## Criteria\n\n- [ ] AC-1 `tally x` reads sheet_file\n- [ ] AC-2 @mona\n\n## Scope\n\n- [ ] x";
+        let body = filed_issue(text, &Origin::From(IssueNo(42)), &credit);
+        assert_inert(body.as_str());
+        insta::assert_snapshot!(body.as_str().replace('\u{200b}', "·"), @r"
+        From #42.
+
+        ## Criteria
+
+        - [ ] AC-1 `tally x` reads sheet_file
+        - [ ] AC-2 @·mona
+
+        ## Scope
+
+        - \[ \] x
+
+        <details><summary>What the reviewer suggests as well</summary>
+
+        - **F2** `AC-2`: Name the `sheet_file`
+
+        </details>
+
+        <sub>Drafted by a person, reviewed by no model. Approved by sam at 1970-01-01T00:00:00Z, without a review. Run 8123-4.</sub>
+        ");
+    }
 
     #[test]
     fn nothing_in_a_filed_issue_acts() {
@@ -93,6 +182,7 @@ mod tests {
             drafter: Author::Person,
             reviewer: Author::Nobody,
             acceptance: Acceptance::Approved { by: HOSTILE.into(), at: Timestamp(0) },
+            open: vec![],
             rehearsal: false,
         };
         let marker = "<!-- countersign:issue-8123-4 -->";

@@ -11,7 +11,7 @@ use crate::{
     git::Changed,
     github::outbound::{Body, clean, code, fenced, plain},
     store::Spending,
-    types::{Hash, IssueNo, Role, RunId, Timestamp, Verdict},
+    types::{IssueNo, Role, RunId, Timestamp, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -481,7 +481,7 @@ mod tests {
     use super::{super::tests::*, *};
     use crate::{
         documents::{findings::Status, verdict::Severity},
-        types::{Family, RepoId},
+        types::{Family, Hash, RepoId},
     };
 
     fn finding(id: &str, text: &str) -> Finding {

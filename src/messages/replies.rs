@@ -125,9 +125,14 @@ pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
 
 /// Nothing is alive that could wait for a decision; `status` is how the newest run ended.
 pub fn over(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> Body {
-    let why = why.map_or(String::new(), |why| format!(": {}", plain(why, 300)));
-    let (workflow, status) = (plain(workflow, 30), stands(status));
-    said(&format!("Nothing waits for a decision here any more. Run `{run}` ({workflow}) is {status}{why}."))
+    let ended = match why {
+        Some(why) => format!("ended: {}", plain(why, 300).trim_end_matches('.')),
+        None => format!("is {}", stands(status)),
+    };
+    let workflow = plain(workflow, 30);
+    said(&format!(
+        "Nothing waits for a decision here any more. Run `{run}` ({workflow}) {ended}. `/restart` begins it again."
+    ))
 }
 
 /// A gate is open, but not to this command.

@@ -505,7 +505,9 @@ fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
     let (path, branch) = (&proposal.path, &proposal.branch);
     let why = match (&seen.head, seen.document) {
         (Some(_), Some(_)) => return Ok(()),
-        (None, _) => format!("The branch `{branch}` was deleted. Restore it, or start anew."),
+        (None, _) => format!(
+            "The branch `{branch}` was deleted. Press “Restore branch” on its pull request and write `/retry`, or start anew."
+        ),
         (Some(_), None) => {
             format!("`{path}` was removed from the branch `{branch}`. Put it back, or start anew.")
         }

@@ -279,11 +279,16 @@ pub fn fault(fault: Fault) -> StepError {
         },
         Fault::NoBranch { branch, .. } => format!(
             "GitHub does not let the App make the branch {branch}. Most likely a ruleset of the repository or of its \
-             organization forbids it: let the App bypass that ruleset, or exempt what begins with countersign/, then start \
-             anew."
+             organization forbids it: let the App bypass that ruleset, or exempt what begins with countersign/, then write \
+             `/retry`."
         ),
         Fault::Conflict { .. } => {
             "Somebody changed the same thing at the same moment. Start anew on what is there now.".to_owned()
+        }
+        Fault::Rejected { message, .. } if message.to_lowercase().contains(RULES) => {
+            "A ruleset of the repository or its organization refused the commit. Let the App bypass that ruleset, then write \
+             `/retry`."
+                .to_owned()
         }
         Fault::Rejected { problems, .. } => refused(problems),
         // Ours alone: nothing was sent.
@@ -292,6 +297,9 @@ pub fn fault(fault: Fault) -> StepError {
     tracing::warn!("GitHub did not do what a step asked: {fault}");
     StepError::User(sentence)
 }
+
+/// What GitHub says of a commit or a branch that breaks a ruleset.
+const RULES: &str = "rule violations";
 
 /// GitHub's word for permissions, if it is one.
 fn wanted(accepted: Option<&str>) -> Option<String> {
@@ -337,6 +345,11 @@ mod tests {
             problems: vec![problem("title", "missing_field"), problem("head", "custom")],
         };
         let said = |given: Fault| fault(given).to_string();
+        let ruled = "Repository rule violations found\n\nCommits must have verified signatures.".to_owned();
+        insta::assert_snapshot!(
+            said(Fault::Rejected { call: call(), status: 422, message: ruled, problems: vec![] }),
+            @"A ruleset of the repository or its organization refused the commit. Let the App bypass that ruleset, then write `/retry`."
+        );
         insta::assert_snapshot!(
             said(rejected),
             @"GitHub refused what was to be written here: title is missing, head was refused. GitHub's own words are in the server's log."

@@ -36,7 +36,9 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         }),
         None => None,
     };
-    let issue_chars = match &s.issue {
+    // What was filed takes the place of what the models read.
+    let issue = s.issue.as_ref().filter(|_| s.filed.is_none());
+    let issue_chars = match issue {
         Some(issue) => rounds::text_of(cx, &issue.body).await?.chars().count(),
         None => 0,
     };
@@ -64,7 +66,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         rounds: s.round.history.iter().map(round).collect(),
         waiting: waiting(s, v, state),
         draft,
-        hidden: visible::gathered(s.issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
+        hidden: visible::gathered(issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
         roles: roles(s, v, state).await,
         notes: notes(s, issue_chars, &cx.ledger().await?.calls, place::assigned(s, v).await?),
         cost: spent(s, cx).await?.map(|spent| CostView {
@@ -641,6 +643,7 @@ pub(super) fn credit(s: &Stage, cx: &Cx, approval: &ApprovalRow) -> Credit {
         drafter: drafter(s.round.document, s.round.drafter.as_ref()),
         reviewer: reviewer(s.round.review.as_ref().and_then(|review| review.reviewer.as_ref())),
         acceptance: acceptance(approval, cx),
+        open: s.round.findings.open().cloned().collect(),
         rehearsal: rehearsal(s, cx),
     }
 }

@@ -111,8 +111,8 @@ async fn a_rough_idea_is_filed_in_place() {
 
     ## Acceptance criteria
 
-    - AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
-    - AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
+    - [ ] AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
+    - [ ] AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
 
     ## Scope
 
@@ -218,8 +218,8 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
 
     ## Acceptance criteria
 
-    - AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
-    - AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
+    - [ ] AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
+    - [ ] AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
 
     ## Scope
 
@@ -266,8 +266,6 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
 
 
 
-
-
     <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:02 UTC</sub>
 
     <!-- countersign:status -->
@@ -286,7 +284,7 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
     3. Which example besides the usual case shows it, with its input and its result?
        - **tess**: The drafter makes one up and says that it did.
     4. What shows that it works: a command, a test, an output?
-       - **tess**: \`tally --by week\`
+       - **tess**: `tally --by week`
 
     <sub>Run 1002-1 · answers are told to the models as they are, and start nothing</sub>
 

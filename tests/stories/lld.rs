@@ -92,8 +92,6 @@ async fn a_label_ends_in_an_approved_design() {
 
 
 
-
-
     <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:01 UTC</sub>
 
     <!-- countersign:status -->

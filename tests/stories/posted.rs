@@ -46,7 +46,6 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         stage: "lld".into(),
         final_word: false,
         standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
-        document: Hash::of(b"d"),
         run: RunId { repo: RepoId(1), seq: 1 },
         round: 1,
         verdict: Some(Verdict::Approved),

@@ -119,6 +119,23 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
 }
 
 #[tokio::test]
+async fn after_the_end_status_revise_and_a_review_are_answered() {
+    let mut w = World::asking().await;
+    w.comment("tess", "/stop").await;
+    w.stands(Status::Stopped).await;
+    w.comment("sam", "/status").await;
+    w.find("### Runs on this issue");
+    let over = "(lld) ended: stopped by tess: asked to by comment. `/restart` begins it again.";
+    w.comment("sam", "/revise say more").await;
+    w.find(over);
+    w.hub.review(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "Say more.").unwrap();
+    w.settle().await;
+    assert!(w.on_pull().iter().any(|said| said.contains(over)), "{:?}", w.on_pull());
+    w.gate();
+    w.pull();
+}
+
+#[tokio::test]
 #[ignore = "takes long"]
 async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
     let mut w = World::asking().await;

@@ -68,11 +68,30 @@ pub fn clean(text: &str, cap_chars: usize) -> Clean {
     }
 }
 
-/// One line of untrusted text inside a sentence of ours: a title, a reason, a login. No Markdown
-/// and no HTML in it means anything.
+/// One line of untrusted text inside a sentence of ours: a title, a reason, a login. Of Markdown only inline code
+/// keeps its meaning, of HTML nothing.
 pub fn plain(text: &str, cap_chars: usize) -> String {
+    let text = one_line(text, cap_chars);
+    let parts: Vec<&str> = text.split('`').collect();
+    let last = parts.len() - 1;
+    let trimmed = |part: &str| !part.is_empty() && part.trim() == part;
+    // Single backticks in pairs, and no two of them side by side.
+    let pairs = last % 2 == 0
+        && parts.iter().enumerate().all(|(n, part)| match n % 2 {
+            0 => n == 0 || n == last || !part.is_empty(),
+            _ => trimmed(part),
+        });
     let mut words = Words::new(Container::Line);
-    words.text(&one_line(text, cap_chars));
+    if !pairs {
+        words.text(&text);
+        return words.finish();
+    }
+    for (n, part) in parts.iter().enumerate() {
+        match n % 2 {
+            0 => words.text(part),
+            _ => words.inline(&code(part, cap_chars)),
+        }
+    }
     words.finish()
 }
 
@@ -290,12 +309,21 @@ mod tests {
         let text = "# *a* [b](http://c) <d> `e`\n| f @g #1 www.h.i _j_ !";
         assert_eq!(
             plain(text, 200).replace(GUARD, "·"),
-            "\\# \\*a\\* \\[b\\](http:·//c) &lt;d> \\`e\\` \\| f @·g #·1 www·.h.i \\_j\\_ \\!"
+            "\\# \\*a\\* \\[b\\](http:·//c) &lt;d> `e` \\| f @·g #·1 www·.h.i \\_j\\_ \\!"
         );
         for (text, inert) in
             [("1. x", "1\\. x"), ("/approve", "/·approve"), ("#1", "\\#·1"), ("> a", "\\> a")]
         {
             assert_eq!(plain(text, 9).replace(GUARD, "·"), inert);
+        }
+        for (text, inert) in [
+            ("Mend `a|@b` in `c_d` or e_f", "Mend `a¦@b` in `c_d` or e_f"),
+            ("`a``b`", "\\`a\\`\\`b\\`"),
+            ("a `b", "a \\`b"),
+            ("` a`", "\\` a\\`"),
+            ("x_ _y a__b", "x\\_ \\_y a\\_\\_b"),
+        ] {
+            assert_eq!(plain(text, 99), inert);
         }
         assert_eq!(plain("abcdef", 4), "abc…");
         assert_eq!(fenced("diff", "+ ```\n- @a", 99), "````diff\n+ ```\n- @a\n````");

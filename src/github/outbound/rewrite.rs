@@ -187,6 +187,10 @@ impl Words {
                 }
                 '<' => self.out.push_str("&lt;"),
                 '&' => self.out.push_str("&amp;"),
+                // Inside a word it stresses nothing.
+                '_' if before.ends_with(char::is_alphanumeric) && rest.starts_with(char::is_alphanumeric) => {
+                    self.out.push(c);
+                }
                 '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => self.out.extend(['\\', c]),
                 '#' | '>' | '-' | '+' | '=' | ':' if line.is_empty() => self.out.extend(['\\', c]),
                 // A heading's end, a picture's beginning.
@@ -198,6 +202,11 @@ impl Words {
                 self.out.push(GUARD);
             }
         }
+    }
+
+    /// What is written as it is to stand there.
+    pub(super) fn inline(&mut self, written: &str) {
+        self.out.push_str(written);
     }
 
     fn code(&mut self, code: &str) {
