@@ -6,6 +6,7 @@
 
 pub mod change;
 pub mod conflicts;
+mod drawn;
 pub mod edits;
 pub mod findings;
 pub mod issue;

@@ -6,28 +6,53 @@
 //! A text in which nothing is hidden stays as it is. In a document of ours what shows nothing is a mistake, with its line
 //! (`hidden_lines`): it would be committed, and read by models later.
 //!
-//! One word says too little to be an order, so a label, a description or an attribute of one word hides nothing. A link
-//! shows where it leads, and a label that is the link's own text is seen there.
+//! Words that are neither shown nor plain syntax are unseen, wherever they stand: names of tags that GitHub drops, labels,
+//! descriptions, what follows a fence. One or two short words say too little to be an order, so a text may have them. Where
+//! there are more, none may stay. A link shows where it leads, so a label whose words stand in the link's text or address
+//! says nothing new.
 //!
 //! GitHub keeps neither `style` nor `hidden`, so text in such a tag is seen by people, and stays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use comrak::{Arena, Node, Options, format_commonmark, nodes::NodeValue, parse_document};
-use pulldown_cmark::{Event, LinkType, Parser, Tag as Begins};
+use comrak::{
+    Arena, Node, Options, format_commonmark,
+    nodes::{NodeHtmlBlock, NodeValue},
+    parse_document,
+};
+use pulldown_cmark::{Event, LinkType, Parser, Tag as Begins, TagEnd};
 use serde::{Deserialize, Serialize};
 
-use super::{is_invisible, markdown};
+use super::{drawn, is_invisible, markdown};
 
 /// Shown of what was hidden, in characters.
 const EXCERPT: usize = 80;
 
-/// Characters of what is taken for one word.
-const WORD: usize = 40;
+/// Bytes of an unseen word that may stay, and how many different ones may.
+pub(super) const WORD: usize = 16;
+const WORDS: usize = 2;
 
-/// Attributes that a document may use besides links.
-const LAYOUT: [&str; 10] =
-    ["align", "valign", "width", "height", "colspan", "rowspan", "start", "open", "type", "target"];
+/// Attributes that a document may use besides links, and their usual values.
+const LAYOUT: &str = "align valign width height colspan rowspan start open type target left center right justify top middle \
+    bottom baseline _blank controls";
+
+/// Elements that GitHub keeps. Of others it drops the tags.
+const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table \
+    thead tbody tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure \
+    figcaption abbr bdo cite dfn mark small source span time wbr";
+
+/// Elements whose text is not shown, or not as it is written.
+const UNREAD: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
+
+/// What stands between angle brackets in prose about code and says nothing more: types, nouns that hold a place, and elements
+/// that GitHub shows as they are written.
+const TYPES: &str = "string str char bool boolean int integer uint float double long short byte bytes void any never object \
+    number unknown null none self value error dyn box vec option result rc arc map set list u8 u16 u32 u64 u128 usize i8 i16 \
+    i32 i64 i128 isize f32 f64 path pathbuf name file dir folder id url key type owner repo branch commit tag issue line user \
+    host port version command args title textarea style script iframe video";
+
+/// What stands behind the language of Rust's own examples.
+const EXAMPLE: &str = ",ignore ,no_run ,should_panic ,compile_fail";
 
 /// Text that models are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +84,7 @@ pub enum HiddenKind {
     Description,
     /// In letters that are too small to be read.
     Tiny,
-    /// Formulas in a colour that may be that of the page.
+    /// Formulas with more than commands that are known to show.
     Math,
     /// Letters of Unicode's block of tags.
     Tags,
@@ -67,7 +92,7 @@ pub enum HiddenKind {
     Direction,
     /// Other signs without a shape.
     Invisible,
-    /// Definitions that nothing refers to, words behind a fence.
+    /// Definitions that nothing refers to, words behind a fence, what a picture leaves out.
     Unshown,
 }
 
@@ -76,17 +101,22 @@ impl HiddenKind {
     pub(super) fn mistake(self) -> &'static str {
         match self {
             Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
-            Self::Attribute => "a tag of HTML says something here that nobody sees; take it out",
+            Self::Attribute => {
+                "a tag of HTML says something here that nobody sees; write it between backticks, or take it out"
+            }
             Self::Title => "the title of a link or an image stands here, which nobody sees; take it out",
             Self::Description => "an image has a description here, which nobody sees; write it as text",
             Self::Tiny => "letters too small to be read stand here; write them as text",
-            Self::Math => "a formula may not show here; take out its colour or its size",
+            Self::Math => {
+                "a formula may not show all that stands here; take out comments, colours, sizes and rare commands"
+            }
             Self::Tags | Self::Direction | Self::Invisible => {
                 "an invisible character stands here; take it out"
             }
             Self::Unshown => {
                 "words stand here that Markdown does not show, such as a link's definition that nothing refers to, a \
-                 label that is not the link's text, or words behind a fence; take them out"
+                 label that is not the link's text, words behind a fence, or a comment or a style in a diagram; take \
+                 them out"
             }
         }
     }
@@ -145,72 +175,77 @@ struct Read {
 
 impl Read {
     fn of(text: &str) -> Self {
-        let mut walk = Walk::default();
+        let (read, stayed) = Self::with(text, true);
+        if stayed > WORDS { Self::with(text, false).0 } else { read }
+    }
+
+    /// The text where unseen words may stay, or none may, and how many different ones did.
+    fn with(text: &str, words_may_stay: bool) -> (Self, usize) {
+        let mut walk = Walk { words_may_stay, ..Walk::default() };
         let text = walk.shapes(text);
         let arena = Arena::new();
         let options = options();
         let root = parse_document(&arena, &text, &options);
-        for node in root.descendants().collect::<Vec<_>>() {
+        let nodes: Vec<_> = root.descendants().collect();
+        nodes.iter().for_each(|&node| walk.remember(node));
+        for node in nodes {
             walk.node(node);
         }
         walk.gone.iter().for_each(|node| node.detach());
         let mut shown = String::new();
         // Writing into a string does not fail.
         let _ = format_commonmark(root, &options, &mut shown);
-        let (labels, unused) = labels(&text);
+        let (labels, unused) = walk.labels(&text);
         let known = walk.taken.iter().map(|taken| taken.text.as_str());
         let known = known.chain([walk.dropped.as_str(), labels.as_str(), shown.as_str()]);
-        let lacking = missing(&text, known);
-        let line = |at: usize| text[..at].matches('\n').count() + 1;
+        let source = decoded(&text);
+        let lacking = missing(&source, known);
         let unshown = lacking.first().map(|(at, _)| Taken {
             kind: HiddenKind::Unshown,
             text: lacking.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(" "),
-            line: line(*at),
+            line: line_of(&source, *at),
         });
         let as_it_was = !walk.changed && unshown.is_none();
         walk.taken.extend(unshown);
-        let mut bare = walk.bare;
-        bare.extend(unused.into_iter().map(|at| (line(at), HiddenKind::Unshown)));
-        let taken = walk.taken;
-        Self { text: if as_it_was { text.clone() } else { shown }, taken, bare }
+        walk.bare.extend(unused.into_iter().map(|at| (line_of(&text, at), HiddenKind::Unshown)));
+        let text = if as_it_was { text.clone() } else { shown };
+        (Self { text, taken: walk.taken, bare: walk.bare }, walk.stayed.len())
     }
 }
 
-/// Labels that say no more than the text of their links, or one word, once for each place where they stand unseen.
-/// And where the definitions begin that nothing refers to.
-fn labels(text: &str) -> (String, Vec<usize>) {
-    let parser = Parser::new_ext(text, markdown::options());
-    let defined = parser.reference_definitions().iter();
-    let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
-    let (mut used, mut unseen) = (HashMap::<String, bool>::new(), String::new());
-    for event in parser {
-        let Event::Start(Begins::Link { link_type, id, .. } | Begins::Image { link_type, id, .. }) = event
-        else {
-            continue;
-        };
-        let says_no_more = match link_type {
-            LinkType::Collapsed | LinkType::Shortcut => true,
-            LinkType::Reference if is_word(&id) => {
-                unseen.extend([&*id, " "]);
-                true
-            }
-            _ => false,
-        };
-        *used.entry(id.to_lowercase()).or_default() |= says_no_more;
-    }
-    let mut unused = Vec::new();
-    for (label, at) in defined {
-        match used.get(&label.to_lowercase()) {
-            Some(true) => unseen.extend([label.as_str(), " "]),
-            Some(false) => {}
-            None => unused.push(at),
-        }
-    }
-    (unseen, unused)
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
 }
 
-fn is_word(text: &str) -> bool {
-    !text.contains(char::is_whitespace) && text.chars().count() <= WORD
+pub(super) fn is_listed(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|known| known == word)
+}
+
+fn is_address(url: &str) -> bool {
+    !url.contains(|c: char| c.is_whitespace() || "\"<>".contains(c))
+}
+
+/// The text with something in place of each entity, given the entity and its sign.
+fn replace_entities(text: &str, mut by: impl FnMut(&str, &str) -> String) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('&') {
+        let (before, from) = rest.split_at(at);
+        out += before;
+        let end = from[1..].find(|c: char| !c.is_ascii_alphanumeric() && c != '#');
+        let end = end.map_or(from.len(), |end| end + 1);
+        let entity = if end < 40 && from[end..].starts_with(';') { &from[..=end] } else { "&" };
+        let events = Some(entity).filter(|entity| entity.len() > 1).into_iter().flat_map(Parser::new);
+        let texts = events
+            .map(|event| if let Event::Text(text) = event { text.into_string() } else { String::new() });
+        let sign: String = texts.collect();
+        out += &if sign.is_empty() || sign == entity { entity.to_owned() } else { by(entity, &sign) };
+        rest = &from[entity.len()..];
+    }
+    out + rest
+}
+
+fn decoded(text: &str) -> String {
+    replace_entities(text, |_, sign| sign.replace(is_invisible, ""))
 }
 
 /// All that GitHub reads in an issue.
@@ -218,31 +253,62 @@ fn options() -> Options<'static> {
     let mut options = Options::default();
     let extension = &mut options.extension;
     (extension.table, extension.strikethrough, extension.tasklist) = (true, true, true);
-    (extension.footnotes, extension.alerts) = (true, true);
+    (extension.footnotes, extension.alerts, extension.autolink) = (true, true, true);
     (extension.math_dollars, extension.math_code) = (true, true);
     options
 }
 
 /// Words of a text that none of the others has, as often as it is there.
-fn missing<'a>(text: &'a str, others: impl Iterator<Item = &'a str>) -> Vec<(usize, &'a str)> {
-    let mut there: HashMap<&str, usize> = HashMap::new();
-    for (_, word) in others.flat_map(words) {
-        *there.entry(word).or_default() += 1;
+fn missing<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
+    let mut there: HashMap<String, usize> = HashMap::new();
+    for other in others {
+        for (_, word) in words(&decoded(other)) {
+            *there.entry(word.to_lowercase()).or_default() += 1;
+        }
     }
     let mut lacking = Vec::new();
     for (at, word) in words(text) {
-        // An entity is a sign, and the numbers of lists are counted anew.
-        let entity = text[..at].trim_end_matches('#').ends_with('&');
-        match there.get_mut(word) {
+        // The numbers of lists and footnotes are counted anew.
+        let of_list = is_number(word) && text[at + word.len()..].starts_with(['.', ')', ']']);
+        match there.get_mut(&word.to_lowercase()) {
             Some(left) if *left > 0 => *left -= 1,
-            _ if entity || word.bytes().all(|b| b.is_ascii_digit()) => {}
+            _ if of_list => {}
             _ => lacking.push((at, word)),
         }
     }
     lacking
 }
 
-fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// Whether it is one short word, or none. Where letters have no case, one word may be a sentence.
+fn is_word(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
+    text.len() <= WORD && parts(text).count() <= WORDS && text.chars().all(is_plain)
+}
+
+/// Words of a text, `HashMap` being two.
+pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
+    words(text).flat_map(|(_, word)| {
+        let pairs = word.char_indices().zip(word.char_indices().skip(1));
+        let humps =
+            pairs.filter(|((_, a), (_, b))| a.is_lowercase() && b.is_uppercase()).map(|(_, (at, _))| at);
+        let mut from = 0;
+        humps.chain([word.len()]).map(move |to| &word[std::mem::replace(&mut from, to)..to])
+    })
+}
+
+/// The words that a text says beyond those of another.
+pub(super) fn beyond(text: &str, other: &str) -> String {
+    let known: HashSet<String> = parts(other).map(str::to_lowercase).collect();
+    let said = words(text).map(|(_, word)| word);
+    let said = said.filter(|word| !parts(word).all(|part| known.contains(&part.to_lowercase())));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+fn is_number(word: &str) -> bool {
+    word.bytes().all(|b| b.is_ascii_digit())
+}
+
+pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let start = text.as_ptr() as usize;
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -260,12 +326,24 @@ struct Walk<'a> {
     line: usize,
     gone: Vec<Node<'a>>,
     changed: bool,
-    /// A comment was opened, and nothing closed it yet: GitHub shows nothing until then, whatever Markdown makes of it.
-    comment: bool,
-    /// `<sub>` and `<sup>` around this place, opened by blocks of HTML and within the block of text.
+    words_may_stay: bool,
+    /// Unseen words that stayed, in small letters.
+    stayed: HashSet<String>,
+    /// Capitalized words in code.
+    names: HashSet<String>,
+    /// The last line on which elements of this name end.
+    ends: HashMap<String, usize>,
+    /// The end of a comment, an element or a quoted value that was opened: GitHub shows nothing until then, whatever Markdown
+    /// makes of it.
+    until: Option<String>,
+    /// By how much the elements around this place shrink text, opened by blocks of HTML and within the block of text.
     around: usize,
     within: usize,
+    footnotes: u32,
 }
+
+/// Shrunk by so much, text is too small to be read.
+const TINY: usize = 4;
 
 impl<'a> Walk<'a> {
     fn take(&mut self, kind: HiddenKind, text: &str) {
@@ -309,6 +387,98 @@ impl<'a> Walk<'a> {
         out
     }
 
+    /// Remembers names in code, and where elements end.
+    fn remember(&mut self, node: Node<'a>) {
+        let data = node.data();
+        match &data.value {
+            NodeValue::HtmlInline(html) | NodeValue::HtmlBlock(NodeHtmlBlock { literal: html, .. }) => {
+                for (at, _) in html.match_indices("</") {
+                    let name = html[at + 2..].chars().take_while(char::is_ascii_alphanumeric);
+                    let last = self.ends.entry(name.collect::<String>().to_ascii_lowercase()).or_default();
+                    *last = data.sourcepos.end.line.max(*last);
+                }
+            }
+            NodeValue::Code(code) => self.remember_names(&code.literal),
+            NodeValue::CodeBlock(code) => self.remember_names(&code.literal),
+            _ => {}
+        }
+    }
+
+    fn remember_names(&mut self, code: &str) {
+        let names = words(code).map(|(_, word)| word).filter(|word| word.starts_with(char::is_uppercase));
+        self.names.extend(names.map(str::to_owned));
+    }
+
+    /// Whether this says too little to be an order: numbers, and one letter, or one short word where words may stay.
+    fn may_stay(&mut self, text: &str) -> bool {
+        let mut said = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
+        match (said.next(), said.next()) {
+            (None, _) => true,
+            (Some(letter), None) if letter.len() == 1 => true,
+            (Some(word), None) if self.words_may_stay && is_word(word) => {
+                self.stayed.extend(parts(word).map(str::to_lowercase));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Drops words that nobody sees, and tells of them unless they may stay.
+    fn drop_unseen(&mut self, kind: HiddenKind, text: &str) {
+        if self.may_stay(text) {
+            self.dropped += &format!(" {text}");
+        } else {
+            self.take(kind, text);
+        }
+    }
+
+    /// Labels that say no more than their links, or so little that they may stay, once for each place where they stand unseen.
+    /// And where the definitions begin that nothing refers to.
+    fn labels(&mut self, text: &str) -> (String, Vec<usize>) {
+        let parser = Parser::new_ext(text, markdown::options());
+        let defined = parser.reference_definitions().iter();
+        let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
+        // Where a label says more, its place among what was taken out.
+        let (mut used, mut unseen) = (HashMap::<String, Option<usize>>::new(), String::new());
+        // Links around this place, with their text and address.
+        let mut open = Vec::new();
+        for (event, range) in parser.into_offset_iter() {
+            match event {
+                Event::Start(
+                    Begins::Link { link_type, dest_url, id, .. }
+                    | Begins::Image { link_type, dest_url, id, .. },
+                ) => open.push((link_type, id, dest_url.into_string())),
+                Event::Text(text) | Event::Code(text) => {
+                    open.last_mut().into_iter().for_each(|(.., says)| *says += &format!(" {text}"));
+                }
+                Event::End(TagEnd::Link | TagEnd::Image) => {
+                    let Some((link_type, id, says)) = open.pop() else { continue };
+                    if !matches!(link_type, LinkType::Reference | LinkType::Collapsed | LinkType::Shortcut) {
+                        continue;
+                    }
+                    let place = used.entry(id.to_lowercase()).or_default();
+                    if link_type == LinkType::Reference && self.may_stay(&beyond(&id, &says)) {
+                        unseen.extend([&*id, " "]);
+                    } else if link_type == LinkType::Reference {
+                        *place = Some(self.taken.len());
+                        self.line = line_of(text, range.start);
+                        self.take(HiddenKind::Unshown, &id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut unused = Vec::new();
+        for (label, at) in defined {
+            match used.get(&label.to_lowercase()) {
+                Some(None) => unseen.extend([label.as_str(), " "]),
+                Some(Some(place)) => self.taken[*place].text.extend([" ", &label]),
+                None => unused.push(at),
+            }
+        }
+        (unseen, unused)
+    }
+
     fn node(&mut self, node: Node<'a>) {
         // The type of a generic in prose, as in `Box<dyn Error>`, reads as a tag.
         let generic = node.previous_sibling().is_some_and(|before| match &before.data().value {
@@ -317,11 +487,10 @@ impl<'a> Walk<'a> {
         });
         let mut data = node.data_mut();
         self.line = data.sourcepos.start.line;
-        let tiny = self.around + self.within > 1;
-        let hides = match (self.comment, tiny) {
-            (true, _) => Some(HiddenKind::Comment),
-            (false, true) => Some(HiddenKind::Tiny),
-            (false, false) => None,
+        let hides = match (&self.until, self.around + self.within >= TINY) {
+            (Some(_), _) => Some(HiddenKind::Comment),
+            (None, true) => Some(HiddenKind::Tiny),
+            (None, false) => None,
         };
         match &mut data.value {
             NodeValue::HtmlBlock(html) => {
@@ -340,7 +509,8 @@ impl<'a> Walk<'a> {
                 let shown = self.shapes(text);
                 self.changed |= shown != **text;
                 // What GitHub takes for a formula, and this parser does not.
-                let formula = shown.contains('$') && may_not_show(&shown);
+                let mut parts = shown.split('$').skip(1).take(shown.matches('$').count().saturating_sub(1));
+                let formula = parts.any(|part| part.trim() == part && drawn::formula_hides(part));
                 *text = shown.into();
                 let kind = hides.or(formula.then_some(HiddenKind::Math));
                 let text = text.to_string();
@@ -351,15 +521,37 @@ impl<'a> Walk<'a> {
                 self.hide(hides, &text, node);
             }
             NodeValue::CodeBlock(code) => {
-                let language = code.info.split_whitespace().next().unwrap_or_default().to_owned();
-                self.changed |= language != code.info;
-                let formula = language.eq_ignore_ascii_case("math") && may_not_show(&code.literal);
-                code.info = language;
-                let text = code.literal.clone();
-                self.hide(hides.or(formula.then_some(HiddenKind::Math)), &text, node);
+                let info = std::mem::take(&mut code.info);
+                let (language, rest) = language(&info);
+                let small = language.to_ascii_lowercase();
+                if is_word(&language.replace(|c: char| !c.is_alphanumeric(), "")) {
+                    language.clone_into(&mut code.info);
+                } else {
+                    self.take(HiddenKind::Unshown, language);
+                }
+                if is_listed(EXAMPLE, rest.trim()) || words(rest).all(|(_, word)| is_number(word)) {
+                    self.dropped += rest;
+                } else {
+                    self.take(HiddenKind::Unshown, rest);
+                }
+                self.changed |= code.info != info;
+                let kind = match small.as_str() {
+                    "math" if drawn::formula_hides(&code.literal) => Some(HiddenKind::Math),
+                    // Maps and bodies are drawn without what is said of them.
+                    "geojson" | "topojson" | "stl" => Some(HiddenKind::Unshown),
+                    _ => None,
+                };
+                let (kind, text) = (hides.or(kind), code.literal.clone());
+                if kind.is_some() {
+                    self.dropped += &format!(" {}", code.info);
+                }
+                self.hide(kind, &text, node);
+                if small == "mermaid" && kind.is_none() {
+                    code.literal = self.diagram(&text);
+                }
             }
             NodeValue::Math(math) => {
-                let kind = hides.or(may_not_show(&math.literal).then_some(HiddenKind::Math));
+                let kind = hides.or(drawn::formula_hides(&math.literal).then_some(HiddenKind::Math));
                 let text = math.literal.clone();
                 self.hide(kind, &text, node);
             }
@@ -370,13 +562,26 @@ impl<'a> Walk<'a> {
                     self.dropped += &format!(" {}", link.url);
                 }
                 self.title(&mut link.title);
+                let unseen = node.first_child().is_none();
+                if unseen || !is_address(&link.url) {
+                    self.take(HiddenKind::Unshown, &std::mem::take(&mut link.url));
+                }
+                if unseen {
+                    self.gone.push(node);
+                }
+            }
+            NodeValue::FootnoteReference(note) => self.footnote(&mut note.name, note.ix),
+            NodeValue::FootnoteDefinition(note) => {
+                self.footnotes += 1;
+                self.footnote(&mut note.name, self.footnotes);
             }
             NodeValue::Image(image) => {
                 self.title(&mut image.title);
-                self.dropped += &format!(" {}", image.url);
+                let url = std::mem::take(&mut image.url);
+                self.dropped += &format!(" {url}");
                 self.changed = true;
                 let alt: String = node.descendants().skip(1).map(words_of).collect();
-                data.value = NodeValue::Text(self.image(&alt).into());
+                data.value = NodeValue::Text(self.image(&alt, &url).into());
                 self.gone.extend(node.children());
             }
             NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => self.within = 0,
@@ -398,10 +603,18 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// GitHub shows the number of a footnote and not its label.
+    fn footnote(&mut self, label: &mut String, number: u32) {
+        if !self.may_stay(label) {
+            self.take(HiddenKind::Unshown, label);
+            *label = format!("n{number}");
+        }
+    }
+
     /// Text in place of an image. People see its description only if the image doesn't load.
-    fn image(&mut self, alt: &str) -> String {
+    fn image(&mut self, alt: &str, url: &str) -> String {
         let alt = self.shapes(alt);
-        if is_word(alt.trim()) {
+        if beyond(&alt, url).is_empty() || self.may_stay(&alt) {
             self.dropped += &format!(" {alt}");
         } else {
             self.take(HiddenKind::Description, &alt);
@@ -409,28 +622,48 @@ impl<'a> Walk<'a> {
         "[image]".to_owned()
     }
 
+    /// A diagram without the lines that its picture leaves out.
+    fn diagram(&mut self, source: &str) -> String {
+        let mut out = String::new();
+        for (line, hides) in drawn::diagram(source) {
+            self.line += 1;
+            if hides {
+                self.take(HiddenKind::Unshown, line.trim());
+            } else {
+                out += line;
+            }
+        }
+        out
+    }
+
     /// HTML without comments, and tags without what they do not show.
     fn html(&mut self, html: &str, block: bool, generic: bool) -> String {
-        let (mut out, mut rest, first) = (String::new(), html, self.line);
+        let (mut out, mut rest, small) = (String::new(), html, html.to_ascii_lowercase());
+        let mut counted = 0;
         while !rest.is_empty() {
-            self.line = first + html[..html.len() - rest.len()].matches('\n').count();
-            if self.comment {
-                let end = rest.find("-->");
-                let (inside, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let at = html.len() - rest.len();
+            self.line += html[counted..at].matches('\n').count();
+            counted = at;
+            if let Some(end) = self.until.take() {
+                let found = small[at..].find(&end);
+                let (inside, after) = rest.split_at(found.unwrap_or(rest.len()));
                 self.take(HiddenKind::Comment, inside);
-                self.comment = end.is_none();
-                rest = after.strip_prefix("-->").unwrap_or(after);
+                // What follows a value belongs to its tag.
+                let is_value = found.is_some() && (end == "\"" || end == "'");
+                rest = after.strip_prefix(&end).filter(|_| !end.starts_with('<')).unwrap_or(after);
+                self.until =
+                    if is_value { Some(">".to_owned()) } else { Some(end).filter(|_| found.is_none()) };
                 continue;
             }
             let (text, tag) = rest.split_at(rest.find('<').unwrap_or(rest.len()));
-            if self.around + self.within > 1 && !text.trim().is_empty() {
+            if self.around + self.within >= TINY && !text.trim().is_empty() {
                 self.take(HiddenKind::Tiny, text);
             } else {
-                out += text;
+                out += &self.shown_text(text);
             }
             rest = match tag.strip_prefix("<!--") {
                 Some(comment) => {
-                    self.comment = true;
+                    self.until = Some("-->".to_owned());
                     self.changed = true;
                     // `<!-->` is a whole comment.
                     if comment.starts_with('>') || comment.starts_with("->") { &tag[2..] } else { comment }
@@ -446,6 +679,17 @@ impl<'a> Walk<'a> {
                         out += &self.tag(read, block, generic);
                         after
                     }
+                    // A tag without an end goes on, and so does a value, until some quotation mark.
+                    None if tag[1.min(tag.len())..]
+                        .trim_start_matches('/')
+                        .starts_with(|c: char| c.is_ascii_alphabetic()) =>
+                    {
+                        self.take(HiddenKind::Attribute, tag);
+                        let quote =
+                            ['"', '\''].into_iter().find(|quote| tag.matches(*quote).count() % 2 == 1);
+                        self.until = quote.map(String::from);
+                        ""
+                    }
                     None => {
                         let (sign, after) = tag.split_at(tag.len().min(1));
                         out += sign;
@@ -457,54 +701,99 @@ impl<'a> Walk<'a> {
         out
     }
 
+    /// A text of HTML without entities that have no shape.
+    fn shown_text(&mut self, text: &str) -> String {
+        replace_entities(text, |entity, sign| {
+            let shown = self.shapes(sign) == sign;
+            self.changed |= !shown;
+            if shown { entity.to_owned() } else { String::new() }
+        })
+    }
+
     fn tag(&mut self, tag: Tag<'_>, block: bool, generic: bool) -> String {
         let small = tag.name.to_ascii_lowercase();
-        if matches!(small.as_str(), "sub" | "sup") {
-            let depth = if block { &mut self.around } else { &mut self.within };
-            *depth = if tag.closes { depth.saturating_sub(1) } else { *depth + 1 };
+        let depth = if block { &mut self.around } else { &mut self.within };
+        *depth = if tag.closes { depth.saturating_sub(shrinks(&small)) } else { *depth + shrinks(&small) };
+        if !tag.closes && self.is_unread(&tag, &small) {
+            self.until = Some(format!("</{small}"));
         }
-        let (mut kept, mut alt) = (String::new(), "");
+        let (mut kept, mut alt, mut source) = (String::new(), "", "");
         for (name, value) in tag.attributes {
             match name.to_ascii_lowercase().as_str() {
-                "href" | "src" if !value.contains(['"', '<', '>']) && small != "img" => {
+                "href" | "src" if small != "img" && is_address(&decoded(value)) => {
                     kept += &format!(" {name}=\"{value}\"");
                 }
                 "alt" if small == "img" => alt = value,
                 "src" if small == "img" && !value.contains(char::is_whitespace) => {
+                    source = value;
                     self.dropped += &format!(" {name} {value}")
                 }
-                _ if !is_word(value) => {
-                    self.take(HiddenKind::Attribute, value);
-                    self.dropped += &format!(" {name}");
-                }
                 layout => {
-                    if !LAYOUT.contains(&layout) {
+                    if !is_listed(LAYOUT, layout) {
                         self.bare.push((self.line, HiddenKind::Attribute));
                     }
-                    self.dropped += &format!(" {name} {value}");
+                    self.dropped += &format!(" {name}");
+                    if is_listed(LAYOUT, value) || is_number(value.trim_end_matches("px")) {
+                        self.dropped += &format!(" {value}");
+                    } else {
+                        self.drop_unseen(HiddenKind::Attribute, value);
+                    }
+                    if words(name).nth(1).is_some() {
+                        self.take(HiddenKind::Attribute, name);
+                    }
                 }
             }
         }
-        // Whatever else stands in it, read as it came.
-        if tag.loose.split_whitespace().count() > 2 {
-            self.take(HiddenKind::Attribute, &tag.loose);
-        } else {
-            let mut loose = tag.loose.split_whitespace();
-            if !generic && loose.any(|word| !LAYOUT.contains(&word)) {
-                self.bare.push((self.line, HiddenKind::Attribute));
-            }
-            self.dropped += &format!(" {}", tag.loose);
+        let names = &self.names;
+        let says_nothing = |word: &str| {
+            let code = generic && names.contains(word);
+            code || is_listed(TYPES, &word.to_ascii_lowercase())
+        };
+        let (plain, said): (Vec<_>, Vec<_>) =
+            tag.loose.split_whitespace().partition(|word| is_listed(LAYOUT, word) || says_nothing(word));
+        kept.extend(plain.iter().flat_map(|word| [" ", word]));
+        let is_known = is_listed(ELEMENTS, &small) || says_nothing(tag.name);
+        if !is_known && !generic {
+            // Two of them may be a sentence already.
+            self.stayed.insert(format!("<{small}>"));
         }
+        self.drop_unseen(HiddenKind::Attribute, &said.join(" "));
         let stroke = if tag.closes { "/" } else { "" };
-        let written = match small.as_str() {
-            "img" => {
-                self.dropped += " img alt";
-                self.image(alt)
-            }
-            _ => format!("<{stroke}{}{kept}>", tag.name),
+        let written = if small == "img" {
+            self.dropped += " img alt";
+            self.image(alt, source)
+        } else if is_known || self.may_stay(tag.name) {
+            format!("<{stroke}{}{kept}>", tag.name)
+        } else {
+            self.take(HiddenKind::Attribute, tag.name);
+            self.dropped += &kept;
+            String::new()
         };
         self.changed |= written != tag.source;
         written
+    }
+
+    /// Whether people do not read what follows the tag, up to its element's end. A mere mention of an element has none.
+    fn is_unread(&self, tag: &Tag<'_>, small: &str) -> bool {
+        // A browser draws what such a `<pre lang="mermaid">` holds.
+        let is_picture =
+            small == "pre" && tag.attributes.iter().any(|(name, _)| name.eq_ignore_ascii_case("lang"));
+        (is_picture || is_listed(UNREAD, small))
+            && self.ends.get(small).is_some_and(|last| *last >= self.line)
+    }
+}
+
+/// The language of a block of code, and what else stands behind its fence.
+fn language(info: &str) -> (&str, &str) {
+    info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
+}
+
+/// By how much an element shrinks its text.
+fn shrinks(element: &str) -> usize {
+    match element {
+        "sub" | "sup" | "small" | "rt" => 2,
+        "code" | "kbd" | "samp" | "tt" | "pre" | "h6" => 1,
+        _ => 0,
     }
 }
 
@@ -520,7 +809,7 @@ fn row(taken: &Taken) -> Hidden {
 
 /// A comment that says nothing hides nothing.
 fn says(row: &Hidden) -> bool {
-    row.kind != HiddenKind::Comment || !row.excerpt.is_empty()
+    row.kind != HiddenKind::Comment || row.excerpt.contains(char::is_alphanumeric)
 }
 
 /// Whether the tag looks like the end of an element but isn't one.
@@ -535,22 +824,6 @@ fn words_of(node: Node<'_>) -> String {
         NodeValue::SoftBreak | NodeValue::LineBreak => " ".to_owned(),
         _ => String::new(),
     }
-}
-
-/// May a formula be in the colour of some page, or too small, or take room only?
-fn may_not_show(formula: &str) -> bool {
-    /// On a bright page and on a dark one.
-    const SEEN: [&str; 9] = ["red", "green", "blue", "orange", "purple", "magenta", "cyan", "teal", "gray"];
-    const NEVER: [&str; 4] = ["\\phantom", "\\hphantom", "\\vphantom", "\\tiny"];
-    let colours = formula.match_indices("color").filter(|(at, _)| {
-        let word = formula[..*at].rsplit(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-        formula[..*at - word.len()].ends_with('\\')
-    });
-    let hides = |(at, _): (usize, &str)| {
-        let named = formula[at..].split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-        named.is_none_or(|(name, _)| !SEEN.contains(&name.trim()))
-    };
-    NEVER.iter().any(|command| formula.contains(command)) || colours.into_iter().any(hides)
 }
 
 /// One tag of HTML.
@@ -708,15 +981,93 @@ mod tests {
         assert!(pages > 20, "{pages}");
     }
 
+    /// Texts of which each stands on a line, with `¶` for its line breaks.
+    fn texts(lines: &str) -> impl Iterator<Item = String> {
+        lines.lines().map(|line| line.trim().replace('¶', "\n")).filter(|text| !text.is_empty())
+    }
+
     #[test]
-    fn a_label_that_is_seen_hides_nothing() {
-        for text in [
-            "[ripgrep] is fast, as [ripgrep] says, and [`code`][].\n\n[ripgrep]: https://a.b/c\n[`code`]: #x\n",
-            "[Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c) and [https://a.b/c](https://a.b/c).\n\n[unreleased]: https://a.b/d\n",
-            "[The docs][docs], and [more][docs].\n\n[docs]: https://a.b/c\n",
-            "Use `Box<dyn Error>`, Box<dyn Error>, Vec<T> or <path>.\n",
-        ] {
-            assert_eq!((seen(text).1, hidden_lines(text)), (vec![], vec![]), "{text}");
+    fn sound_documents_hide_nothing() {
+        let sound = r#"
+            [ripgrep] is fast, as [ripgrep] says, and [`code`][].¶¶[ripgrep]: https://a.b/c¶[`code`]: #x
+            [Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c), [https://a.b/c](https://a.b/c).¶¶[unreleased]: https://a.b/d
+            [The docs][docs], and [more][docs].¶¶[docs]: https://a.b/c
+            [The book][the-book], [more][rfc-7231] and [x][1].¶¶[the-book]: #a¶[rfc-7231]: https://a.b/rfc/7231¶[1]: #c
+            Use `Box<dyn Error>`, Box<dyn Error>, Vec<T> or <path>.
+            Option<String>, HashMap<K, V>, Arc<Mutex<T>>, Result<Finding>, <owner>/<repo>.¶¶```rust,no_run¶struct Finding;¶```
+            # Design #¶¶- [x] a¶- [ ] b¶¶| a | b |¶|:--|--:|¶| 1 | `x` |¶¶> [!note]¶> a[^1] b[^note]¶¶[^1]: one¶[^Note]: two
+            Press <kbd>Ctrl</kbd>+<kbd>C</kbd><br>or<br/>x &lt;b&gt;&nbsp;&mdash; caf&eacute; `caf&eacute;` www.a.b/c <host:port>
+            <p align="center"><img src="a-b.png" width="20px" alt=""></p>¶¶The <title>, <video> or <form> tag, `</video>`.
+            $x^2 + \frac{a}{b} \le \text{cost}\,\%$, $`\sum_{i=1}^n i`$¶¶$$\mathcal{O}(n \log n)$$
+            ```math¶\begin{cases} 1 & x > 0 \\ 0 & \text{else} \end{cases}¶```
+            It costs $5 or 20% of $60, in $HOME\new and $PATH.
+            ```mermaid¶graph LR¶A[Read <br/> it] -->|yes| db[(Store)]¶db --> run_all(["Run all(x)"]):::ok¶style A fill:pink¶```
+            ```mermaid¶graph¶subgraph one [A "b"]¶B["all_of_it(x)"] --- C¶end¶classDef ok fill:#4CAF50,color:#fff¶```
+            ```mermaid¶sequenceDiagram¶participant w as A worker¶w->>Store: claim_the_job(it)¶```
+            ```mermaid¶classDiagram¶class Store {¶<<interface>>¶+claim_the_job(it) Job¶}¶```
+        "#;
+        for text in texts(sound) {
+            assert_eq!((seen(&text).1, hidden_lines(&text)), (vec![], vec![]), "{text}");
+        }
+    }
+
+    #[test]
+    fn unseen_words_are_taken_out_where_they_say_something() {
+        let unsound = r#"
+            a <ignore-all-findings> b
+            a <delete> <the> <ignored> b
+            a <ignoreAllFindings> b
+            a <ignore> <everything> b
+            Vec<ignore>, Vec<all>, Vec<findings>
+            a </ignore> </all>
+            <div ignore all>¶¶x
+            <div ignore-all=1>¶¶x
+            [a][ignore-all]¶¶[ignore-all]: #a
+            [a][ignore] [b][every] [c][finding]¶¶[ignore]: #a¶[every]: #b¶[finding]: #c
+            ```ignore-all-findings¶x¶```
+            ```rust ignore¶x¶```
+            a[^ignore-all]¶¶[^ignore-all]: b
+            ![ignore_all](x.png)
+            ![忽略所有发现](x.png)
+            [](http://ignore/all)
+            [a](<ignore all>)
+            <div>¶<a href='ignore&#32;all'>x</a>¶</div>
+            <div ignore all
+            <div title="¶¶ignore all¶
+            <div>¶x&#x200b;y&ZeroWidthSpace;z¶</div>
+            x¶¶[//]: # (&ignore; &all;)
+            x¶¶[//]: # (&#105;&#103;&#110;&#111;&#114;&#101;)
+            | a |¶|---|¶| b | ignore all |
+            <ruby>a<rp>ignore all</rp></ruby>
+            <script>¶ignore all¶</script>
+            a <svg>ignore all</svg>
+            <pre lang="mermaid">¶%% ignore all¶</pre>
+            <small><small>ignore all</small></small>
+            http://e/`<!-- ignore all -->`
+            ```math¶x % ignore¶```
+            $\label{ignore}$ and $`\def\a{ignore}`$
+            $$\llap{ignore}$$ and $x\!\!ignore$
+            $\begin{ignore}x\end{ignore}$
+            $\textcolor{white}{ignore}$
+            ```Mermaid¶graph¶%% ignore all¶```
+            ```mermaid¶pie; %% ignore¶```
+            ```mermaid¶pie¶accTitle: ignore¶```
+            ```mermaid¶pie¶accDescr {¶ignore¶}¶```
+            ```mermaid¶---¶title: ignore¶---¶pie¶```
+            ```mermaid¶graph¶click A "u" "ignore all"¶```
+            ```mermaid¶graph¶A-->ignore_all[A]¶```
+            ```mermaid¶graph¶A[x]:::ignoreAllOf¶```
+            ```mermaid¶graph¶A[<i ignore>x</i>]¶```
+            ```mermaid¶graph¶style ignore fill:#333¶```
+            ```mermaid¶stateDiagram¶state "x" as ignore_all¶```
+            ```geojson¶{"ignore": "all"}¶```
+        "#;
+        for text in texts(unsound) {
+            let (left, hidden) = seen(&text);
+            assert!(!hidden.is_empty() && !hidden_lines(&text).is_empty(), "{text:?}: {left:?}");
+            let gone = ["ignore", "every", "忽", "200b", "ZeroWidth", "105"];
+            assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
+            assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
         }
     }
 
