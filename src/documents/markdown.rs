@@ -74,18 +74,6 @@ pub(crate) struct Span {
     pub(crate) text: String,
 }
 
-/// Could GitHub take what stands right before `end` for a bare address that goes on there? Such an
-/// address runs to the next white space and swallows backticks on its way, so that what looks like
-/// code behind it is none.
-pub(crate) fn in_bare_address(text: &str, end: usize) -> bool {
-    let word = text[..end].rsplit([' ', '\t', '\n']).next().unwrap_or("").to_ascii_lowercase();
-    let begins = ["http://", "https://", "ftp://", "www."].iter().any(|start| word.contains(start));
-    let mail = word.char_indices().any(|(at, c)| {
-        c == '@' && word[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || "._+-".contains(c))
-    });
-    begins || mail
-}
-
 pub(crate) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }

@@ -444,6 +444,7 @@ fn what_cannot_be_made_is_a_mistake_with_path_and_reason() {
         ("It reads.", "It reads.\n\n```\nof a block without an end", "not what Markdown makes of it"),
         ("```rust\npub fn three", "~~~\npub fn three", "not what Markdown makes of it"),
         ("It reads.", "It reads.<!-- not seen -->", "nobody sees"),
+        ("It reads.", "It [reads](https://e 'not seen').", "the title of a link"),
     ] {
         let mistakes = checked(&text.replace(from, to));
         assert!(mistakes.iter().any(|mistake| mistake.message.contains(why)), "{why}: {mistakes:#?}");

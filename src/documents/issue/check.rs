@@ -11,7 +11,7 @@ use super::{
 use crate::{
     documents::{
         Mistake, Tree,
-        lld::{Repair, hidden, repair, repairs, unseen},
+        lld::{Repair, repair, repairs, unseen},
         markdown, path, secrets, shown_path,
     },
     types::IssueNo,
@@ -28,7 +28,6 @@ pub fn check(text: &str, labels: &[String], tree: &dyn Tree) -> Vec<Mistake> {
     let issue = parse(text);
     let mut out = Vec::new();
     unseen(text, &mut out);
-    hidden(text, &mut out);
     heading(&issue, &mut out);
     sections(text, &issue, &mut out);
     acceptance(&issue, &mut out);

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use super::{Change, FileRow, Holds, Lld, SCHEMA, Schema, parse};
 use crate::{
     documents::{
-        Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path,
-        visible::{HiddenKind, hidden_lines},
+        Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path, visible::hidden_lines,
     },
     limits,
     types::IssueNo,
@@ -36,7 +35,6 @@ pub(in crate::documents) fn form(
     out: &mut Vec<Mistake>,
 ) {
     unseen(text, out);
-    hidden(text, out);
     first_heading(schema, lld, issue, out);
     sections(schema, text, lld, out);
     files(schema, lld, tree, out);
@@ -61,36 +59,15 @@ pub(in crate::documents) fn unreadable(text: &str) -> Option<Mistake> {
 /// Mistakes of this kind, enough to see what kind of text this is.
 const MOST_UNSEEN: usize = 20;
 
-/// What a person who reads the rendered design would not see, and a model would.
+/// What a person who reads the rendered document would not see, and a model would.
 pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
-    let outline = markdown::outline(text);
-    let in_code = |at: usize| {
-        let spans = outline.code_spans.iter().map(|span| &span.range);
-        outline.code_blocks.iter().any(|block| block.range.contains(&at))
-            || spans.filter(|range| !markdown::in_bare_address(text, range.start)).any(|r| r.contains(&at))
-    };
-    let mut from = 0;
-    for (index, line) in text.split_inclusive('\n').enumerate() {
-        if out.len() >= MOST_UNSEEN {
-            return;
-        }
-        let place = format!("line {}", index + 1);
-        let content = line.trim_end_matches('\n');
-        let content = content.strip_suffix('\r').unwrap_or(content);
-        if let Some(c) = content.chars().find(|c| shows_nothing(*c)) {
-            let code = u32::from(c);
-            let message =
-                format!("an invisible or control character (U+{code:04X}) stands here; take it out");
-            out.push(Mistake::error("text.invisible", place, message));
-        } else if line.match_indices('<').any(|(at, _)| hides(&line[at..]) && !in_code(from + at)) {
-            out.push(Mistake::error("text.hidden", place, HiddenKind::Comment.mistake()));
-        }
-        from += line.len();
-    }
-}
-
-/// Everything else that Markdown does not show, as far as [`unseen`] has not told of its line.
-pub(in crate::documents) fn hidden(text: &str, out: &mut Vec<Mistake>) {
+    let invisible = text.split('\n').enumerate().filter_map(|(index, line)| {
+        let c = line.strip_suffix('\r').unwrap_or(line).chars().find(|c| shows_nothing(*c))?;
+        let code = u32::from(c);
+        let message = format!("an invisible or control character (U+{code:04X}) stands here; take it out");
+        Some(Mistake::error("text.invisible", format!("line {}", index + 1), message))
+    });
+    out.extend(invisible.take(MOST_UNSEEN));
     for (line, kind) in hidden_lines(text).into_iter().take(MOST_UNSEEN) {
         let place = format!("line {line}");
         if !out.iter().any(|mistake| mistake.place == place) {
@@ -101,13 +78,6 @@ pub(in crate::documents) fn hidden(text: &str, out: &mut Vec<Mistake>) {
 
 fn shows_nothing(c: char) -> bool {
     (c.is_control() && c != '\t') || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}')
-}
-
-/// Does HTML that is not rendered begin here: a comment, a declaration, an instruction?
-fn hides(markup: &str) -> bool {
-    let begins = |c: char| c.is_ascii_alphabetic() || matches!(c, '-' | '[');
-    markup.strip_prefix("<!").is_some_and(|rest| rest.starts_with(begins))
-        || markup.strip_prefix("<?").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()))
 }
 
 fn first_heading(schema: &Schema, lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {

@@ -10,7 +10,7 @@ mod place;
 mod summary;
 
 pub use check::check;
-pub(in crate::documents) use check::{form, hidden, paths_named, unreadable, unseen};
+pub(in crate::documents) use check::{form, paths_named, unreadable, unseen};
 pub use coverage::coverage;
 pub(in crate::documents) use coverage::vague;
 pub use fix::{Fix, fix};
