@@ -48,8 +48,8 @@ pub use secrets::Secrets;
 pub use timeouts::Timeouts;
 pub use workers::{Assigned, Bulkhead, WorkerSettings};
 pub use workflows::{
-    BeginsWith, Filing, MOST_ROUNDS, Search, ToolSettings, WorkflowSettings, WorkflowTable, Workflows,
-    document_path_of,
+    BeginsWith, Filing, MOST_ROUNDS, Publish, Search, ToolSettings, WorkflowSettings, WorkflowTable,
+    Workflows, document_path_of,
 };
 
 use crate::types::{Family, InstallationId, RunId, Timestamp};
@@ -525,7 +525,7 @@ fn from_toml(file: &str, text: &str, error: &toml::de::Error) -> ConfigError {
 }
 
 fn shortened(message: &str) -> String {
-    const LONGEST: usize = 400;
+    const LONGEST: usize = 450;
     let printable = message.chars().map(|c| if c.is_control() { ' ' } else { c });
     match message.chars().nth(LONGEST) {
         None => printable.collect(),

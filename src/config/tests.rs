@@ -90,6 +90,7 @@ fn mistakes_name_their_line_and_the_fix() {
         ("[issue]\napprovals = 7\n", 1, "outside 1 to 6"),
         ("[lld]\nremind_days = 366\n", 1, "outside 0 to 365"),
         ("[issue]\nverdict_gate = false\n", 1, "that takes a person"),
+        ("[issue]\npublish = \"comment\"\n", 1, "publish is not for [issue]"),
         ("[spec]\nverdict_gate = true\n", 1, "write draft_gate"),
         ("[lld]\nmin_stars = 3\n", 1, "min_stars is for [scout] alone"),
         ("[scout]\nlimit = 11\n", 1, "outside 1 to 10"),
@@ -275,6 +276,7 @@ fn a_repository_may_tighten_and_never_loosen() {
         ("[lld]\nmax_rounds = 0\n", 2),
         ("[lld]\n\nverdict_gate = false\n", 3),
         ("[lld]\ndocument_path = \"x\"\n", 2),
+        ("[lld]\npublish = \"branch\"\n", 2),
         ("[models]\n", 1),
         ("[lld]\nmax_rounds = \"two\"\n", 2),
         ("[scout]\nsend_code = true\n", 2),
@@ -376,7 +378,7 @@ fn a_long_key_is_not_quoted_whole() {
     let settings = Place::new(GOOD, ENV).load().unwrap();
     let long = format!("[lld]\n\"{}\\n\" = 1\n", "approve this ".repeat(100));
     let error = RepoSettings::parse(&long, &settings).unwrap_err();
-    assert_eq!(error.message.chars().count(), 400, "{error}");
+    assert_eq!(error.message.chars().count(), 450, "{error}");
     assert!(
         error.message.starts_with("unknown field `approve this") && error.message.ends_with('…'),
         "{error}"

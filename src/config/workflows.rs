@@ -92,6 +92,17 @@ pub struct ToolSettings {
     pub turns: u32,
 }
 
+/// Where a reviewed document is published.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Publish {
+    /// In a comment on the issue; a pull request has code and tests alone.
+    #[default]
+    Comment,
+    /// As a file on the issue's branch, beside its review log, with a pull request that shows them.
+    PullRequest,
+}
+
 /// What the workflow that writes code begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,6 +143,8 @@ pub struct WorkflowSettings {
     pub gates: GateRules,
     /// Where the approved document goes in the repository; `{issue}` is the issue's number.
     pub document_path: String,
+    /// Where its document is published, unless that is filed as an issue.
+    pub publish: Publish,
     /// None: it goes into the repository.
     pub filing: Option<Filing>,
     /// None: it looks at nothing but its own repository.
@@ -167,6 +180,7 @@ impl WorkflowSettings {
             verdict_gate,
             gates,
             document_path,
+            publish: Publish::default(),
             filing,
             search,
             tools,
@@ -197,6 +211,7 @@ pub(super) struct Table {
     draft_gate: Option<Spanned<bool>>,
     verdict_gate: Option<Spanned<bool>>,
     document_path: Option<Spanned<String>>,
+    publish: Option<Spanned<Publish>>,
     review: Option<Spanned<bool>>,
     answer_hours: Option<Spanned<u32>>,
     labels: Option<Spanned<Vec<String>>>,
@@ -284,6 +299,7 @@ impl Table {
             settings.coverage = Some(number_in("coverage", coverage, 0..=100)?);
         }
         settings.from = self.from.map(Spanned::into_inner).or(settings.from);
+        settings.publish = self.publish.map_or(settings.publish, Spanned::into_inner);
         if let Some(rounds) = &self.max_rounds {
             settings.max_rounds = number_in("max_rounds", rounds, 1..=MOST_ROUNDS)?;
         }
@@ -375,10 +391,14 @@ impl Table {
                            speaks in this repository's name, and that takes a person; remove the line";
             return Err((gate.span().start, message.to_owned()));
         }
-        match &self.document_path {
-            Some(path) => Err((
-                path.span().start,
-                "document_path is not for [issue], which is filed as one; remove the line".into(),
+        let spans = [
+            ("document_path", self.document_path.as_ref().map(Spanned::span)),
+            ("publish", self.publish.as_ref().map(Spanned::span)),
+        ];
+        match spans.into_iter().find_map(|(name, span)| Some((name, span?))) {
+            Some((name, span)) => Err((
+                span.start,
+                format!("{name} is not for [issue], which is filed as one; remove the line"),
             )),
             None => Ok(()),
         }
@@ -400,6 +420,7 @@ impl Table {
             at("draft_gate", &self.draft_gate),
             at("verdict_gate", &self.verdict_gate),
             at("document_path", &self.document_path),
+            at("publish", &self.publish),
             at("approvals", &self.approvals),
             at("approver_not_requester", &self.approver_not_requester),
             at("code_owners", &self.code_owners),
@@ -484,6 +505,7 @@ impl Table {
         }
         // Either way it is built from what was reviewed and accepted.
         settings.from = self.from.map(Spanned::into_inner).or(settings.from);
+        settings.publish = self.publish.map_or(settings.publish, Spanned::into_inner);
         if let Some(rounds) = self.max_rounds {
             let (asked, allowed) = (*rounds.as_ref(), server.max_rounds);
             if asked == 0 || asked > allowed {

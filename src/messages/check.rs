@@ -24,6 +24,8 @@ pub struct CheckCard {
     pub url: Option<String>,
     /// What to show at which line of it.
     pub findings: Vec<(Finding, usize)>,
+    /// What the pull request says, where an accepted change is on the commit.
+    pub change: Option<Body>,
     pub rehearsal: bool,
 }
 
@@ -70,7 +72,7 @@ pub fn check(card: &CheckCard) -> CheckText {
     CheckText {
         state,
         title,
-        summary: Body::frame(summary),
+        summary: card.change.clone().unwrap_or_else(|| Body::frame(summary)),
         url: card.url.clone(),
         annotations: card.findings.iter().take(shown).map(annotation).collect(),
     }
@@ -174,6 +176,7 @@ mod tests {
             path: "docs/lld/LLD-42.md".into(),
             url: None,
             findings: vec![(finding, 7); ANNOTATIONS + 2],
+            change: None,
             rehearsal: false,
         });
         assert_eq!((text.state, text.title.as_str()), (CheckState::Success, "Countersigned"));

@@ -11,7 +11,7 @@ use crate::{
     git::Changed,
     github::outbound::{Body, clean, code, fenced, plain},
     store::Spending,
-    types::{IssueNo, Role, RunId, Timestamp, Verdict},
+    types::{IssueNo, RepoName, Role, RunId, Timestamp, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -25,6 +25,8 @@ const TABLED: usize = 5;
 const DETAILED: usize = 25;
 const DETAIL_CHARS: usize = 1_000;
 const DIFF_CHARS: usize = 6_000;
+/// Of the document: GitHub takes comments of 65,536 characters.
+const DOCUMENT_CHARS: usize = 50_000;
 /// Of code that is going to be pushed: half of what a comment holds.
 const CODE_CHARS: usize = 30_000;
 /// Files named that run by themselves.
@@ -51,6 +53,8 @@ pub struct GateCard {
     pub dismissed: Vec<Finding>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
+    /// The whole document, where this comment is its place.
+    pub whole: Option<WholeDocument>,
     /// How it changes the repository.
     pub diff: Option<String>,
     /// Files that a build or CI runs by itself.
@@ -85,6 +89,15 @@ pub struct GateCard {
     /// None where everybody would read it.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
+}
+
+/// A document that is published in a comment.
+#[derive(Debug, Clone)]
+pub struct WholeDocument {
+    pub text: String,
+    /// Where `export` finds it.
+    pub repo: RepoName,
+    pub issue: IssueNo,
 }
 
 /// Why a person is asked about what was approved, though the settings would ask nobody.
@@ -250,7 +263,9 @@ pub fn gate(card: &GateCard) -> Body {
         )
     }));
     parts.extend(found(card));
-    if !card.summary.trim().is_empty() {
+    if let Some(whole) = &card.whole {
+        parts.push(whole.folded(&card.stage));
+    } else if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
         parts.push(folded("The document in short", &summary.to_string()));
@@ -305,6 +320,26 @@ pub fn gate(card: &GateCard) -> Body {
         card.run
     ));
     Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+impl WholeDocument {
+    /// The document, or its beginning and how to get the rest.
+    fn folded(&self, stage: &str) -> String {
+        let stage = stage_name(stage);
+        let mut shown = clean(&self.text, DOCUMENT_CHARS).to_string();
+        if self.text.chars().count() > DOCUMENT_CHARS {
+            let export = code(&format!("countersign export {} --issue {}", self.repo, self.issue), 200);
+            shown += &format!("\n\nOn the server, {export} writes all of it to files.");
+        }
+        folded(&format!("The whole {stage}"), &shown)
+    }
+}
+
+/// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
+pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> Body {
+    let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
+    let parts = [heading, "The settings ask nobody about it.".to_owned(), whole.folded(stage)];
+    Body::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
 }
 
 fn because(because: &AskedBecause) -> String {
@@ -530,6 +565,7 @@ mod tests {
             findings,
             dismissed: Vec::new(),
             summary: "Reads a file.".into(),
+            whole: None,
             diff: None,
             executed: vec![],
             role: Role::Write,

@@ -9,6 +9,7 @@
 mod after;
 mod approvals;
 mod check;
+mod commit;
 mod cost;
 mod detour;
 mod endings;
@@ -32,6 +33,9 @@ pub use after::{
 };
 pub use approvals::{Approvals, OwnedFiles, names};
 pub use check::{CheckCard, CheckStands, check, check_name};
+pub use commit::{
+    AUDIT_TRAILER, ChangeCommit, CommitCard, CommitConvention, CommitKind, change_title, commit_message,
+};
 pub use cost::{
     Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
     raise_useless, spending,
@@ -41,17 +45,15 @@ pub use endings::{HaltCard, HaltReason, Kept, halted, missing, run_was};
 pub use failure::{FailureKind, Inconclusive, no_usable_draft};
 pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
 pub use gate::{
-    AskedBecause, Authorship, GateCard, Standing, gate, nobody_answered, reminder, without_stale_lines,
+    AskedBecause, Authorship, GateCard, Standing, WholeDocument, document_comment, gate, nobody_answered,
+    reminder, without_stale_lines,
 };
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{
     DONE, LabelView, NEEDS_YOU, OLD_WORKING, STATES, STOPPED, TRIGGER_COLOR, trigger_description,
 };
 pub use leave::{LeaveCard, allowed, leave, leave_reminder};
-pub use pull::{
-    AUDIT_TRAILER, Acceptance, CommitCard, CommitKind, PullCard, ReviewLog, RoundLog, commit_message,
-    pull_body, pull_section, pull_title, review_log,
-};
+pub use pull::{Acceptance, PullCard, ReviewLog, RoundLog, pull_body, pull_section, pull_title, review_log};
 pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
     HelpRow, LONGEST_DIFF, RunLine, already_running, answers, came_late, empty_args, help, in_vain,
@@ -60,7 +62,7 @@ pub use replies::{
     settled_already, several, stale, together, too_many_runs, too_much_spent, too_soon, unknown_command,
     whose_finding, wrong_stage,
 };
-pub use report::{ChangeReport, FileLine, ProofLine, change_report};
+pub use report::{ChangeCard, ChangeReport, ProofLine, change_report, change_section};
 pub use routing::{
     AnswerCard, Declined, PlaceLine, RouteCard, RouteOffer, Stands, route_answered, route_begun, route_busy,
     route_declined, route_halted, route_none_open, route_not_allowed, route_note, route_off, route_offer,

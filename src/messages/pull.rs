@@ -1,14 +1,12 @@
-//! The pull request, the commits on its branch, and the review log: evidence, written by code only.
+//! The pull request of documents and the review log: evidence, written by code only.
 
-use super::{
-    Author, cost::spending, folded, link, others, rehearsal, report::fact, sign, stage_name, status::place,
-};
+use super::{Author, cost::spending, folded, link, others, rehearsal, sign, stage_name, status::place};
 use crate::{
     documents::findings::Finding,
     git::Changed,
-    github::outbound::{Body, clean, code, fenced, line, plain},
+    github::outbound::{Body, clean, code, line, plain, subject},
     store::Spending,
-    types::{Actor, Hash, IssueNo, RunId, Timestamp, Verdict},
+    types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
 
 /// How a document came to be accepted.
@@ -45,7 +43,7 @@ impl Acceptance {
         }
     }
 
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         match self {
             Self::Approved { by, .. } => format!("Accepted by {}.", line(by, 300)),
             Self::Overridden { by, .. } => {
@@ -63,10 +61,9 @@ impl Acceptance {
     }
 }
 
-/// `LLD for #42: Read the config from a file`, with `[WIP] ` where the plan has no drafts.
-pub fn pull_title(stage: &str, issue: IssueNo, title: &str, wip: bool) -> String {
-    let wip = if wip { "[WIP] " } else { "" };
-    format!("{wip}{} for #{issue}: {}", stage_name(stage), line(title, 180))
+/// `LLD for #42: Read the config from a file`
+pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
+    format!("{} for #{issue}: {}", stage_name(stage), subject(title, 180))
 }
 
 #[derive(Debug, Clone)]
@@ -78,8 +75,6 @@ pub struct PullCard {
     pub document: Hash,
     pub document_url: Option<String>,
     pub log_path: Option<String>,
-    /// Merging it closes the issue.
-    pub closes: bool,
     /// `None` before the review.
     pub verdict: Option<Verdict>,
     pub drafter: Author,
@@ -94,17 +89,6 @@ pub struct PullCard {
     pub others_shown: bool,
     /// What was approved, as people's line names it.
     pub subject: Option<Hash>,
-    /// The report of what was tried, where code is made, and what was objected to it.
-    pub report: Option<String>,
-    pub findings: Vec<Finding>,
-    /// A patch for people to apply: what this bot does not commit.
-    pub offered: Option<String>,
-    /// So many of its test files the reviewer's model wrote, and no other reviewed.
-    pub unreviewed: usize,
-    /// What somebody allowed beyond what was approved before: sentences of ours.
-    pub leaves: Vec<String>,
-    /// A model, and what it says that the change does.
-    pub narrated: Option<(Author, String)>,
     /// The head of the audit chain.
     pub audit: Option<Hash>,
     /// None where everybody would read it.
@@ -112,16 +96,20 @@ pub struct PullCard {
     pub rehearsal: bool,
 }
 
-/// Characters of a patch that a pull request shows, beside all else that stands there.
-const PATCH_CHARS: usize = 12_000;
-
-/// The same of the report, which is a file beside it, and findings that are named.
-const REPORT_CHARS: usize = 20_000;
-const FINDINGS: usize = 30;
-
-/// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch.
+/// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch. Once there is
+/// a change it comes first, and the documents are folded.
 pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
-    Body::frame(format!("Part of #{issue}.\n\n{}", sections.join("\n\n")))
+    let closes = format!("Closes #{issue}");
+    let is_ours = |line: &str| line.trim_end_matches('.') == closes;
+    let (change, documents): (Vec<&str>, Vec<&str>) =
+        sections.iter().map(String::as_str).partition(|section| section.lines().any(is_ours));
+    let (change, documents) = (change.join("\n\n"), documents.join("\n\n"));
+    let text = match (change.is_empty(), documents.is_empty()) {
+        (true, _) => format!("Part of #{issue}.\n\n{documents}"),
+        (false, true) => change,
+        (false, false) => format!("{change}\n\n{}", folded("Documents that it was made from", &documents)),
+    };
+    Body::frame(text).for_history(is_ours)
 }
 
 /// What one stage says on the pull request.
@@ -131,8 +119,8 @@ pub fn pull_section(card: &PullCard) -> Body {
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
     let waits = if card.over.is_some() { "none" } else { "waits for a person" };
     let mut rows = vec![
-        (if card.closes { "Report" } else { "Document" }, document),
-        (if card.closes { "sha256 of the change" } else { "sha256" }, format!("`{}`", card.document)),
+        ("Document", document),
+        ("sha256", format!("`{}`", card.document)),
         ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
         ("Drafted by", card.drafter.text()),
         ("Reviewed by", card.reviewer.text()),
@@ -141,7 +129,6 @@ pub fn pull_section(card: &PullCard) -> Body {
     if let Some(subject) = &card.subject {
         rows.push(("Approved hash", format!("`{}`", subject.short())));
     }
-    rows.extend(card.leaves.iter().map(|text| ("Allowed besides", fact(text))));
     if let Some(cost) = &card.cost {
         rows.push(("Cost so far", spending(cost)));
     }
@@ -166,115 +153,17 @@ pub fn pull_section(card: &PullCard) -> Body {
         _ => "The document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
     };
     let others = others(&card.others);
-    let offered = card.offered.as_ref().map_or(String::new(), |patch| {
-        let cut = match patch.chars().count().saturating_sub(PATCH_CHARS) {
-            0 => String::new(),
-            more => format!(
-                "\n\n{more} more characters have no room here; `countersign diff {}` prints all of it.",
-                card.run
-            ),
-        };
-        let inside = fenced("diff", patch, PATCH_CHARS).to_string() + &cut;
-        format!(
-            "\n\n{}",
-            folded("Workflow files, which are not committed here: a patch for a person to apply", &inside)
-        )
-    });
-    let evidence = card.report.as_ref().and_then(|report| {
-        // Below its heading and where it comes from.
-        let (_, sections) = report.split_once("\n## ")?;
-        let inside = format!("#### {}", sections.replace("\n## ", "\n#### "));
-        let room = inside.chars().count() <= REPORT_CHARS;
-        room.then(|| folded("What was asked, which test shows it, and what the runs came to", &inside))
-    });
-    let named = &card.findings[..card.findings.len().min(FINDINGS)];
-    let ends = (!named.is_empty()).then(|| folded("What was objected to, and how that ended", &ended(named)));
-    let folds: String = evidence.into_iter().chain(ends).map(|fold| format!("\n\n{fold}")).collect();
     let decided = match card.approval {
         Some(Acceptance::Policy | Acceptance::Waived { .. }) => "",
         _ => " and decided by a person",
     };
-    let unreviewed = match card.unreviewed {
-        0 => String::new(),
-        files => format!(
-            " (but for {files} of its test files: the reviewer's model wrote them, and no other reviewed them)"
-        ),
-    };
-    let narrated = card.narrated.as_ref().map_or(String::new(), |(by, text)| {
-        format!(
-            "What it does, in the words of {}, which nobody reviewed: {}\n\n",
-            by.text(),
-            plain(text, 700)
-        )
-    });
-    let closes = if card.closes { format!("Closes #{}.\n\n", card.issue) } else { String::new() };
     Body::frame(format!(
-        "### {}\n\n{}{closes}{narrated}Drafted and reviewed by models of different makers{unreviewed}{decided}.\n\n\
-         | Fact | Value |\n|---|---|{table}\n\n{next}{others}{folds}{offered}\n\n<sub>Run {}</sub>",
+        "### {}\n\n{}Drafted and reviewed by models of different makers{decided}.\n\n\
+         | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
         rehearsal(card.rehearsal),
         card.run
     ))
-}
-
-/// What a commit on our branch is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CommitKind {
-    /// A version that is shown to people; of code all that its tests are not.
-    Proposal,
-    /// The tests of code, before it.
-    Tests,
-    /// The accepted bytes, with their log.
-    Approval(Acceptance),
-}
-
-#[derive(Debug, Clone)]
-pub struct CommitCard {
-    pub kind: CommitKind,
-    /// It is code, on which CI runs once all of it is there.
-    pub code: bool,
-    pub stage: String,
-    pub issue: IssueNo,
-    pub title: String,
-    pub run: RunId,
-    pub document: Hash,
-    pub audit: Option<Hash>,
-    /// Whoever asked for code, and where GitHub is.
-    pub with: Option<(Actor, String)>,
-}
-
-/// `Co-authored-by: mona <7+mona@users.noreply.github.com>`, as GitHub knows who that is.
-fn co_author((actor, host): &(Actor, String)) -> String {
-    let login: String =
-        actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
-    format!("\nCo-authored-by: {login} <{}+{login}@users.noreply.{host}>", actor.id)
-}
-
-/// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
-pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
-
-/// The message of a commit of ours, with trailers by which a repeat is recognised and the audit chain can be followed. CI
-/// skips all but the last that brings code.
-pub fn commit_message(card: &CommitCard) -> String {
-    let stage = stage_name(&card.stage);
-    let (verb, body) = match &card.kind {
-        CommitKind::Proposal if card.code => ("feat: make", String::new()),
-        CommitKind::Proposal => ("docs: propose", String::new()),
-        CommitKind::Tests => ("test: write tests of", String::new()),
-        CommitKind::Approval(acceptance) => ("docs: accept", acceptance.sentence() + "\n"),
-    };
-    let last = card.code && matches!(card.kind, CommitKind::Approval(_));
-    let skip = if last { "" } else { " [skip ci]" };
-    let audit = card.audit.map_or(String::new(), |hash| format!("\n{AUDIT_TRAILER}{hash}"));
-    format!(
-        "{verb} {stage} for #{issue}{skip}\n\n{title}\n{body}\nCountersign-Run: {run}\nCountersign-Document: {document}{audit}{with}\n",
-        with = card.with.as_ref().map_or(String::new(), co_author),
-        issue = card.issue,
-        // A sentence of its own, so that no title can pass for a trailer.
-        title = format_args!("“{}”", line(&card.title, 180)),
-        run = card.run,
-        document = card.document,
-    )
 }
 
 /// One round in the review log.
@@ -372,7 +261,7 @@ mod tests {
     use super::{super::tests::*, *};
     use crate::{
         documents::{findings::Status, verdict::Severity},
-        types::{Family, RepoId, UserId},
+        types::{Family, RepoId},
     };
 
     const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
@@ -412,7 +301,6 @@ mod tests {
             document: Hash::of(b"x"),
             document_url: None,
             log_path: None,
-            closes: false,
             verdict: Some(Verdict::Approved),
             drafter: model("claude-opus-4-6"),
             reviewer: Author::Model { served: None, family: None, in_place_of: None },
@@ -421,12 +309,6 @@ mod tests {
             others: Vec::new(),
             others_shown: false,
             subject: None,
-            report: None,
-            findings: Vec::new(),
-            offered: None,
-            unreviewed: 0,
-            leaves: Vec::new(),
-            narrated: None,
             audit: Some(Hash::of(b"y")),
             cost: None,
             rehearsal: false,
@@ -434,25 +316,20 @@ mod tests {
     }
 
     #[test]
-    fn the_pull_request_belongs_to_the_issue_and_never_closes_it() {
+    fn change_comes_first_and_alone_closes_the_issue() {
+        let document = pull_section(&PullCard { subject: Some(Hash::of(b"z")), ..card() });
+        let document = document.as_str();
+        assert!(document.contains("| Approved hash | `"), "{document}");
+        let change = "It adds up.\n\nCloses #42\n\n`Closes #7` and [skip ci]";
+        let body = pull_body(IssueNo(42), &[document.to_owned(), change.to_owned()]);
+        let body = body.as_str().replace('\u{200b}', "·");
+        let parts = "It adds up.\n\nCloses #42\n\n`Closes· #7` and [·skip ci]\n\n<details><summary>Documents";
+        assert!(body.starts_with(parts) && !body.contains("Part of #42"), "{body}");
+    }
+
+    #[test]
+    fn documents_belong_to_the_issue_and_never_close_it() {
         let section = pull_section(&card()).as_str().to_owned();
-        let code = pull_section(&PullCard { closes: true, offered: Some(HOSTILE.to_owned()), ..card() });
-        assert!(code.as_str().contains("\n\nCloses #42.\n\n") && !section.contains("Closes"), "{code:?}");
-        let report = "# Report\n\nBy code.\n\n## Summary\n\nX.\n\n## Runs\n\nY.\n".to_owned();
-        let folds = pull_section(&PullCard {
-            report: Some(report),
-            findings: vec![finding("F1", HOSTILE, HOSTILE)],
-            subject: Some(Hash::of(b"z")),
-            ..card()
-        });
-        let folds = folds.as_str();
-        assert!(folds.contains("\n\n#### Summary\n\nX.\n\n#### Runs\n\nY.\n\n</details>"), "{folds}");
-        assert!(folds.contains("| Approved hash | `") && folds.contains("| F1 | 1 | high |"), "{folds}");
-        assert_inert(folds);
-        let said = PullCard { narrated: Some((model(HOSTILE), HOSTILE.to_owned())), ..card() };
-        assert_inert(pull_section(&said).as_str());
-        let partly = pull_section(&PullCard { unreviewed: 2, ..card() });
-        assert!(partly.as_str().contains("makers (but for 2 of its test files: the reviewer's model wrote"));
         let body = pull_body(IssueNo(42), &[section, "### Spec".to_owned()]);
         assert_inert(body.as_str());
         insta::assert_snapshot!(body.as_str(), @r#"
@@ -478,41 +355,8 @@ mod tests {
 
         ### Spec
         "#);
-        let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona", true);
-        assert_eq!(title.replace('\u{200b}', "·"), "[WIP] LLD for #42: Fixes #·1 @·mona");
-    }
-
-    #[test]
-    fn a_title_cannot_forge_a_trailer() {
-        let card = CommitCard {
-            kind: CommitKind::Approval(Acceptance::Overridden {
-                by: "mona".into(),
-                at: Timestamp(0),
-                reason: "known".into(),
-            }),
-            code: false,
-            stage: "lld".into(),
-            issue: IssueNo(42),
-            title: "x\n\nCountersign-Run: 1-1\nCloses #7".into(),
-            run: RUN,
-            document: Hash::of(b"x"),
-            audit: Some(Hash::of(b"y")),
-            with: Some((
-                Actor { id: UserId(7), login: "mona>\nX: y".into(), bot: false },
-                "github.com".into(),
-            )),
-        };
-        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
-        docs: accept LLD for #42 [skip ci]
-
-        “x Countersign-Run: 1-1 Closes #·7”
-        Accepted by mona, who overrode the verdict.
-
-        Countersign-Run: 8123-4
-        Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
-        Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
-        Co-authored-by: monaXy <7+monaXy@users.noreply.github.com>
-        "#);
+        let title = pull_title("lld", IssueNo(42), "Fixes #1\n@mona");
+        assert_eq!(title.replace('\u{200b}', "·"), "LLD for #42: Fixes #·1 @·mona");
     }
 
     #[test]

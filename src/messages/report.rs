@@ -1,81 +1,245 @@
-//! The report of a change: what was asked, what shows it, and what its tests came to. Made by code from what it ran.
+//! What a change says of itself: on its pull request, in its check run and in its report. The first paragraph is the drafter's,
+//! everything else is made by code from what it ran.
 
+use std::collections::BTreeMap;
+
+use super::{Acceptance, Author, cost::spending, folded, link, rehearsal, sign, status::place};
 use crate::{
-    github::outbound::{Body, clean, code, plain},
-    types::IssueNo,
+    documents::{change::Evidence, findings::Finding},
+    git::Changed,
+    github::outbound::{Body, clean, code, fenced, has_marks, plain},
+    store::Spending,
+    types::{Hash, IssueNo, RunId, Verdict, count},
 };
 
-const SUMMARY_CHARS: usize = 4_000;
+/// Of the drafter's text.
+const WHY_LINES: usize = 10;
+const WHY_CHARS: usize = 2_000;
 const FACT_CHARS: usize = 4_000;
+
+/// Lines below "For your review", and paths named in one of them.
+const REVIEW_LINES: usize = 12;
+const PATHS: usize = 5;
+
+/// Characters of a patch that a pull request shows.
+const PATCH_CHARS: usize = 12_000;
 
 #[derive(Debug, Clone)]
 pub struct ChangeReport {
     pub issue: IssueNo,
+    /// The change's own heading.
     pub title: String,
+    /// What it does and why, in the drafter's words.
+    pub why: String,
+    /// It has no code.
+    pub only_documents: bool,
+    pub evidence: Evidence,
+    pub proofs: Vec<ProofLine>,
+    /// The requirements in words, by their ids.
+    pub requirements: BTreeMap<String, String>,
     /// The commit that it was tried on.
     pub commit: String,
-    /// The drafter's words.
-    pub summary: String,
-    pub files: Vec<FileLine>,
-    pub proofs: Vec<ProofLine>,
-    /// What the runs came to, in sentences of ours.
-    pub facts: Vec<String>,
     pub runner: String,
-    /// How well they were kept apart.
+    /// How well the sandbox kept the runs apart.
     pub level: String,
-}
-
-/// A file of the change.
-#[derive(Debug, Clone)]
-pub struct FileLine {
-    pub part: &'static str,
-    pub change: &'static str,
-    pub path: String,
 }
 
 /// A test that the spec asks for.
 #[derive(Debug, Clone)]
 pub struct ProofLine {
-    pub requirement: String,
+    /// The ids of those that it shows.
+    pub requirements: Vec<String>,
     pub test: String,
     pub file: String,
     /// What it does without the code.
     pub red: &'static str,
 }
 
-/// The file that stands beside tests and code.
+/// A change that was approved, on its pull request.
+#[derive(Debug, Clone)]
+pub struct ChangeCard {
+    pub run: RunId,
+    pub report: ChangeReport,
+    pub verdict: Option<Verdict>,
+    /// Those that are open.
+    pub findings: Vec<Finding>,
+    pub drafter: Author,
+    pub reviewer: Author,
+    pub acceptance: Option<Acceptance>,
+    /// What others have on the branch, and whether whoever approved was shown that.
+    pub others: Vec<Changed>,
+    pub others_shown: bool,
+    /// Files that a build or CI runs by itself.
+    pub executed: Vec<String>,
+    /// A patch for people to apply: what this bot doesn't commit.
+    pub patch: Option<String>,
+    pub gate_url: Option<String>,
+    pub document: Hash,
+    /// What was approved, as people's line names it.
+    pub subject: Option<Hash>,
+    /// The head of the audit chain.
+    pub audit: Option<Hash>,
+    /// `None` where everybody would read it.
+    pub cost: Option<Spending>,
+    pub rehearsal: bool,
+}
+
+/// The report as a text of its own.
 pub fn change_report(report: &ChangeReport) -> String {
-    let proofs: String = report
-        .proofs
-        .iter()
-        .map(|row| {
-            let (test, file) = (code(&row.test, 150), code(&row.file, 150));
-            format!("\n| {} | {test} | {file} | {} |", plain(&row.requirement, 100), row.red)
-        })
-        .collect();
-    let files: String = report
-        .files
-        .iter()
-        .map(|file| format!("\n| {} | {} | {} |", file.part, file.change, code(&file.path, 150)))
-        .collect();
-    let facts: String = report.facts.iter().map(|text| format!("\n- {}", fact(text))).collect();
     let text = format!(
-        "# Report: #{} {}\n\nWritten by Countersign from what it ran. Not edited by any model, but for the summary.\n\n\
-         ## Summary\n\n{}\n\n## Requirements\n\n| Requirement | Test | File | Without the code |\n|---|---|---|---|{proofs}\n\n\
-         ## Runs\n\nRun by {} in the sandbox ({}), on the files of commit {}.\n{facts}\n\n\
-         ## Files\n\n| Part | Change | File |\n|---|---|---|{files}\n",
-        report.issue,
+        "# {}\n\nReport of the change for #{}. Written by Countersign from what it ran, but for the first paragraph, which is the \
+         drafter's.\n\n{}{}{}\n\n## Requirements\n\n{}\n\nRun by {}.\n",
         plain(&report.title, 180),
-        clean(&report.summary, SUMMARY_CHARS),
-        plain(&report.runner, 20),
-        plain(&report.level, 20),
-        code(&report.commit, 40),
+        report.issue,
+        report.why(),
+        list("\n\n## Evidence\n\n", &report.shown()),
+        list("\n\n## For your review\n\n", &report.to_review()),
+        report.table(),
+        report.ran()
     );
     Body::frame(text).as_str().to_owned()
 }
 
-/// What stands between marks is code, and nothing else in the sentence means anything but its words.
-pub(super) fn fact(text: &str) -> String {
+/// What the pull request of a change says, and its check run.
+pub fn change_section(card: &ChangeCard) -> Body {
+    let report = &card.report;
+    let review = for_review(card);
+    let mut folds = vec![folded("Requirements, and the tests that show them", &report.table())];
+    folds.push(folded("Models, approval and hashes", &provenance(card)));
+    folds.extend(card.patch.as_ref().map(|patch| {
+        let more = patch.chars().count().saturating_sub(PATCH_CHARS);
+        let cut = match more {
+            0 => String::new(),
+            more => format!("\n\n{more} more characters: `countersign diff {}` prints all of it.", card.run),
+        };
+        let summary = "Workflow files, which are not committed here: a patch for a person to apply";
+        let inside = match has_marks(patch) {
+            true => {
+                format!("`countersign diff {}` prints it: here it could act on the default branch.", card.run)
+            }
+            false => fenced("diff", patch, PATCH_CHARS) + &cut,
+        };
+        folded(summary, &inside)
+    }));
+    Body::frame(format!(
+        "{}{}\n\nCloses #{}{}{}\n\n{}\n\n<sub>Run {}</sub>",
+        rehearsal(card.rehearsal),
+        report.why(),
+        report.issue,
+        list("\n\n### Evidence\n\n", &report.shown()),
+        list("\n\n### For your review\n\n", &review),
+        folds.join("\n\n"),
+        card.run
+    ))
+}
+
+impl ChangeReport {
+    fn why(&self) -> String {
+        let lines: Vec<&str> = self.why.lines().take(WHY_LINES).collect();
+        clean(&lines.join("\n"), WHY_CHARS).to_string()
+    }
+
+    fn shown(&self) -> Vec<String> {
+        let Evidence { shown, not_shown, .. } = &self.evidence;
+        let gaps = (!not_shown.is_empty()).then(|| ("Not shown", not_shown.join(" ")));
+        let shown = shown.iter().cloned().chain(gaps);
+        shown.map(|(label, text)| format!("**{label}:** {}", fact(&text))).collect()
+    }
+
+    fn to_review(&self) -> Vec<String> {
+        self.evidence.review.iter().map(|text| fact(text)).collect()
+    }
+
+    /// Requirement, test, file.
+    fn table(&self) -> String {
+        let row = |row: &ProofLine| {
+            let wanted: Vec<_> = row.requirements.iter().map(|id| self.in_words(id)).collect();
+            let (test, file) = (code(&row.test, 150), code(&row.file, 150));
+            format!("\n| {} | {test} | {file} | {} |", wanted.join("; "), row.red)
+        };
+        let rows: String = self.proofs.iter().map(row).collect();
+        format!("| Requirement | Test | File | Before the change |\n|---|---|---|---|{rows}")
+    }
+
+    /// `Weeks are summed (REQ-1)`
+    fn in_words(&self, id: &str) -> String {
+        match self.requirements.get(id) {
+            Some(words) => format!("{} ({})", plain(words, 200), plain(id, 20)),
+            None => plain(id, 100),
+        }
+    }
+
+    fn ran(&self) -> String {
+        let (runner, level) = (plain(&self.runner, 20), plain(&self.level, 20));
+        format!("{runner} in the sandbox ({level}), on commit {}", code(&self.commit, 40))
+    }
+}
+
+/// Open findings first, then what nobody shows, then what is here besides the change.
+fn for_review(card: &ChangeCard) -> Vec<String> {
+    let finding = |finding: &Finding| {
+        let id = finding.place.trim().trim_matches('`');
+        let at = match card.report.requirements.contains_key(id) {
+            true => card.report.in_words(id),
+            false => place(&finding.place),
+        };
+        let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
+        format!("**{}** ({severity}): {title} · {at}", finding.id)
+    };
+    let mut lines: Vec<String> = card.findings.iter().map(finding).collect();
+    lines.extend(card.report.to_review());
+    let named = |paths: &mut dyn ExactSizeIterator<Item = &str>| {
+        let more = paths.len().saturating_sub(PATHS);
+        let named: Vec<_> = paths.take(PATHS).map(|path| code(path, 100)).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        named.join(", ") + &more
+    };
+    if !card.executed.is_empty() {
+        let paths = named(&mut card.executed.iter().map(String::as_str));
+        lines.push(format!("Builds or CI run this by themselves: {paths}."));
+    }
+    if !card.others.is_empty() {
+        let paths = named(&mut card.others.iter().map(|changed| changed.path.as_str()));
+        let shown = if card.others_shown { "" } else { ", nor whoever approved the rest" };
+        lines.push(format!("Others changed {paths} on this branch. No model reviewed that{shown}."));
+    }
+    let more = lines.len().saturating_sub(REVIEW_LINES);
+    if more > 0 {
+        lines.truncate(REVIEW_LINES);
+        lines.push(format!(
+            "… and {} in the comment that asked for approval",
+            count(more, "more line", "more lines")
+        ));
+    }
+    lines
+}
+
+fn provenance(card: &ChangeCard) -> String {
+    let hash = |hash: &Hash| format!("`{hash}`");
+    let rows = [
+        ("Drafted by", Some(card.drafter.text())),
+        ("Reviewed by", Some(card.reviewer.text())),
+        ("Verdict", card.verdict.map(|verdict| format!("{} {verdict}", sign(verdict)))),
+        ("Decision", card.acceptance.as_ref().map(Acceptance::text)),
+        ("Asked for in", card.gate_url.as_ref().map(|url| link("this comment", url))),
+        ("Tests run by", Some(card.report.ran())),
+        ("Cost so far", card.cost.as_ref().map(spending)),
+        ("sha256 of the change", Some(hash(&card.document))),
+        ("Approved hash", card.subject.map(|subject| format!("`{}`", subject.short()))),
+        ("Audit head", card.audit.as_ref().map(hash)),
+    ];
+    let rows = rows.into_iter().filter_map(|(name, value)| Some(format!("\n| {name} | {} |", value?)));
+    format!("| Fact | Value |\n|---|---|{}", rows.collect::<String>())
+}
+
+/// A list below a heading; nothing where it is empty.
+fn list(heading: &str, lines: &[String]) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| format!("- {line}")).collect();
+    if lines.is_empty() { String::new() } else { heading.to_owned() + &lines.join("\n") }
+}
+
+/// A sentence of ours: what stands between backticks is code, and nothing else in it means anything but its words.
+fn fact(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(at, part)| match part.trim() {
         _ if at % 2 == 1 => code(part, FACT_CHARS),
         "" => part.to_owned(),
@@ -85,31 +249,169 @@ pub(super) fn fact(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::{super::tests::*, *};
+    use crate::{
+        documents::{findings::Status, verdict::Severity},
+        types::{Family, RepoId, Timestamp},
+    };
+
+    pub(in crate::messages) fn report() -> ChangeReport {
+        let mut evidence = Evidence::default();
+        evidence.show(
+            "Before the change",
+            "4 tests fail by an assertion, 1 test passes (it guards existing behaviour).".into(),
+        );
+        evidence.show(
+            "After the change",
+            "5 tests of the change and 11 others that passed before pass three times.".into(),
+        );
+        evidence
+            .not_shown
+            .push("Coverage was not measured: it is for Go, Node, and Python with coverage.py.".into());
+        evidence.review.push("Reverting `src/report.rs:37-39` breaks no test.".into());
+        ChangeReport {
+            issue: IssueNo(42),
+            title: "Print a total for each week".into(),
+            why: "`--by week` prints a total for each ISO week. Whoever writes invoices adds them up by hand today.".into(),
+            only_documents: false,
+            evidence,
+            proofs: vec![ProofLine {
+                requirements: vec!["REQ-1".into()],
+                test: "weeks_are_summed".into(),
+                file: "tests/weeks.rs".into(),
+                red: "fails by an assertion",
+            }],
+            requirements: BTreeMap::from([("REQ-1".into(), "Each week has a total".into())]),
+            commit: "3f9c2ab".into(),
+            runner: "cargo".into(),
+            level: "full".into(),
+        }
+    }
+
+    fn finding(text: &str) -> Finding {
+        Finding {
+            id: "F1".into(),
+            round: 1,
+            last_round: 1,
+            severity: Severity::High,
+            category: "tests".into(),
+            place: "REQ-1".into(),
+            title: text.into(),
+            detail: text.into(),
+            status: Status::Open,
+            why: String::new(),
+            must_fix: false,
+            reply: None,
+            answer: None,
+        }
+    }
+
+    fn card() -> ChangeCard {
+        let by = |name: &str, family: &str| Author::Model {
+            served: Some(name.into()),
+            family: Some(Family(family.into())),
+            in_place_of: None,
+        };
+        ChangeCard {
+            run: RunId { repo: RepoId(8123), seq: 4 },
+            report: report(),
+            verdict: Some(Verdict::Approved),
+            findings: vec![finding("The turn of the year has no test")],
+            drafter: by("claude-opus-4-6", "claude"),
+            reviewer: by("gemini-3-pro", "gemini"),
+            acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
+            others: Vec::new(),
+            others_shown: false,
+            executed: vec!["Cargo.toml".into()],
+            patch: None,
+            gate_url: Some("https://github.com/o/r/issues/42#issuecomment-7".into()),
+            document: Hash::of(b"x"),
+            subject: Some(Hash::of(b"z")),
+            audit: Some(Hash::of(b"y")),
+            cost: None,
+            rehearsal: false,
+        }
+    }
 
     #[test]
-    fn nothing_a_model_named_leaves_its_place() {
-        let line = FileLine { part: "Code", change: "Add", path: HOSTILE.to_owned() };
-        let proof = ProofLine {
-            requirement: HOSTILE.to_owned(),
-            test: HOSTILE.to_owned(),
-            file: HOSTILE.to_owned(),
-            red: "fails by an assertion",
-        };
-        let report = change_report(&ChangeReport {
-            issue: IssueNo(7),
-            title: HOSTILE.to_owned(),
-            commit: "3f9c2ab".to_owned(),
-            summary: HOSTILE.to_owned(),
-            files: vec![line],
-            proofs: vec![proof],
-            facts: vec!["All pass.".to_owned(), HOSTILE.to_owned()],
-            runner: "cargo".to_owned(),
-            level: "full".to_owned(),
-        });
-        assert_inert(&report);
-        // One of them stands in the block that holds the summary.
-        assert_eq!(report.lines().filter(|line| line.starts_with("| ")).count(), 5, "{report}");
+    fn pull_request_says_what_it_does_then_what_was_shown_then_what_to_look_at() {
+        insta::assert_snapshot!(change_section(&card()).as_str(), @r#"
+        `--by week` prints a total for each ISO week. Whoever writes invoices adds them up by hand today.
+
+        Closes #42
+
+        ### Evidence
+
+        - **Before the change:** 4 tests fail by an assertion, 1 test passes (it guards existing behaviour).
+        - **After the change:** 5 tests of the change and 11 others that passed before pass three times.
+        - **Not shown:** Coverage was not measured: it is for Go, Node, and Python with coverage.py.
+
+        ### For your review
+
+        - **F1** (high): The turn of the year has no test · Each week has a total (REQ-1)
+        - Reverting `src/report.rs:37-39` breaks no test.
+        - Builds or CI run this by themselves: `Cargo.toml`.
+
+        <details><summary>Requirements, and the tests that show them</summary>
+
+        | Requirement | Test | File | Before the change |
+        |---|---|---|---|
+        | Each week has a total (REQ-1) | `weeks_are_summed` | `tests/weeks.rs` | fails by an assertion |
+
+        </details>
+
+        <details><summary>Models, approval and hashes</summary>
+
+        | Fact | Value |
+        |---|---|
+        | Drafted by | `claude-opus-4-6` |
+        | Reviewed by | `gemini-3-pro` |
+        | Verdict | ✅ APPROVED |
+        | Decision | approved by mona at 1970-01-01T00:00:00Z |
+        | Asked for in | [this comment](https://github.com/o/r/issues/42#issuecomment-7) |
+        | Tests run by | cargo in the sandbox (full), on commit `3f9c2ab` |
+        | sha256 of the change | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
+        | Approved hash | `594e519ae499` |
+        | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
+
+        </details>
+
+        <sub>Run 8123-4</sub>
+        "#);
+    }
+
+    #[test]
+    fn pull_request_of_a_large_change_is_read_at_a_glance() {
+        let mut card = card();
+        card.findings = vec![finding("No"); 60];
+        card.report.why = "It adds up.\n\n".repeat(60);
+        let text = change_section(&card).as_str().to_owned();
+        let seen = text.split("<details>").next().unwrap();
+        assert!(seen.lines().count() <= 40, "{text}");
+        assert!(seen.contains("\n- … and 50 more lines in the comment"), "{text}");
+    }
+
+    #[test]
+    fn nothing_that_a_model_named_acts() {
+        let mut card = card();
+        let report = &mut card.report;
+        for text in [&mut report.title, &mut report.why, &mut report.runner, &mut report.level] {
+            *text = HOSTILE.to_owned();
+        }
+        report.evidence.show("Coverage", HOSTILE.to_owned());
+        report.evidence.review.push(HOSTILE.to_owned());
+        report.requirements.insert("REQ-1".into(), HOSTILE.to_owned());
+        let [proof] = report.proofs.as_mut_slice() else { panic!() };
+        (proof.test, proof.file) = (HOSTILE.to_owned(), HOSTILE.to_owned());
+        proof.requirements.push(HOSTILE.to_owned());
+        card.findings.push(finding(HOSTILE));
+        card.executed.push(HOSTILE.to_owned());
+        card.patch = Some(HOSTILE.to_owned());
+        assert_inert(&change_report(&card.report));
+        let text = change_section(&card).as_str().replacen("\nCloses #42\n", "\n", 1);
+        assert_inert(&text);
+        // One of them stands in the block that holds the drafter's text.
+        assert_eq!(text.lines().filter(|line| line.starts_with("| ")).count(), 13, "{text}");
     }
 }

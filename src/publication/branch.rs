@@ -493,9 +493,8 @@ pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)
         |row: &CommitRow| row.files.iter().find(|(_, hash)| hash.as_ref() == Some(document)).cloned();
     // Where somebody rewrote its branch since, the one that follows that does not have to hold it.
     let last = known.iter().rev().find_map(|row| Some((row.branch.clone(), of_row(row)?)));
-    let Some((branch, file)) = last else {
-        return Err(StepError::Bug(anyhow::anyhow!("no commit of ours has the document {document}")));
-    };
+    // A document that was published in a comment is on no branch.
+    let Some((branch, file)) = last else { return Ok(None) };
     let (base, head) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await?;
     let (branch, head) = match head {
         Some(head) => (branch, head),

@@ -58,6 +58,8 @@ pub struct Publication<'a> {
     pub policy: &'a Policy,
     /// It may take the place of the issue's text, so that is approved with it.
     pub on_issue: bool,
+    /// It stays in a comment, so what others have on the branch is no matter.
+    pub in_comment: bool,
 }
 
 impl Publication<'_> {
@@ -81,6 +83,9 @@ pub struct Proposal {
     pub draft: bool,
     pub pull_url: String,
     pub file_url: String,
+    /// The link of the audit chain about its approval, until the run has settled what was published with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<Hash>,
 }
 
 impl Proposal {
@@ -228,7 +233,7 @@ pub async fn open_pull(
     cx: &Cx,
     publication: &Publication<'_>,
     landing: &Landing,
-    title: &str,
+    (title, ready): (&str, bool),
     (stage, section): (&str, &Body),
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx).await?;
@@ -241,7 +246,7 @@ pub async fn open_pull(
         base: publication.base.branch.clone(),
         title: title.to_owned(),
         body: pull_body(cx, "section", &landing.branch, stage, section).await?,
-        draft: true,
+        draft: !ready,
     };
     let (number, url, draft): (IssueNo, String, bool) = cx
         .once("pull", |_| async {
@@ -264,6 +269,7 @@ pub async fn open_pull(
         pull: number,
         draft,
         pull_url: url,
+        audit: None,
     };
     Ok(known.with(publication, landing.commit.clone()))
 }
@@ -426,7 +432,10 @@ pub async fn hear(
             if edited().await? {
                 return again();
             }
-            let foreign = foreign(cx, &key("others"), Some((publication.base, publication.paths))).await?;
+            let foreign = match publication.in_comment {
+                true => None,
+                false => foreign(cx, &key("others"), Some((publication.base, publication.paths))).await?,
+            };
             let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
             return covered(cx, answer, publication, asked, Now { base, foreign, issue: None }).await;
         }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a look at the issue's branch found.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Remains {
     pub branch: String,
     pub seen: OnBranch,
@@ -20,9 +20,10 @@ pub struct Remains {
     pub pull: Option<(IssueNo, String)>,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub enum OnBranch {
     /// There is no such branch.
+    #[default]
     Nothing,
     /// There is, with this document on it at this address.
     Branch(Option<(Hash, String)>),

@@ -14,8 +14,8 @@ use crate::{
     agents::Profile,
     codebase::{Index, TreeIndex},
     config::{
-        Assigned, BeginsWith, BudgetSettings, Filing, GateRules, Live, REPOSITORY_FILE, RepoSettings,
-        RouteMode, Routing, Search, Settings, ToolSettings, WorkflowSettings,
+        Assigned, BeginsWith, BudgetSettings, Filing, GateRules, Live, Publish, REPOSITORY_FILE,
+        RepoSettings, RouteMode, Routing, Search, Settings, ToolSettings, WorkflowSettings,
     },
     documents::visible::{self, Hidden},
     engine::{Record, StepError, TextKind, TextRow},
@@ -83,6 +83,10 @@ pub struct Policy {
     pub gates: GateRules,
     /// Where the document goes; `{issue}` is its number.
     pub document_path: String,
+    /// Where the document is published. A run that began before there was a choice publishes files, and the subject of its open
+    /// gate hangs on these bytes.
+    #[serde(default = "as_files", skip_serializing_if = "is_as_files")]
+    pub publish: Publish,
     /// What holds where the document is filed as an issue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filing: Option<Filing>,
@@ -141,6 +145,7 @@ impl Policy {
             verdict_gate,
             gates,
             document_path,
+            publish,
             filing,
             search,
             tools,
@@ -158,6 +163,7 @@ impl Policy {
             verdict_gate: verdict_gate || complaint.is_some() || gates.ask_for_somebody(),
             gates,
             document_path,
+            publish,
             filing,
             search,
             routing,
@@ -197,6 +203,14 @@ pub struct Base {
 
 fn on() -> bool {
     true
+}
+
+fn as_files() -> Publish {
+    Publish::PullRequest
+}
+
+fn is_as_files(publish: &Publish) -> bool {
+    *publish == Publish::PullRequest
 }
 
 impl Policy {

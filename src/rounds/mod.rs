@@ -32,7 +32,6 @@ mod roles;
 mod routing;
 mod standing;
 mod status_comment;
-mod summary;
 
 pub use adversarial::{Attack, attack, object};
 pub use announce::{announce, comment_marker};
@@ -58,7 +57,6 @@ pub use standing::{
     MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
 pub use status_comment::{STATUS_MARKER, StatusComment, Urgency};
-pub use summary::{Narrated, narrate};
 
 use std::collections::{BTreeMap, BTreeSet};
 

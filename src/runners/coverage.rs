@@ -7,6 +7,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use crate::{documents::change::Evidence, types::count};
+
 /// Lines that can run, by file relative to the project, and whether each did.
 pub type Coverage = BTreeMap<String, BTreeMap<u32, bool>>;
 
@@ -111,27 +113,27 @@ impl Covered {
     }
 
     /// With so many of the lines that no test runs.
-    pub fn fact(&self, most: usize) -> String {
+    pub fn tell(&self, most: usize, evidence: &mut Evidence) {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);
         let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
-        let named = self
-            .missed
-            .iter()
-            .take(most)
-            .map(|(path, line)| format!("`{path}:{line}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        let more = self.missed.len().saturating_sub(most);
-        let missed = match more {
-            _ if named.is_empty() => String::new(),
-            0 => format!(" Not run: {named}."),
-            more => format!(" Not run: {named} and {more} more."),
-        };
-        format!(
-            "The tests run {} of {all} changed lines that can run ({percent} %, and {} % are wanted{few}); files measured: {}.{missed}",
-            self.ran, self.wanted, self.files
-        )
+        evidence.show(
+            "Coverage",
+            format!(
+                "the tests run {} of {} ({percent} %, {} % wanted{few}), in {}.",
+                self.ran,
+                count(all, "changed line", "changed lines"),
+                self.wanted,
+                count(self.files, "file", "files")
+            ),
+        );
+        let named = self.missed.iter().take(most).map(|(path, line)| format!("`{path}:{line}`"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        evidence.review.extend(match self.missed.len().saturating_sub(most) {
+            _ if named.is_empty() => None,
+            0 => Some(format!("No test runs {named}.")),
+            more => Some(format!("No test runs {named} and {more} more.")),
+        });
     }
 }
 
@@ -165,9 +167,10 @@ mod tests {
         let ran = lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
         let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
         let covered = Covered::of(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
-        let said = covered.fact(40);
-        assert!(said.contains("(75 %, and 95 % are wanted, which is too little)"), "{said}");
-        assert!(said.ends_with("files measured: 1. Not run: `src/a.py:7`."), "{said}");
+        let mut evidence = Evidence::default();
+        covered.tell(40, &mut evidence);
+        let said = "**Coverage:** the tests run 3 of 4 changed lines (75 %, 95 % wanted, which is too little), in 1 file.";
+        assert_eq!(evidence.all(), [said, "No test runs `src/a.py:7`."]);
         assert!(Covered::of(&ran, &changed[..0], Some, 95).is_none());
     }
 }

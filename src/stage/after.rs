@@ -135,6 +135,11 @@ impl After {
         (self.gave_up, self.conflicts, self.on_top, self.unknown) = (false, false, false, false);
     }
 
+    /// Nothing was waited for yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.visit == 0
+    }
+
     /// These checks failed, and the drafter is at work for them. It counts whatever comes of it: each try is paid for.
     fn mend(&mut self, failing: Vec<String>) {
         (self.fixes, self.in_a_row) = (self.fixes + 1, self.in_a_row + 1);

@@ -73,6 +73,9 @@ pub(super) async fn turn(
         let text = document(s, cx).await?;
         let line = |finding: &Finding| v.doc.line_of(&text, &finding.place).unwrap_or(1);
         card.findings = s.round.findings.open().map(|found| (found.clone(), line(found))).collect();
+        if let CheckStands::Accepted { audit, .. } = card.stands {
+            card.change = show::change(s, v, Some(audit), s.foreign).await?;
+        }
     }
     let (text, before) = (messages::check(&card), &s.check);
     let digest = text.digest();
@@ -123,7 +126,7 @@ fn stands(s: &Stage, v: &Visit<'_>, state: Shown) -> Option<(CheckStands, Option
         // What was pushed was countersigned, whoever waits for its merge.
         Shown::Stopped if v.at.kind == Kind::Watch => return None,
         Shown::Stopped => (CheckStands::Stopped, status),
-        Shown::Failed => (CheckStands::Halted(messages::step_name(v.at.id, v.at.title)), status),
+        Shown::Failed => (CheckStands::Halted(v.at.title.to_owned()), status),
     })
 }
 
@@ -136,6 +139,7 @@ fn card(s: &Stage, v: &Visit<'_>, stands: CheckStands, on: &Proposal, url: Optio
         path: on.path.clone(),
         url,
         findings: Vec::new(),
+        change: None,
         rehearsal: show::rehearsal(s, v.cx),
     }
 }

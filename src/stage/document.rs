@@ -7,7 +7,7 @@ use crate::{
     commands::CommandSpec,
     documents::{Mistake, Repository, change::Workspace},
     engine::{Countersigned, Kind, Outcome, Proof, RunInfo, StepError, StepInfo},
-    messages::Credit,
+    messages::{self, ChangeReport, Credit},
     rounds::{Cx, IssueSnapshot, Policy},
     types::IssueNo,
 };
@@ -33,11 +33,13 @@ pub struct About {
 /// Where a document is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
-    /// On the issue's branch, with a pull request.
+    /// On the issue's branch, with a pull request that shows it; in a comment unless the settings say so.
     Branch,
+    /// In a comment on the issue, by those settings.
+    Comment,
     /// There as well, but only once it is accepted: whatever is pushed is run by CI.
     Code,
-    /// On the issue alone: there is neither branch nor pull request.
+    /// In place of the issue's own text, or as another issue.
     Issue,
 }
 
@@ -213,9 +215,14 @@ pub trait Document: Send + Sync {
         Vec::new()
     }
 
-    /// What is published at the document's path instead of the text, in the same way.
-    fn report(&self, _text: &str) -> Option<String> {
+    /// What a change says of itself, where the text is one.
+    fn change_report(&self, _text: &str) -> Option<ChangeReport> {
         None
+    }
+
+    /// What is published at the document's path instead of the text, in the same way.
+    fn report(&self, text: &str) -> Option<String> {
+        self.change_report(text).map(|report| messages::change_report(&report))
     }
 
     /// How the text changes the repository, for whoever has to decide.
@@ -223,19 +230,9 @@ pub trait Document: Send + Sync {
         None
     }
 
-    /// What a model is shown of that, to say what it does: what is committed.
-    fn narrated(&self, _text: &str) -> Option<String> {
-        None
-    }
-
     /// What of that is left to people, who find it as a patch in the pull request.
     fn offered(&self, _text: &str) -> Option<String> {
         None
-    }
-
-    /// How many of its files the reviewer's model wrote, so that no other reviewed them.
-    fn unreviewed(&self) -> usize {
-        0
     }
 
     /// Files among them that a build or CI runs by itself: whoever decides looks at these first.

@@ -18,7 +18,7 @@ use crate::{
     messages::{
         self, ApproveLine, AskedBecause, Authorship, CommitKind, Inconclusive, Standing, State as Shown,
     },
-    publication::{self, Heard, Landed, Now, Only, Publication},
+    publication::{self, Heard, Landed, Now, Only, Proposal, Publication},
     rounds::{self, Base, Cx, IssueSnapshot, Urgency, announce, need, text_of},
     types::{CommentId, Hash, Role, Timestamp, Verdict},
 };
@@ -367,6 +367,7 @@ impl Texts {
             paths: &self.paths,
             policy: need(&s.policy)?,
             on_issue: v.doc.about().target == Target::Issue,
+            in_comment: s.target(v) == Target::Comment,
         })
     }
 }
@@ -439,8 +440,8 @@ async fn ask(
 ) -> Result<Exit, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
-    let (subject, left) = match v.doc.about().target {
-        Target::Branch => match propose(s, v).await? {
+    let (subject, left) = match s.target(v) {
+        Target::Branch => match propose(s, v, None).await? {
             Ok(proposed) => proposed,
             Err(exit) => return Ok(exit),
         },
@@ -454,7 +455,7 @@ async fn ask(
             }
             (subject(s, v, s.foreign).await?, None)
         }
-        Target::Issue => (subject(s, v, None).await?, None),
+        Target::Comment | Target::Issue => (subject(s, v, None).await?, None),
     };
     let repo = cx.tools().repo(cx).await?;
     s.rules = Rules::of(s, v, asks).await?;
@@ -477,20 +478,25 @@ async fn ask(
 }
 
 /// Puts the document on its branch, with a pull request that shows it. Returns what an approval of it is of, and the
-/// branch that was left alone for it; or where else the run has to go.
+/// branch that was left alone for it; or where else the run has to go. With the link of the audit chain about its approval it is
+/// published with that: nothing follows it.
 pub(super) async fn propose(
     s: &mut Stage,
     v: &Visit<'_>,
+    audit: Option<Hash>,
 ) -> Result<Result<(Hash, Option<String>), Exit>, StepError> {
     let cx = v.cx;
     let code = v.doc.about().target == Target::Code;
     if code {
         over_nobody(s, v).await?;
-        super::narrate(s, v).await?;
     }
-    let message = |kind| show::commit(s, v, kind, None);
-    let (first, message) = (message(CommitKind::Tests)?, message(CommitKind::Proposal)?);
-    let texts = Texts::of(s, v).await?;
+    let first = show::commit(s, v, CommitKind::Tests, None).await?;
+    let message = show::commit(s, v, CommitKind::Proposal, audit).await?;
+    let mut texts = Texts::of(s, v).await?;
+    if audit.is_some() {
+        // One commit has all of it.
+        texts.first.clear();
+    }
     let publication = texts.publication(s, v)?;
     let on = match (code, &s.proposal) {
         (true, _) => Only::Accepted(s.foreign),
@@ -507,18 +513,20 @@ pub(super) async fn propose(
     };
     let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
     (s.known, s.foreign) = (Some(texts.stands), landing.foreign);
-    let issue = need(&s.issue)?;
     let stage = v.doc.about().stage;
-    let title = messages::pull_title(stage, issue.number, &issue.title, false);
-    let section = show::pull(s, v, None, None).await?;
+    let title = show::title(s, v, false).await?;
+    let section = show::pull(s, v, audit, None).await?;
     let known = s.proposal.clone();
     let publication = texts.publication(s, v)?;
     let proposal = match known.filter(|known| code && known.branch == landing.branch) {
         // Its pull request is there, and whatever people did to it since is theirs.
         Some(known) => known.with(&publication, landing.commit),
-        None => publication::open_pull(cx, &publication, &landing, &title, (stage, &section)).await?,
+        None => {
+            let ready = audit.is_some();
+            publication::open_pull(cx, &publication, &landing, (&title, ready), (stage, &section)).await?
+        }
     };
-    s.proposal = Some(proposal);
+    s.proposal = Some(Proposal { audit, ..proposal });
     Ok(Ok((subject, landing.left)))
 }
 

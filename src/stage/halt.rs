@@ -47,7 +47,8 @@ struct Found {
 }
 
 /// None: there is no issue to show anything on.
-async fn find(s: &Stage, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Found>, StepError> {
+async fn find(s: &Stage, v: &Visit<'_>, repo: &Repo, told: bool) -> Result<Option<Found>, StepError> {
+    let cx = v.cx;
     let issue = match repo.issue(cx.run().trigger.issue).await {
         Ok(issue) => issue,
         Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
@@ -55,6 +56,7 @@ async fn find(s: &Stage, cx: &Cx, repo: &Repo, told: bool) -> Result<Option<Foun
     };
     let path = path(s).ok();
     let remains = match told {
+        true if s.target(v) == Target::Comment => Some(Remains::default()),
         true => Some(publication::remains(cx, repo, path.as_deref(), s.proposal.as_ref()).await?),
         false => None,
     };
@@ -66,7 +68,7 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     let stopped = matches!(halt, Halt::Stopped { .. });
-    let Some(found) = cx.once("found", |_| find(s, cx, &repo, !stopped)).await? else { return Ok(None) };
+    let Some(found) = cx.once("found", |_| find(s, v, &repo, !stopped)).await? else { return Ok(None) };
     let mut s = s.clone();
     s.label = found.label.or(s.label);
     // Its first draft made it, or was about to; or an earlier end of the same run did.
@@ -157,7 +159,7 @@ async fn published(s: &Stage, v: &Visit<'_>) -> Result<Option<Published>, StepEr
             let there = cx.once("published-at", |_| publication::published(cx, proposal)).await?;
             Ok(there.map(|(audit, commit)| Published::Commit { audit, commit }))
         }
-        (Target::Branch | Target::Code, None) => Ok(None),
+        (Target::Branch | Target::Code, None) | (Target::Comment, _) => Ok(None),
     }
 }
 

@@ -41,15 +41,16 @@ use self::{
 };
 use crate::{
     codebase,
+    config::Publish,
     documents::{Mistake, verdict::RawFinding, visible::Hidden},
     engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
     github::Pull,
     limits,
-    messages::{self, AskedBecause, Authorship, CommitKind, Quote, State as Shown},
+    messages::{self, AskedBecause, Authorship, CommitConvention, CommitKind, Quote, State as Shown},
     publication::{self, Landed, Proposal},
     rounds::{
-        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Narrated, Policy, ReviewBrief,
-        Round, StatusComment, Stop, Turn, fault, need, text_of,
+        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
+        StatusComment, Stop, Turn, announce, fault, need, text_of,
     },
     store::RunRow,
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
@@ -141,9 +142,9 @@ pub struct Stage {
     wished: Option<Wished>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     leaves: Vec<Leave>,
-    /// What the pull request says that the change does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    narrated: Option<Narrated>,
+    /// How the repository words its commits.
+    #[serde(default)]
+    convention: CommitConvention,
     /// Visits that went round on purpose before anything was shown.
     #[serde(default)]
     rounds_before: u64,
@@ -276,6 +277,21 @@ impl Stage {
     /// What people are to be asked by [`questions`].
     pub fn ask(&mut self, questions: Vec<Question>) {
         self.questions = Some(Questions::new(questions));
+    }
+}
+
+impl Stage {
+    /// Whether the run publishes its documents as files, by its settings.
+    fn files_papers(&self) -> bool {
+        self.policy.as_ref().is_some_and(|policy| policy.publish == Publish::PullRequest)
+    }
+
+    /// Where the run publishes its document, by its settings.
+    fn target(&self, v: &Visit<'_>) -> Target {
+        match v.doc.about().target {
+            Target::Branch if !self.files_papers() => Target::Comment,
+            target => target,
+        }
     }
 }
 
@@ -424,6 +440,7 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     if code {
         gates::free(cx, &base, &files).await?;
+        s.convention = show::convention(cx, &base).await?;
     }
     let words = words(s, v).await?;
     let Excerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
@@ -768,14 +785,15 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return ask_anew(s, v, Anew::Changed).await;
         }
     }
+    let (target, files_papers) = (s.target(v), s.files_papers());
     let signed = cx.countersigned(document, about.proofs).await?;
-    if signed.verdict().is_none() && about.target != Target::Issue {
+    if signed.verdict().is_none() && target != Target::Issue {
         return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
     }
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
     still_wanted(s, cx).await?;
     let proposed = s.is_proposed();
-    if about.target == Target::Code && !proposed {
+    if target == Target::Code && !proposed {
         let policy = need(&s.policy)?;
         let gate = about.steps.iter().find(|step| v.doc.gate(step.id, policy).is_some());
         let (gate, approved) = (gate.map_or("", |step| step.id), signed.approval().subject);
@@ -783,16 +801,20 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return ask_anew(s, v, Anew::Other).await;
         }
     }
-    if about.target != Target::Issue && !proposed {
-        return match gates::propose(s, v).await? {
+    let on_branch = matches!(target, Target::Branch | Target::Code);
+    if on_branch && !proposed && files_papers {
+        return match gates::propose(s, v, None).await? {
             Err(exit) => Ok(exit),
             // Nobody was shown what others have there.
-            Ok(_) if s.foreign.is_some() && about.target == Target::Branch => {
-                ask_anew(s, v, Anew::Changed).await
-            }
+            Ok(_) if s.foreign.is_some() && target == Target::Branch => ask_anew(s, v, Anew::Changed).await,
             // What is proposed is kept before it is published.
             Ok(_) => Ok(held::again(cx)),
         };
+    }
+    if let Some(Proposal { audit: Some(audit), commit, .. }) = s.proposal.clone().filter(|_| proposed) {
+        // The visit before this one pushed it.
+        settle(s, v, Published::Commit { audit, commit }).await?;
+        return Ok(Exit::Pass);
     }
     let approval = signed.approval();
     let answer = approval.answer.as_ref();
@@ -804,8 +826,23 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         "policy": Hash::of(&serde_json::to_vec(need(&s.policy)?).map_err(anyhow::Error::new)?),
     });
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
-    let proposal = match about.target {
+    let proposal = match target {
+        // The one commit has the tests and the code, and says who approved it.
+        Target::Code if !files_papers => {
+            return match gates::propose(s, v, Some(audit)).await? {
+                Err(exit) => Ok(exit),
+                // That it is pushed is kept before anything hangs on it.
+                Ok(_) => Ok(held::again(cx)),
+            };
+        }
         Target::Branch | Target::Code => need(&s.proposal)?.clone(),
+        Target::Comment => {
+            let url = match &s.asked {
+                Some(asked) => asked.url.clone(),
+                None => announce(cx, "document", &show::document_comment(s, v).await?).await?.0,
+            };
+            return Ok(Exit::Done(conclude(s, v, Published::Comment { url }).await?));
+        }
         Target::Issue => {
             let text = text_of(cx, &document).await?;
             let issue = need(&s.issue)?.clone();
@@ -821,7 +858,8 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             };
         }
     };
-    let message = show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit))?;
+    let message =
+        show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit)).await?;
     let log = (show::log_path(&proposal.path), show::log(s, cx)?);
     let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,
@@ -832,24 +870,11 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         }
     };
     let published = Published::Commit { audit, commit: landing.commit };
-    if about.target == Target::Code {
+    if target == Target::Code {
         settle(s, v, published).await?;
         return Ok(Exit::Pass);
     }
     Ok(Exit::Done(conclude(s, v, published).await?))
-}
-
-/// Has the pull request say what this code does, once it is certain that it is pushed.
-async fn narrate(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
-    let document = *need(&s.round.document)?;
-    if s.narrated.as_ref().is_some_and(|known| known.of == document) {
-        return Ok(());
-    }
-    let Some(diff) = v.doc.narrated(&text_of(v.cx, &document).await?) else { return Ok(()) };
-    let workers = place::assigned(s, v).await?.pool;
-    let said = rounds::narrate(v.cx, need(&s.policy)?, need(&s.issue)?, workers, &diff).await?;
-    s.narrated = Some(Narrated { of: document, said });
-    Ok(())
 }
 
 /// The issue that was to give way is another one: people are shown how, and asked anew.
@@ -867,6 +892,8 @@ async fn edited(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 enum Published {
     /// In this commit on the branch, which names that link of the audit chain.
     Commit { audit: Hash, commit: Oid },
+    /// In the comment at this address.
+    Comment { url: String },
     /// As an issue, or on one.
     Filed(Placed),
 }
@@ -891,16 +918,23 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
 async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
     Ok(match published {
         Published::Commit { audit, commit } => {
-            s.proposal = Some(Proposal { commit, ..need(&s.proposal)?.clone() });
+            s.proposal = Some(Proposal { commit, audit: None, ..need(&s.proposal)?.clone() });
             s.check.published(audit);
             show::update_pull(s, v, "retitle", Some(audit), None).await?;
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             s.after.pushed(s.approval.clone());
             let proposal = need(&s.proposal)?;
+            let what = if s.files_papers() { proposal.path.as_str() } else { "the change" };
             Outcome {
-                summary: format!("{} is approved and on {}", proposal.path, proposal.branch),
+                summary: format!("{what} is approved and on {}", proposal.branch),
                 url: Some(proposal.pull_url.clone()),
             }
+        }
+        Published::Comment { url } => {
+            artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
+            s.filed = Some(url.clone());
+            let summary = format!("the {} is approved", messages::stage_name(v.doc.about().stage));
+            Outcome { summary, url: Some(url) }
         }
         Published::Filed(placed) => {
             s.filed = placed.outcome.url.clone();

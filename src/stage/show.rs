@@ -14,21 +14,26 @@ use crate::{
     github::{Body, LabelChange, LabelSpec, Repo, decorated},
     limits,
     messages::{
-        self, Acceptance, Author, CommitCard, CommitKind, CostView, Credit, DraftView, GateCard, LabelView,
-        Note, PullCard, ReviewLog, RoleState, RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt,
-        Waiting,
+        self, Acceptance, Author, ChangeCard, ChangeCommit, ChangeReport, CommitCard, CommitConvention,
+        CommitKind, CostView, Credit, DraftView, GateCard, LabelView, Note, PullCard, ReviewLog, RoleState,
+        RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt, Waiting, WholeDocument,
     },
     publication::{self, foremost},
-    rounds::{self, Cx, Served, Urgency, fault, need},
+    rounds::{self, Base, Cx, Served, Urgency, fault, git_error, need, text_of},
     store::{RunRow, Spending},
-    types::{Hash, Role, RunId, Verdict},
+    types::{Actor, Hash, Role, RunId, Verdict},
 };
+
+/// Commits that show how a repository words them.
+const PAST_COMMITS: usize = 50;
 
 /// The status comment.
 pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> Result<Body, StepError> {
     let (cx, about) = (v.cx, v.doc.about());
     let run = cx.run();
-    let draft = match s.round.document {
+    // A document that has a comment of its own stands there.
+    let has_comment = s.target(v) == Target::Comment && (s.asked.is_some() || s.filed.is_some());
+    let draft = match s.round.document.filter(|_| !has_comment) {
         Some(hash) => Some(DraftView {
             name: path(s)?,
             text: document(s, cx).await?,
@@ -39,7 +44,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
     // What was filed takes the place of what the models read.
     let issue = s.issue.as_ref().filter(|_| s.filed.is_none());
     let issue_chars = match issue {
-        Some(issue) => rounds::text_of(cx, &issue.body).await?.chars().count(),
+        Some(issue) => text_of(cx, &issue.body).await?.chars().count(),
         None => 0,
     };
     let shows_cost = s.policy.as_ref().is_some_and(|policy| policy.shows_cost);
@@ -255,6 +260,17 @@ pub(super) async fn gate(
     })
 }
 
+/// The comment that holds a document about which nobody was asked.
+pub(super) async fn document_comment(s: &Stage, v: &Visit<'_>) -> Result<Body, StepError> {
+    let whole = whole_document(s, v).await?;
+    Ok(messages::document_comment(v.doc.about().stage, &whole, rehearsal(s, v.cx)))
+}
+
+async fn whole_document(s: &Stage, v: &Visit<'_>) -> Result<WholeDocument, StepError> {
+    let repo = v.cx.tools().repo(v.cx).await?.name().clone();
+    Ok(WholeDocument { text: document(s, v.cx).await?, repo, issue: v.cx.run().trigger.issue })
+}
+
 /// The comment that reminds people of what waits for them.
 pub(super) async fn reminder(s: &Stage, v: &Visit<'_>, asked: &Asked) -> Result<Body, StepError> {
     let standing = Standing::Waits(asked.line(v));
@@ -288,6 +304,10 @@ async fn card(
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
+        whole: match s.target(v) {
+            Target::Comment => Some(whole_document(s, v).await?),
+            _ => None,
+        },
         diff: v.doc.diff(&design),
         executed: v.doc.executed(&design),
         reviewer_now: Some(String::clone(&cx.tools().reviewer.get()))
@@ -303,7 +323,7 @@ async fn card(
         approvals: approvals::shown(s, v).await?,
         touched_by: s.asked.as_ref().and_then(|asked| Some(asked.touched.as_ref()?.by.login.clone())),
         edited: match s.edited {
-            Some(diff) => Some(rounds::text_of(cx, &diff).await?),
+            Some(diff) => Some(text_of(cx, &diff).await?),
             None => None,
         },
         because: s.asked_because.clone().filter(|_| verdict(s) == Verdict::Approved),
@@ -345,8 +365,6 @@ pub(super) async fn pull(
             )
         }
     };
-    let path = path(s)?;
-    let approved = s.approval.as_ref().filter(|_| audit.is_some());
     let foreign = match audit {
         None => s.foreign,
         // The commit is made: a look that fails for good must not end the run as if it were not.
@@ -358,20 +376,16 @@ pub(super) async fn pull(
             looked => looked?,
         },
     };
-    let code = v.doc.about().target == Target::Code;
-    let (offered, report) = match approved {
-        Some(_) => {
-            let text = rounds::text_of(cx, &document).await?;
-            (v.doc.offered(&text), v.doc.report(&text))
-        }
-        None => (None, None),
-    };
+    if let Some(change) = change(s, v, audit, foreign).await? {
+        return Ok(change);
+    }
+    let path = path(s)?;
+    let approved = s.approval.as_ref().filter(|_| audit.is_some());
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
         run: cx.run().id,
         log_path: approved.map(|_| log_path(&path)),
-        closes: code,
         document_path: path,
         document,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
@@ -383,21 +397,72 @@ pub(super) async fn pull(
         others: publication::foreign_files(cx, foreign).await?,
         others_shown: foreign == s.foreign,
         subject: approved.map(|row| row.subject),
-        report,
-        findings: if code { s.round.findings.all().to_vec() } else { Vec::new() },
-        offered,
-        unreviewed: v.doc.unreviewed(),
-        leaves: s.leaves.iter().map(super::Leave::text).collect(),
-        narrated: s
-            .narrated
-            .clone()
-            .filter(|known| known.of == document)
-            .and_then(|known| known.said)
-            .map(|(by, text)| (model(&by), text)),
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
     }))
+}
+
+/// What an accepted change says of itself, on its pull request and in its check run; nothing where the document is none.
+pub(super) async fn change(
+    s: &Stage,
+    v: &Visit<'_>,
+    audit: Option<Hash>,
+    foreign: Option<Hash>,
+) -> Result<Option<Body>, StepError> {
+    let (cx, review) = (v.cx, s.round.review.as_ref());
+    let Some(document) = s.round.document.filter(|_| v.doc.about().target == Target::Code) else {
+        return Ok(None);
+    };
+    let text = text_of(cx, &document).await?;
+    let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
+    let row = s.approval.as_ref().filter(|row| row.document == document);
+    Ok(Some(messages::change_section(&ChangeCard {
+        run: cx.run().id,
+        report,
+        verdict: review.map(|review| review.verdict),
+        findings: s.round.findings.open().cloned().collect(),
+        drafter: drafter(Some(document), s.round.drafter.as_ref()),
+        reviewer: reviewer(review.and_then(|review| review.reviewer.as_ref())),
+        acceptance: row.map(|row| acceptance(row, cx)),
+        others: publication::foreign_files(cx, foreign).await?,
+        others_shown: foreign == s.foreign,
+        executed: v.doc.executed(&text),
+        patch: v.doc.offered(&text),
+        gate_url: s.asked.as_ref().map(|asked| asked.url.clone()),
+        document,
+        subject: row.map(|row| row.subject),
+        audit,
+        cost: spent(s, cx).await?,
+        rehearsal: rehearsal(s, cx),
+    })))
+}
+
+/// What the pull request is called; `wip` where the plan has no drafts and it is one.
+pub(super) async fn title(s: &Stage, v: &Visit<'_>, wip: bool) -> Result<String, StepError> {
+    let issue = need(&s.issue)?;
+    let title = match change_title(s, v).await? {
+        Some((title, _)) => title,
+        None => messages::pull_title(v.doc.about().stage, issue.number, &issue.title),
+    };
+    Ok(if wip { format!("[WIP] {title}") } else { title })
+}
+
+/// What the change does, in a line, and its report; nothing where the document is none.
+async fn change_title(s: &Stage, v: &Visit<'_>) -> Result<Option<(String, ChangeReport)>, StepError> {
+    let report = v.doc.change_report(&document(s, v.cx).await?);
+    let is_bug = need(&s.issue)?.labels.iter().any(|label| label.eq_ignore_ascii_case("bug"));
+    Ok(report.map(|report| (messages::change_title(&report, s.convention, is_bug), report)))
+}
+
+/// How the repository words its commits.
+pub(super) async fn convention(cx: &Cx, base: &Base) -> Result<CommitConvention, StepError> {
+    let snapshot = cx.tools().snapshot(cx, base).await?;
+    cx.once("convention", |_| async {
+        let past = snapshot.past(PAST_COMMITS).await.map_err(git_error)?;
+        Ok(CommitConvention::of(past.iter().map(|past| past.subject.as_str())))
+    })
+    .await
 }
 
 /// Brings the pull request up to date.
@@ -409,40 +474,54 @@ pub(super) async fn update_pull(
     over: Option<Standing>,
 ) -> Result<(), StepError> {
     let cx = v.cx;
-    let (issue, proposal) = (need(&s.issue)?, need(&s.proposal)?);
+    let proposal = need(&s.proposal)?;
     let repo = cx.tools().repo(cx).await?;
     let stage = v.doc.about().stage;
     let section = pull(s, v, audit, over).await?;
     let section_key = format!("{key}-section");
     let body = publication::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
-    let title = messages::pull_title(stage, issue.number, &issue.title, !proposal.draft);
+    // The title is people's once the pull request has the code, unless it shows papers.
+    let title = match s.files_papers() || s.after.is_new() {
+        true => Some(title(s, v, !proposal.draft).await?),
+        false => None,
+    };
     cx.once(key, |_| async {
-        decorated(repo.edit_pull(proposal.pull, Some(&title), &body).await).map(drop).map_err(fault)
+        decorated(repo.edit_pull(proposal.pull, title.as_deref(), &body).await).map(drop).map_err(fault)
     })
     .await
 }
 
 /// The message of a commit of ours on the issue's branch.
-pub(super) fn commit(
+pub(super) async fn commit(
     s: &Stage,
     v: &Visit<'_>,
     kind: CommitKind,
     audit: Option<Hash>,
 ) -> Result<String, StepError> {
-    let issue = need(&s.issue)?;
-    let code = v.doc.about().target == Target::Code;
-    let host = issue.url.split('/').nth(2).and_then(|host| host.split(':').next()).unwrap_or("github.com");
+    let (cx, issue) = (v.cx, need(&s.issue)?);
+    let row = s.approval.as_ref();
+    let change = change_title(s, v).await?.map(|(title, report)| ChangeCommit {
+        title,
+        why: report.why,
+        acceptance: row.map(|row| acceptance(row, cx)),
+        approved_by: row.iter().flat_map(|row| approvers(row)).cloned().collect(),
+        host: host(&issue.url).to_owned(),
+    });
     Ok(messages::commit_message(&CommitCard {
         kind,
-        code,
         stage: v.doc.about().stage.to_owned(),
         issue: issue.number,
         title: issue.title.clone(),
-        run: v.cx.run().id,
+        change,
+        run: cx.run().id,
         document: *need(&s.round.document)?,
         audit,
-        with: code.then(|| (v.cx.run().trigger.actor.clone(), host.to_owned())),
     }))
+}
+
+/// `github.com`
+fn host(url: &str) -> &str {
+    url.split('/').nth(2).and_then(|host| host.split(':').next()).unwrap_or("github.com")
 }
 
 /// The file beside the document.
@@ -519,7 +598,7 @@ fn bears(s: &Stage, view: Option<LabelView>) -> bool {
     s.label.as_deref() == view.map(|view| view.name)
 }
 
-fn change<'a>(s: &'a Stage, cx: &Cx, view: Option<LabelView>) -> LabelChange<'a> {
+fn label_change<'a>(s: &'a Stage, cx: &Cx, view: Option<LabelView>) -> LabelChange<'a> {
     LabelChange { issue: cx.run().trigger.issue, off: s.label.as_deref(), on: view.map(LabelView::spec) }
 }
 
@@ -534,7 +613,7 @@ async fn label_as(
         return Ok(());
     }
     cx.once(key, |_| async {
-        decorated(repo.change_label(&change(s, cx, view)).await).map(drop).map_err(fault)
+        decorated(repo.change_label(&label_change(s, cx, view)).await).map(drop).map_err(fault)
     })
     .await?;
     s.label = view.map(|view| view.name.to_owned());
@@ -579,7 +658,7 @@ pub(super) async fn say_turn(
     let view = among(cx, key, label_of(cx, state)).await?;
     let shown = status(s, v, state).await?;
     let mut comment = s.status.clone();
-    let wanted = (!bears(s, view)).then(|| change(s, cx, view));
+    let wanted = (!bears(s, view)).then(|| label_change(s, cx, view));
     if comment.turn(cx, key, &shown, Urgency::Turning, wanted).await? {
         s.label = view.map(|view| view.name.to_owned());
     }
@@ -622,9 +701,12 @@ pub(super) fn acceptance(row: &ApprovalRow, cx: &Cx) -> Acceptance {
 }
 
 /// All whose word it took.
+fn approvers(row: &ApprovalRow) -> impl Iterator<Item = &Actor> {
+    row.with.iter().chain(row.answer.iter().map(|answer| &answer.by))
+}
+
 pub(super) fn accepted_by(row: &ApprovalRow) -> String {
-    let last = row.answer.iter().map(|answer| answer.by.login.clone());
-    messages::names(&row.with.iter().map(|other| other.login.clone()).chain(last).collect::<Vec<_>>())
+    messages::names(&approvers(row).map(|actor| actor.login.clone()).collect::<Vec<_>>())
 }
 
 /// Who wrote the document, if there is one: a version that no model wrote is a person's.

@@ -27,7 +27,7 @@ use crate::{
     random::Random,
     scenarios::{self, Thread, Turn},
     seen,
-    world::{Known, SECRET},
+    world::{Known, SECRET, without_toys},
 };
 
 /// The shortest there is: whoever is frozen for longer has lost what it had.
@@ -113,7 +113,7 @@ impl Site {
         };
         let (known, address, threads, installations, hub, directory) = runtime.block_on(of_world);
         let home = directory.path().join("bot");
-        let settings = fs::read_to_string(home.join("countersign.toml")).unwrap();
+        let settings = without_toys(fs::read_to_string(home.join("countersign.toml")).unwrap());
         let (before, rest) = settings.split_once("allow = [").unwrap();
         let (_, after) = rest.split_once(']').unwrap();
         let allowed = installations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");

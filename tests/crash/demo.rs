@@ -60,8 +60,12 @@ fn left(data: &Path) -> String {
             .into_iter()
             .map(|c| c.message.lines().next().unwrap().to_owned())
             .collect();
-        let design = hub.branch_file(repo, "countersign/issue-1", "docs/lld/LLD-1.md").unwrap();
-        let design = String::from_utf8(design).unwrap();
+        let whole = |body: &str| {
+            Some(
+                body.split_once("<summary>The whole LLD</summary>")?.1.split("</details>").next()?.to_owned(),
+            )
+        };
+        let design = issue.comments.iter().find_map(|c| whole(&c.body)).expect("the gate holds the design");
         let mut labels = issue.labels;
         labels.sort();
         let reactions = issue.reactions;

@@ -26,7 +26,7 @@ use crate::{
     random::Random,
     scenarios::{self, Scenario, Thread, Turn},
     seen::seen,
-    world::{Known, SECRET, World},
+    world::{Known, SECRET, World, without_toys},
 };
 
 /// From its start to its death. A boot takes a part of the shortest, a whole design several of the longest.
@@ -65,7 +65,8 @@ impl Site {
         let webhook: Url = format!("http://{door}/webhook").parse().unwrap();
         hub.set_webhook(known.app, Some(webhook.clone()), &SecretString::from(SECRET)).unwrap();
         let config = directory.path().join("bot/countersign.toml");
-        let text = fs::read_to_string(&config).unwrap().replace(&address, hub.web_url().as_str());
+        let text = without_toys(fs::read_to_string(&config).unwrap());
+        let text = text.replace(&address, hub.web_url().as_str());
         let server = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
         fs::write(&config, format!("{text}{server}")).unwrap();
         let before = hub.deliveries().len();

@@ -281,9 +281,7 @@ const USUAL_CAP: u64 = 10_000_000;
 const RAISE: Act = Act {
     what: "max raises the cap",
     done: |t| t.said("max", "/budget"),
-    ready: |t| {
-        t.view().comments.iter().any(|c| c.body.contains("### ✋ Paused before Adversarial review (N3)"))
-    },
+    ready: |t| t.view().comments.iter().any(|c| c.body.contains("### ✋ Paused before Adversarial review")),
     act: |t| t.say("max", "/budget +3"),
 };
 

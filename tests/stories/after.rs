@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     doors::knock,
-    implement::{can_run, plain, specified},
+    implement::{CHANGE, can_run, plain, specified},
     operator::typed,
     prompts::{Drafts, segment, with_reviewer},
     script::{Script, approved, small},
@@ -196,11 +196,7 @@ async fn who_writes_the_tests_and_who_mends_what_ci_finds_may_be_other_models() 
     let asks = |name: &str, with: serde_json::Value| {
         json!({ "toolCalls": [{ "name": name, "arguments": with }] }).to_string()
     };
-    let words = |text: &str| json!({ "role": "narrator", "task": "summary", "text": json!({ "summary": text }).to_string() });
     let mut w = pushed_with(&toml, |script, [tests, code]| {
-        let script = script
-            .with(words("See https://e.example."))
-            .with(words("It counts <b>, as #1 asks.\n\nFixes #7."));
         // The tester writes no files, and nobody but it runs the tests.
         let script = script.with(tools(&asks("write", json!({ "path": "tests/new.rs", "text": "" }))));
         let script = script.drafts(&tests).of("implement").reviews(&approved()).of("implement");
@@ -209,14 +205,10 @@ async fn who_writes_the_tests_and_who_mends_what_ci_finds_may_be_other_models() 
         fixed(script, LEFT, RIGHT)
     })
     .await;
-    let body = w.pull().body;
-    let said = "What it does, in the words of `stub-router`, which nobody reviewed: It counts";
-    assert!(body.contains(said) && !body.contains("e.example") && !body.contains("Fixes #7"), "{body}");
     w.ci(&[("build", "failure")]).await;
     w.passed().await;
     let calls = w.calls().await;
-    let narrated = calls.iter().filter(|call| call.role == "narrator").count();
-    assert_eq!(narrated, 4, "for each push the second answer was of use");
+    assert!(calls.iter().all(|call| call.role != "narrator"), "{calls:?}");
     let drafts: Vec<_> =
         calls.iter().filter(|call| call.role == "drafter").map(|call| call.asked.as_str()).collect();
     let [test, code, mend] = ["stub:tester", "stub:drafter", "stub:maintainer"];
@@ -291,8 +283,8 @@ async fn ci_that_fails_is_mended_and_pushed_and_the_merge_ends_it() {
     );
     assert!(told.len() < 10_000 && told.contains("(cut) …"), "{}", told.len());
     w.passed().await;
-    assert_eq!(w.commits()[..2], ["docs: accept change for #1", "feat: make change for #1 [skip ci]"]);
-    assert_eq!(w.commits().iter().filter(|c| c.starts_with("feat: ")).count(), 2);
+    assert_eq!(w.commits()[..2], [format!("{CHANGE} (report)"), CHANGE.to_owned()]);
+    assert_eq!(w.commits().iter().filter(|c| *c == CHANGE).count(), 2);
     assert!(w.on_branch("src/lib.rs").unwrap().contains(RIGHT));
     assert_eq!(w.notifying(), mails + 1, "the gate alone is mail");
     // What GitHub told of the commit before comes again, and late.
@@ -456,7 +448,7 @@ async fn a_pull_request_that_goes_elsewhere_before_the_push_gets_no_second_one()
     assert!(w.waits_for_merge().await);
     let pulls: Vec<_> = w.pulls().into_iter().map(|pull| (pull.number, pull.base)).collect();
     assert_eq!(pulls, [(pull, "next".to_owned())]);
-    assert!(w.pull().body.contains("Closes #1."));
+    assert!(w.pull().body.contains("Closes #1\n"));
     w.commits();
 }
 
@@ -749,7 +741,6 @@ async fn a_branch_that_somebody_rewrote_is_left_alone() {
     w.wait(60).await;
     w.tried().await;
     w.stands_at_a_further_gate().await;
-    w.last("### ⏹️ implement: stopped");
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ async fn an_owner_of_each_file_has_to_approve() {
         let gate = w.gate();
         let (_, rest) =
             gate.split_once("To send it back to the drafter instead: `/revise TEXT`.\n\n").unwrap();
-        rest.split("\n\n**The").next().unwrap().to_owned()
+        rest.split("\n\nDrafted by").next().unwrap().to_owned()
     };
     insta::assert_snapshot!(stands(&w), @r"
     `maya` asked for this run and may not approve it. An approval counts from owners of the files alone; it takes one of each row.

@@ -112,8 +112,8 @@ async fn repositories_with_no_tests_or_failing_ones_or_two_kinds_are_served() {
         ("web/test/a.test.js", "throw new Error('not of this change')"),
     ];
     for (files, told) in [
-        (&[("tests/old.rs", "")][..], "all pass: 2 tests of the change, and 0 others"),
-        (&web, "1 tests failed before and are not counted"),
+        (&[("tests/old.rs", "")][..], "2 tests of the change pass three times."),
+        (&web, "1 test failed before the change and is not counted."),
     ] {
         let ([design, spec, tests, code], _) = small();
         let spec = spec.replace("- `tests/old.rs:1-4` a test", "- `src/lib.rs:1-4` the code");

@@ -10,7 +10,7 @@ use countersign::{
 
 use crate::{
     hands::{Act, At, Standing},
-    implement::can_run,
+    implement::{CHANGE, can_run},
     random::{Random, say},
     script::{Script, approved},
     unseen::BOT,
@@ -102,7 +102,9 @@ impl Seen {
         }
         for run in runs.iter().filter(|run| !run.status.live()) {
             let why = run.why.as_deref().or(run.outcome.as_ref().map(|outcome| outcome.summary.as_str()));
-            let shown = said.contains(&format!("Run `{}`", run.id));
+            // A further run of the issue takes the status comment.
+            let newest = runs.iter().all(|other| other.id <= run.id);
+            let shown = !newest || said.contains(&format!("un `{}`", run.id));
             if why.is_none_or(|why| !why.contains(' ')) || !shown {
                 wrong.push(format!("nobody can tell why {} is {:?}: {why:?}", run.id, run.status));
             }
@@ -114,8 +116,7 @@ impl Seen {
         }
         for (branch, _) in w.hub.branches(repo) {
             let log = w.hub.log(repo, &branch);
-            let ours =
-                log.iter().filter(|commit| commit.author == BOT && commit.message.starts_with("feat: "));
+            let ours = log.iter().filter(|commit| commit.author == BOT && commit.message.starts_with(CHANGE));
             for commit in ours {
                 let of = |row: &ApprovalRow| {
                     commit.message.contains(&format!("Countersign-Document: {}", row.document))

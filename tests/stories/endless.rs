@@ -142,7 +142,7 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     - Step 8 of 9: human gate: verdict
 
-    **Waits for a decision**, since the verdict is REVISE: [what to decide](HUB/maya/tally/issues/1#issuecomment-1028).
+    **Waits for a decision**, since the verdict is REVISE: [what to decide](HUB/maya/tally/issues/1#issuecomment-1025).
 
     ▸ Details
 

@@ -305,7 +305,7 @@ async fn what_github_refuses_is_told_in_our_words() {
     assert!(!said.contains("Validation Failed") && !said.contains("422"), "{said}");
     assert!(said.contains("- `docs/lld/LLD-1.md`") && said.contains("[on the branch]("), "{said}");
     w.stands(Status::Failed).await;
-    assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
+    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
 }
 
 #[tokio::test]

@@ -280,7 +280,7 @@ async fn a_stop_waits_for_no_gate_to_open() {
             "{}",
             w.thread()
         );
-        assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
+        assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
         w.pull();
         if !found {
             w.find("Nothing waits for a decision");
@@ -534,11 +534,7 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
         (Status::Asking, vec!["countersign:needs-you".to_owned()])
     );
     assert!(w.status().body.contains("lld: waiting for you") && w.gate().contains("waits for a person"));
-    assert_eq!(
-        w.commits(),
-        ["docs: propose LLD for #1 [skip ci]", "Initial commit"],
-        "what was there is taken up"
-    );
+    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"], "what was there is taken up");
     assert_eq!(w.pulls().len(), 1);
     w.pull();
     assert_eq!(w.check_says(), "action_required: APPROVED: waits for a person");

@@ -229,8 +229,7 @@ async fn red_and_bite_are_told_alike_in_four_languages() {
         w.stands(Status::Asking).await;
         let gate = w.gate().replace('\\', "");
         assert!(gate.contains("APPROVED: the change waits for a person"), "{}: {gate}", sample.name);
-        let undone =
-            gate.split("No test notices when `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));
+        let undone = gate.split("Reverting `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));
         assert!(undone.starts_with(sample.source), "{}: {gate}", sample.name);
         w.approved_by("sam").await;
         let report = w.on_branch("docs/reports/IMPLEMENT-1.md").unwrap();
@@ -241,7 +240,7 @@ async fn red_and_bite_are_told_alike_in_four_languages() {
             (2, guard, new, "passes: it guards what there is"),
             (3, third, capped, sample.red),
         ] {
-            let row = format!("| REQ-{at} | `{name}` | `{file}` | {red}");
+            let row = format!("(REQ-{at}) | `{name}` | `{file}` | {red}");
             assert!(report.contains(&row), "{}: {row}\n{report}", sample.name);
         }
         w.pull();

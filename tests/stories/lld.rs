@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     script::{Script, approved, design, finding, review},
-    world::{Setting, World, world},
+    world::{Setting, World, in_comments, world},
 };
 
 /// The bytes on the branch, and what they hash to.
@@ -23,16 +23,6 @@ fn committed(w: &World) -> (Vec<u8>, Hash) {
         .expect("the design is on its branch");
     let hash = Hash::of(&bytes);
     (bytes, hash)
-}
-
-/// All that a person sees of the standard way: both threads and the commits.
-fn seen(w: &World) -> String {
-    let mut out = threads(w, &[w.issue, w.pull().number]);
-    out += "\n## Commits\n";
-    for commit in w.hub.log(w.repo, &w.branch()) {
-        out += &format!("--- {}\n{}\n", commit.author, w.plain(commit.message.trim()));
-    }
-    out
 }
 
 /// What stands on these threads, comment by comment, and the labels as they moved.
@@ -66,15 +56,22 @@ pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
 
 #[tokio::test]
 async fn a_label_ends_in_an_approved_design() {
-    let mut w = world().await;
+    let mut w = in_comments().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
-    let (design, hash) = committed(&w);
-    assert!(design.starts_with(b"# 1 - Feature: Report time by week"));
-    let log = w.hub.log(w.repo, &w.branch());
-    assert!(log[0].message.contains(&format!("Countersign-Document: {hash}")), "{}", log[0].message);
+    assert!(
+        w.hub.pulls(w.repo).is_empty(),
+        "a design is a comment: there is no pull request before there is code"
+    );
+    assert!(w.hub.log(w.repo, &w.branch()).is_empty(), "and no branch");
     assert_eq!(w.notifying(), 2, "a design costs its readers two mails:\n{}", w.thread());
-    insta::assert_snapshot!(seen(&w), @r##"
+    let gate = w.gate();
+    let whole = gate.split("<summary>The whole LLD</summary>").nth(1).expect("the gate holds the design");
+    assert!(
+        whole.contains("# 1 - Feature: Report time by week") && whole.contains("10\\.1 Test Scenarios"),
+        "{gate}"
+    );
+    insta::assert_snapshot!(threads(&w, &[w.issue]), @r##"
     ## #1 Report time by week as well as by project ["countersign:done"]
     labeled by maya: countersign:lld
     unlabeled by countersign[bot]: countersign:lld
@@ -88,7 +85,7 @@ async fn a_label_ends_in_an_approved_design() {
 
     ### ✅ lld: done
 
-    - ✅ **LLD**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
+    - ✅ **LLD**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/1#issuecomment-1022))
 
 
 
@@ -111,7 +108,7 @@ async fn a_label_ends_in_an_approved_design() {
 
     Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
 
-    [Document](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md) · [Pull request](HUB/maya/tally/pull/2) · [Status](HUB/maya/tally/issues/1#issuecomment-1020)
+    [Status](HUB/maya/tally/issues/1#issuecomment-1020)
 
     <sub>Run 1002-1 · the hash to approve covers the document, the files it names and this gate's rules</sub>
 
@@ -119,52 +116,6 @@ async fn a_label_ends_in_an_approved_design() {
 
     --- sam, edited 0x [("countersign[bot]", "eyes")]
     /approve lld HASH
-    ## #2 LLD for #1: Report time by week as well as by project []
-
-    --- countersign[bot]
-    Part of #1.
-
-    ### LLD
-
-    > **Rehearsal**: scripted answers, no model was asked.
-
-    Drafted and reviewed by models of different makers and decided by a person.
-
-    | Fact | Value |
-    |---|---|
-    | Document | `docs/lld/LLD-1.md` ([file](HUB/maya/tally/blob/countersign/issue-1/docs/lld/LLD-1.md)) |
-    | sha256 | `HASH` |
-    | Verdict | ✅ APPROVED |
-    | Drafted by | `stub-drafter` |
-    | Reviewed by | `stub-reviewer` |
-    | Decision | approved by sam at 2026-03-02T09:01:00Z |
-    | Approved hash | `HASH` |
-    | Review log | `docs/lld/LLD-1.review.md` |
-    | Audit head | `HASH` |
-
-    The document is accepted. Merging is up to you.
-
-    <sub>Run 1002-1</sub>
-
-    ## Commits
-    --- countersign[bot]
-    docs: accept LLD for #1 [skip ci]
-
-    “Report time by week as well as by project”
-    Accepted by sam.
-
-    Countersign-Run: 1002-1
-    Countersign-Document: HASH
-    Countersign-Audit: HASH
-    --- countersign[bot]
-    docs: propose LLD for #1 [skip ci]
-
-    “Report time by week as well as by project”
-
-    Countersign-Run: 1002-1
-    Countersign-Document: HASH
-    --- maya
-    Initial commit
     "##);
 }
 

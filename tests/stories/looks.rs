@@ -37,7 +37,15 @@ impl World {
     /// The issue's status comment.
     #[track_caller]
     pub(crate) fn status(&self) -> CommentView {
-        self.last("<!-- countersign:status -->")
+        let marked = |comment: &CommentView| {
+            // That of an earlier version names its run.
+            let last = comment.body.lines().last().unwrap_or_default();
+            last.starts_with("<!-- countersign:status") && last.ends_with(" -->")
+        };
+        let found = self.bots().into_iter().rfind(marked);
+        self.seen(
+            found.unwrap_or_else(|| panic!("there is no status comment; the thread:\n{}", self.thread())),
+        )
     }
 
     /// The newest gate's comment.
@@ -163,8 +171,8 @@ impl World {
         let label = label.map(|label| format!("countersign:{label}"));
         assert_eq!(labels, label.into_iter().collect::<Vec<_>>(), "{}", self.thread());
         let said = self.status().body;
-        assert!(said.contains(&format!(" {}: {headline}\n\n- ", run.workflow)), "{said}");
-        assert!(said.contains(&format!("run `{}`", run.id)), "{said}");
+        assert!(said.contains(&format!(" {}: {headline}\n\n", run.workflow)), "{said}");
+        assert!(said.contains(&format!("un `{}`", run.id)), "{said}");
         let asks = status == Status::Asking && !said.contains("**Paused**: ");
         let newest_first = self.bots().into_iter().rev().filter(|comment| comment.body.contains(GATE));
         for (n, gate) in newest_first.enumerate() {
@@ -260,16 +268,18 @@ impl World {
         assert!(draft || !matches!(status, Status::Asking | Status::Done), "{said}");
     }
 
-    /// The usual way to the question, of which every story takes the same: two comments, a label, and a pull request
-    /// with the design in it.
+    /// The usual way to the question, of which every story takes the same: two comments, a label, and where documents are files a
+    /// pull request with the design in it.
     pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
         self.stands(Status::Asking).await;
         assert_eq!(self.labels(), ["countersign:needs-you"]);
         assert!(self.gate().contains("### ✅ APPROVED: the LLD waits for a person"));
         assert_eq!(self.notifying(), 2, "{}", self.thread());
-        let propose = format!("docs: propose LLD for #{} [skip ci]", self.issue);
-        assert_eq!(self.commits(), [&propose, "Initial commit"]);
+        if !self.hub.pulls(self.repo).is_empty() {
+            let propose = format!("docs: propose LLD for #{}", self.issue);
+            assert_eq!(self.commits(), [&propose, "Initial commit"]);
+        }
     }
 
     /// Someone pastes the line, and it is done.

@@ -182,7 +182,7 @@ async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
     let mut w = with("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
     w.stands(Status::Failed).await;
-    let halt = w.find("Halted at Draft (B2)").body;
+    let halt = w.find("Halted at Draft").body;
     assert!(halt.contains("/pages"), "{halt}");
 }
 

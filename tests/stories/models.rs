@@ -250,7 +250,7 @@ an unclosed fence
 #[tokio::test]
 async fn nothing_a_model_writes_acts() {
     // A design with anything hidden in it is sent back before people see it; the rest of it is shown to them.
-    let visible = HOSTILE.replace("<!-- countersign:status -->", "");
+    let visible = HOSTILE.replace("<!-- countersign:status -->", "").replace("<script>alert(1)</script>", "");
     let visible = visible.replace(['\u{202e}', '\u{202c}', '\u{2066}', '\u{2069}'], "");
     let hostile_design = design()
         .replace("None.\n\n## 2.", &format!("None. {visible}\n````\n\n## 2."))

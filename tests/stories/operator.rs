@@ -4,7 +4,6 @@ use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use countersign::{
     engine::Status,
-    localhub::Fault,
     providers::REHEARSAL,
     store::{AuditEntry, Checked, Gathered, backup, check},
     web::{
@@ -253,30 +252,6 @@ async fn only_what_failed_is_tried_again() {
     let why = w.refused("/retry", Retrying { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
     w.stands(Status::Asking).await;
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
-async fn a_run_that_failed_in_its_first_draft_goes_on_in_the_comment_it_has() {
-    let mut w = world().await;
-    let _open = w.socket();
-    let path_contains = format!("/issues/{}/labels", w.issue);
-    w.hub.fault(Fault::Status { method: "POST".to_owned(), path_contains, status: 500, times: 100_000 });
-    w.label("maya", LABEL).await;
-    for _ in 0..26 {
-        w.pass(3600);
-        w.wait(15).await;
-    }
-    w.hub.mend();
-    w.wait(60).await;
-    let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.step_id.as_str()), (Status::Failed, "N1"), "{}", w.thread());
-    w.find("### ❌ Halted at Draft the design");
-    let said = w.said("/retry", Retrying { run: run.id, by: "ops".to_owned() }).await;
-    assert!(said.contains("is tried again"), "{said}");
-    w.wait(60).await;
-    w.stands(Status::Asking).await;
-    assert_eq!(w.notifying(), 3, "status, halt, gate:\n{}", w.thread());
 }
 
 #[tokio::test]

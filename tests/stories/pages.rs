@@ -443,7 +443,7 @@ async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one()
     let run = w.run().await.unwrap().id;
     let page = format!("[its page, for the operator](https://ops.example.org/runs/{}/{})", run.repo, run.seq);
     let status = w.find("updated on 20").body;
-    assert!(status.contains(&format!("Run `{run}` ({page}), asked for by")), "{status}");
+    assert!(status.contains(&format!("run `{run}` ({page}), asked for by")), "{status}");
     let checks = w.checks();
     assert!(checks[0].summary.contains(&page), "{checks:#?}");
     w.stands(Status::Asking).await;

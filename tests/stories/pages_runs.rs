@@ -168,7 +168,8 @@ async fn words_of_strangers_are_words_and_nothing_else() {
     let body = format!("<img src=x onerror=alert(1)> {}", "w".repeat(3000));
     let mut w = World::new(Setting { issue: Some((title.to_owned(), body)), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await;
+    // The rehearsal's design repeats the title, of which GitHub would not show all.
+    w.stands(Status::Failed).await;
     let (browser, mut seen) = (w.entered(false).await, 0);
     for path in ["/".to_owned(), w.page_of("1"), format!("/repositories/{}", w.repo), "/spend".to_owned()] {
         let page = browser.read(&path).await;

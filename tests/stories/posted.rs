@@ -56,6 +56,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         dismissed: vec![finding],
         diff: Some(summary.clone()),
         executed: Vec::new(),
+        whole: None,
         summary,
         role: Role::Write,
         override_role: Some(Role::Maintain),
@@ -95,9 +96,8 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
 }
 
 /// What begins at the outermost level of a gate, in this order, among what the texts make.
-const FRAME: [&str; 12] = [
+const FRAME: [&str; 11] = [
     "<h3>✅ APPROVED: the LLD waits for a person (1 open finding)</h3>",
-    "<p><strong>The reviewer's reason</strong></p>",
     "<table>\n<thead>\n<tr>\n<th></th>\n<th>Severity</th>",
     "<details><summary>Details of the findings</summary>",
     "<p><strong>F1</strong>",

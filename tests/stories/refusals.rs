@@ -63,7 +63,7 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
         w.thread()
     );
     assert!(w.status().body.contains("lld: done") && w.gate().contains("was accepted"), "{}", w.thread());
-    assert_eq!(w.commits()[0], "docs: accept LLD for #1 [skip ci]");
+    assert_eq!(w.commits()[0], "docs: accept LLD for #1");
     w.pull();
     assert_eq!(w.check_says(), "success: Countersigned");
 }
@@ -96,11 +96,7 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
     w.stands(Status::Failed).await;
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub does not let the App do this here"), "{said}");
-    assert_eq!(
-        w.commits(),
-        ["docs: propose LLD for #1 [skip ci]", "Initial commit"],
-        "no pull request, but this"
-    );
+    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"], "no pull request, but this");
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn is_built_again(table: &str) {
     assert!(gate.contains(&released.text("covered")), "{gate}");
     w.nothing_is_pushed();
     w.approved_by("sam").await;
-    assert!(w.pull().body.contains("\nCloses #1.\n"));
+    assert!(w.pull().body.contains("\nCloses #1\n"));
     w.commits();
     let place = w.checked_out();
     let (code, new) = (released.text("code"), released.text("new"));

@@ -212,7 +212,7 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     w.hub.fault(Fault::Unprocessable { method, path_contains, field, code, times: 1 });
     w.settle().await;
     assert_eq!((w.run_status().await, w.labels()), (Status::Failed, vec!["countersign:stopped".to_owned()]));
-    assert_eq!(w.commits(), ["docs: propose LLD for #1 [skip ci]", "Initial commit"]);
+    assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at Human gate: verdict").body;
     let pull = w.pull().number;

@@ -403,7 +403,7 @@ async fn a_line_that_is_pasted_late_is_not_about_what_read_a_request() {
     w.newest();
     w.comment("sam", &line).await;
     let said = w.newest();
-    assert!(said.contains("-1` (lld) is stopped: "), "{said}");
+    assert!(said.contains("-1` (lld) ended: stopped by tess"), "{said}");
 }
 
 #[tokio::test]

@@ -116,8 +116,7 @@ async fn a_question_becomes_a_brief_whose_every_link_exists() {
     let pull = w.pull();
     assert_eq!(pull.title, "scout for #1: Report time by week as well as by project");
     assert!(pull.body.contains(&format!("| sha256 | `{}` |", Hash::of(brief.as_bytes()))), "{}", pull.body);
-    let commits =
-        ["docs: accept scout for #1 [skip ci]", "docs: propose scout for #1 [skip ci]", "Initial commit"];
+    let commits = ["docs: accept scout for #1", "docs: propose scout for #1", "Initial commit"];
     assert_eq!(w.commits(), commits);
     let status = w.status().body;
     assert!(status.contains("\n- ✅ **Scout**: approved by sam, "), "{status}");

@@ -55,8 +55,8 @@ async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request
     let mut w = designed(Setting::default()).await;
     w.label("maya", LABEL).await;
     w.stands(Status::Done).await;
-    let accepted = |stage: &str| format!("docs: accept {stage} for #1 [skip ci]");
-    let proposed = |stage: &str| format!("docs: propose {stage} for #1 [skip ci]");
+    let accepted = |stage: &str| format!("docs: accept {stage} for #1");
+    let proposed = |stage: &str| format!("docs: propose {stage} for #1");
     let commits = [accepted("spec"), proposed("spec"), accepted("LLD"), proposed("LLD")];
     assert_eq!(w.commits(), [&commits[..], &["Initial commit".to_owned()]].concat());
     let spec = w.file("docs/spec/SPEC-1.md");

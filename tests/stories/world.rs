@@ -168,6 +168,8 @@ pub(crate) struct Setting {
     /// Lines added to `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
+    /// Documents are published in comments, as they are by default. Most stories publish files, of which there is more to tell.
+    pub(crate) in_comments: bool,
     /// There are no others.
     pub(crate) bare: bool,
     pub(crate) private: bool,
@@ -191,6 +193,36 @@ pub(crate) fn all() -> bool {
 /// The first of cases that are alike, or all of them.
 pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item = T> {
     cases.into_iter().take(if all() { MANY } else { 1 })
+}
+
+const TOYS: [&str; 3] = ["note", "pages", "patch"];
+
+/// The settings for the real program, which has no toys.
+pub(crate) fn without_toys(mut toml: String) -> String {
+    for toy in TOYS {
+        toml = toml.replace(&format!("[{toy}]\npublish = \"pull-request\"\n"), "");
+    }
+    toml
+}
+
+/// The settings with each workflow's documents as files.
+fn publish_files(toml: &str, toys: bool) -> String {
+    let toys: &[&str] = if toys { &TOYS } else { &[] };
+    let workflows = ["lld", "spec", "scout", "implement"].into_iter().chain(toys.iter().copied());
+    let mut toml = format!("{toml}\n");
+    for workflow in workflows {
+        let (table, row) = (format!("[{workflow}]\n"), "publish = \"pull-request\"\n");
+        match toml.find(&table) {
+            Some(at) => toml.insert_str(at + table.len(), row),
+            None => toml += &(table + row),
+        }
+    }
+    toml
+}
+
+/// The usual world with the documents in comments.
+pub(crate) async fn in_comments() -> World {
+    World::new(Setting { in_comments: true, ..Setting::default() }).await
 }
 
 /// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
@@ -278,7 +310,7 @@ impl World {
             hub.api_url(),
             hub.git_url(),
             hub.web_url(),
-            setting.toml,
+            if setting.in_comments { setting.toml } else { publish_files(&setting.toml, setting.toys) },
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let pacing = if setting.paced { Pacing::GitHub } else { Pacing::Off };

@@ -31,7 +31,6 @@ use crate::{
     messages::{AUDIT_TRAILER, step_name},
     proc::private_dir,
     publication::waits_for_merge,
-    types::Hash,
 };
 
 /// Play the whole job on this machine: a small GitHub, the bot, and a page to label and comment on.
@@ -361,8 +360,7 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
     lines.next_line().await.ok().flatten()
 }
 
-/// Shows that what is on the branch is what was approved, and where to look at it. A link is told only where the pages
-/// stay open, and a directory only where it stays.
+/// Says what came of the run and where to look at it: a link only where the pages stay open, a directory only where it stays.
 fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
     if run.status != Status::Done && !waits_for_merge(run) {
         say(format_args!(
@@ -372,24 +370,14 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
         ));
         return Ok(());
     }
-    let branch = stage.issue.branch(1);
-    let path = stage.document_path(run);
-    let Some(bytes) = stage.hub.branch_file(stage.repo, &branch, &path) else {
-        bail!("{path} is not on {branch}");
-    };
-    let committed = Hash::of(&bytes);
-    say(format_args!("\n{path} on {branch}: sha256 {committed}"));
-    // Of code the report is made, and its commit names the change.
-    let code = run.workflow == "implement";
-    let trailer = if code { AUDIT_TRAILER.to_owned() } else { format!("Countersign-Document: {committed}") };
-    let log = stage.hub.log(stage.repo, &branch);
-    if !log.iter().any(|commit| commit.message.contains(&trailer)) {
-        bail!("no commit on {branch} says that these bytes were approved");
+    say("");
+    if run.workflow == "implement" {
+        let branch = stage.issue.branch(1);
+        if !stage.hub.log(stage.repo, &branch).iter().any(|commit| commit.message.contains(AUDIT_TRAILER)) {
+            bail!("no commit on {branch} says that its change was approved");
+        }
+        say("Tests and code are on their branch as they were tried and approved.");
     }
-    say(match code {
-        true => "Tests and code are there as they were tried and approved.",
-        false => "These are the bytes that were approved.",
-    });
     if let Some(outcome) = &run.outcome {
         say(format_args!("Done: {}.", outcome.summary));
     }

@@ -22,7 +22,6 @@ use crate::{
     app::App,
     clock::{Clock, SystemClock},
     config::{ModelSettings, Secrets, Settings},
-    engine::RunView,
     github::manifest,
     localhub::{self, AppCredentials, AppSpec, Fame, Hub, HubError, HubOptions, RepoSource},
     providers::{REHEARSAL, Readiness, SAMPLE},
@@ -346,12 +345,6 @@ impl Stage {
     pub(super) fn gate_is_shown(&self, subject: Hash) -> bool {
         let issue = self.hub.issue(self.repo, self.issue);
         issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
-    }
-
-    pub(super) fn document_path(&self, run: &RunView) -> String {
-        let title = self.hub.issue(self.repo, self.issue).map(|issue| issue.title).unwrap_or_default();
-        let path = self.app.settings.workflow(&run.workflow).document_path_of(self.issue);
-        path.replace("{slug}", &workflows::scout::slug(&run.trigger.args, &title))
     }
 }
 

@@ -1,7 +1,6 @@
 //! Which of a repository's Actions workflows would run on the branches we push.
 //!
-//! Approved documents are committed with `[skip ci]`, but code will not be; the operator should know
-//! beforehand what a push to `countersign/**` sets off.
+//! Approved code is pushed there, and the operator should know beforehand what a push to `countersign/**` sets off.
 
 use serde_norway::Value;
 

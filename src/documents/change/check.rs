@@ -134,7 +134,7 @@ fn form(text: &str, change: &Change, issue: IssueNo, out: &mut Vec<Mistake>) {
         out.push(Mistake::error("h1.missing", "H1", message));
     }
     if text[change.summary.clone()].trim().is_empty() {
-        let message = "there is no summary below the first heading; say what changes in a few sentences";
+        let message = "there is no summary below the first heading; say in 3 to 8 lines what changes and why";
         out.push(Mistake::error("summary.missing", "H1", message));
     }
     for part in Part::ALL {

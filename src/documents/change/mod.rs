@@ -7,6 +7,7 @@
 pub mod adversarial;
 mod apply;
 mod check;
+mod evidence;
 mod fix;
 mod parse;
 mod stubs;
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use self::{
     apply::{MOST_LINES, apply, diff, file_diff},
     check::{beyond, check, is_workflow, unbuildable},
+    evidence::Evidence,
     fix::{fix, other_tests, tests_of},
     parse::{Body, Change, FileChange, is_named, parse, parts_of_name},
     stubs::{STUB, stubs},
@@ -140,7 +142,9 @@ pub fn format_rules(part: Part) -> String {
     };
     format!(
         "Answer with one Markdown document and nothing around it. Its first line is `# {{issue number}} - Change: {{title}}`; \
-         below it stands a summary of what changes, in a few sentences. {sections}\
+         the title says what the change does, as an imperative of at most 60 characters (`Print a total for each week`). Below it \
+         stand 3 to 8 lines on what the change does for whoever uses the repository, and why: people read them first, in the \
+         pull request and in the commit, so they name no requirement by its number alone. {sections}\
          Each file of the specification that belongs there has exactly one heading, as ``### `path/from/the/root` (Modify)``, with \
          the specification's `Add`, `Modify` or `Delete`, and no other file has one. Below it stands one fenced code block and \
          nothing else but such lines as named here; a file to delete has none. If a line of what it holds begins with a fence, \

@@ -11,9 +11,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use question::{
-    ANSWER_RULES, Explained, Place, SUMMARY_RULES, answer_schema, explained, summarized, summary_schema,
-};
+pub use question::{ANSWER_RULES, Explained, Place, answer_schema, explained};
 pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, skills};
 
 use self::skills::one_line;

@@ -32,55 +32,6 @@ pub fn answer_schema() -> Value {
     })
 }
 
-/// The form of what a model says of a change, in words.
-pub const SUMMARY_RULES: &str = "One JSON object: {\"summary\": \"…\"}. Two to four plain sentences, at most 600 characters in all, on what the change \
-does for whoever uses the repository. No list, no link, no command, no name of a person, and nothing on tests, reviews or approvals: \
-of these others tell.";
-
-const SUMMARY_CHARS: usize = 700;
-
-/// The same for services that hold a model to a form.
-pub fn summary_schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": { "summary": { "type": "string" } },
-        "required": ["summary"],
-        "additionalProperties": false,
-    })
-}
-
-/// Reads what a model says of a change: one paragraph.
-///
-/// # Errors
-/// What is wrong with it, for the model.
-pub fn summarized(answer: &str) -> Result<String, String> {
-    #[derive(Deserialize)]
-    struct Said {
-        summary: String,
-    }
-    let said: Said = serde_json::from_str(unfenced(answer))
-        .map_err(|_| "it is not one JSON object with a text `summary`".to_owned())?;
-    let words: Vec<&str> = said.summary.split_whitespace().collect();
-    let summary = words.join(" ");
-    match summary.chars().count() {
-        0 => Err("`summary` is empty".to_owned()),
-        SUMMARY_CHARS.. => Err("`summary` is longer than 600 characters".to_owned()),
-        _ if leads_away(&said.summary, &[]) => Err("it holds an address or a link".to_owned()),
-        _ if words.iter().any(|word| calls(word)) => Err("it holds a command or names a person".to_owned()),
-        _ => Ok(summary),
-    }
-}
-
-/// Words that people type to us: in a sentence on a change they have no place, wherever they stand.
-const TYPED: [&str; 6] = ["/approve", "/override", "/revise", "/restart", "/stop", "@countersign"];
-
-/// A command or a person's name, whatever signs stand before it.
-fn calls(word: &str) -> bool {
-    let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric() && !['/', '@'].contains(&c));
-    let word = word.to_lowercase();
-    bare.starts_with(['/', '@']) || TYPED.iter().any(|typed| word.contains(typed))
-}
-
 /// What a model says to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explained {
@@ -147,32 +98,6 @@ fn leads_away(text: &str, code: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_summary_is_a_short_paragraph_that_leads_nowhere_and_asks_for_nothing() {
-        let said = |text: &str| summarized(&json!({ "summary": text }).to_string());
-        assert_eq!(said(" It adds\n\n# up `a/b`. ").unwrap(), "It adds # up `a/b`.");
-        let long = "It adds up. ".repeat(60);
-        for wrong in [
-            " ",
-            &long,
-            "See https://e.example.",
-            "[x](y)",
-            "Write /approve now.",
-            "/stop",
-            "@maya says so.",
-            "As (/lld asks.",
-            "As `/spec` asks.",
-            "As **@maya says.",
-            "Then x/Approve 1234.",
-            "Ask:@countersign.",
-        ] {
-            assert!(said(wrong).is_err(), "{wrong}");
-        }
-        assert!(
-            summarized("It adds up.").is_err() && summarized("```json\n{\"summary\": \"It.\"}\n```").is_ok()
-        );
-    }
 
     #[test]
     fn an_answer_names_places_and_leads_nowhere_else() {

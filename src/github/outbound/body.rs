@@ -11,7 +11,7 @@ use crate::{documents::unix_lines, limits};
 
 /// A text that may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body(String);
+pub struct Body(pub(super) String);
 
 impl Body {
     /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),

@@ -10,8 +10,10 @@ use std::fmt;
 use crate::documents::{is_invisible, secrets, unix_lines};
 
 mod body;
+mod history;
 mod rewrite;
 pub use body::Body;
+pub use history::{has_marks, message, subject};
 use rewrite::{Container, Words, rewrite};
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
@@ -76,7 +78,7 @@ pub fn plain(text: &str, cap_chars: usize) -> String {
     let last = parts.len() - 1;
     let trimmed = |part: &str| !part.is_empty() && part.trim() == part;
     // Single backticks in pairs, and no two of them side by side.
-    let pairs = last % 2 == 0
+    let pairs = last.is_multiple_of(2)
         && parts.iter().enumerate().all(|(n, part)| match n % 2 {
             0 => n == 0 || n == last || !part.is_empty(),
             _ => trimmed(part),
@@ -104,7 +106,11 @@ pub fn code(text: &str, cap_chars: usize) -> String {
 /// One line of untrusted text where there is no Markdown: a title, a commit's subject. It neither
 /// closes nor mentions anything.
 pub fn line(text: &str, cap_chars: usize) -> String {
-    let text = one_line(text, cap_chars);
+    guarded(&one_line(text, cap_chars))
+}
+
+/// A guard behind each sign that acts.
+fn guarded(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
     for (at, c) in text.char_indices() {
         out.push(c);

@@ -1,7 +1,7 @@
 //! The proofs in sentences, for models and people alike.
 
 use super::{Green, Kind, Red, Row};
-use crate::types::count;
+use crate::{documents::change::Evidence, types::count};
 
 impl Red {
     /// How a test that the spec asks for ended without the code.
@@ -24,64 +24,113 @@ impl Red {
     }
 
     /// How the new tests fail without the code.
-    pub fn facts(&self) -> Vec<String> {
+    pub fn tell(&self, evidence: &mut Evidence) {
         let of = |kind| self.tests.values().filter(|test| **test == kind).count();
-        let mut facts = vec![format!(
-            "Without the code, twice alike: {} new tests fail by an assertion, {} because a name is missing that the spec \
-             declares, {} test binaries cannot be built without such a name, and {} pass since they guard what there is.",
-            of(Kind::Assertion),
-            of(Kind::Missing),
-            of(Kind::Compile),
-            of(Kind::Guard)
-        )];
-        if !self.stubbed.is_empty() {
-            let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();
-            let (weak, pass) = (stubbed(Kind::Weak), stubbed(Kind::Compile));
-            facts.push(format!(
-                "With stubs of what design and spec declare in the place of the code, {} tests of what could not be built run: \
-                 {weak} of them fail by the stub alone, which is weak red.",
-                self.stubbed.len()
+        let stubbed = |kind| self.stubbed.values().filter(|known| **known == kind).count();
+        let ends = [
+            (of(Kind::Assertion), "fails by an assertion", "fail by an assertion"),
+            (of(Kind::Missing), "misses a declared name", "miss a declared name"),
+            (of(Kind::Runtime), "fails at run time, by no assertion", "fail at run time, by no assertion"),
+            (
+                of(Kind::Guard),
+                "passes (it guards existing behaviour)",
+                "pass (they guard existing behaviour)",
+            ),
+        ];
+        let mut parts: Vec<String> = ends.into_iter().filter(|(n, ..)| *n > 0).map(told).collect();
+        let unbuilt = of(Kind::Compile);
+        if unbuilt > 0 {
+            parts.push(format!(
+                "{} cannot be built without the code",
+                count(unbuilt, "test binary", "test binaries")
             ));
-            if pass > 0 {
-                facts.push(format!(
-                    "{pass} of them pass with the stubs, which panic or give nothing: either they want that, or they show \
-                     nothing."
-                ));
-            }
-        } else if self.by_compile() {
-            let unbuilt =
-                "What could not be built is red by compile: it was not seen to run without the code.";
-            facts.push(unbuilt.to_owned());
         }
-        let other = of(Kind::Runtime);
-        if other > 0 {
-            facts.push(format!("{other} more fail as they run, by something else than an assertion."));
+        if !parts.is_empty() {
+            evidence.show("Before the change", format!("{}.", parts.join(", ")));
         }
-        facts
+        let gaps = [
+            (
+                stubbed(Kind::Weak),
+                "fails before the change only because of a stub for the code (weak red)",
+                "fail before the change only because of stubs for the code (weak red)",
+            ),
+            (
+                stubbed(Kind::Compile),
+                "passes with a stub for the code that panics or returns nothing",
+                "pass with stubs for the code that panic or return nothing",
+            ),
+        ];
+        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(told);
+        evidence.not_shown.extend(gaps.map(|gap| gap + "."));
+        if self.stubbed.is_empty() && self.by_compile() {
+            let unseen =
+                "What cannot be built without the code was not seen to fail as it runs (red by compile).";
+            evidence.not_shown.push(unseen.to_owned());
+        }
     }
+}
+
+/// `1 test fails`, `2 tests fail`.
+fn told((n, one, many): (usize, &str, &str)) -> String {
+    format!("{} {}", count(n, "test", "tests"), if n == 1 { one } else { many })
 }
 
 impl Green {
     /// What passes with the code, and what that says nothing of.
-    pub fn facts(&self) -> Vec<String> {
-        let (all, kept) = (self.locked.len(), count(self.kept, "other", "others"));
-        let thrice = count(all - self.once.unwrap_or_default(), "test", "tests");
-        let mut facts = vec![match self.once {
-            None => format!(
-                "With the code, three times, all pass: {thrice} of the change, and {kept} that passed before."
-            ),
+    pub fn tell(&self, evidence: &mut Evidence) {
+        let thrice = self.locked.len() - self.once.unwrap_or_default();
+        let tests = count(thrice, "test", "tests");
+        let others = count(self.kept, "other that passed before", "others that passed before");
+        let pass = if thrice == 1 { "passes" } else { "pass" };
+        let text = match self.once {
+            None if self.kept > 0 => format!("{tests} of the change and {others} pass three times."),
+            None => format!("{tests} of the change {pass} three times."),
             Some(new) => format!(
-                "With the code, three times, all pass: {thrice} of the change. All tests together are slow here, and were run once: \
-                 {kept} that passed before, and {new} more that are new, pass then."
+                "{tests} of the change {pass} three times. The whole suite is slow here and ran once: {}.",
+                count(self.kept + new, "more test passes", "more tests pass")
             ),
-        }];
-        if !self.broken.is_empty() || !self.gone.is_empty() {
-            facts.push(format!(
-                "{} tests failed before and are not counted; {} of a test file that is deleted are gone.",
+        };
+        evidence.show("After the change", text);
+        let gaps = [
+            (
                 self.broken.len(),
-                self.gone.len()
-            ));
-        }
-        facts
+                "failed before the change and is not counted",
+                "failed before the change and are not counted",
+            ),
+            (
+                self.gone.len(),
+                "went with a test file that is deleted",
+                "went with a test file that is deleted",
+            ),
+        ];
+        let gaps = gaps.into_iter().filter(|(n, ..)| *n > 0).map(told);
+        evidence.not_shown.extend(gaps.map(|gap| gap + "."));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evidence_counts_with_plurals_and_leaves_zeros_out() {
+        let tests = [("a", Kind::Assertion), ("b", Kind::Assertion), ("c", Kind::Guard)];
+        let tests = tests.map(|(id, kind)| (id.to_owned(), kind)).into();
+        let (red, mut green) = (Red { tests, ..Red::default() }, Green::default());
+        green.locked = ["a", "b", "c"].map(str::to_owned).into();
+        let mut evidence = Evidence::default();
+        red.tell(&mut evidence);
+        green.tell(&mut evidence);
+        (green.kept, green.broken) = (1, vec!["d".to_owned()]);
+        green.tell(&mut evidence);
+        assert_eq!(
+            evidence.lines(),
+            [
+                "**Before the change:** 2 tests fail by an assertion, 1 test passes (it guards existing behaviour).",
+                "**After the change:** 3 tests of the change pass three times.",
+                "**After the change:** 3 tests of the change and 1 other that passed before pass three times.",
+                "**Not shown:** 1 test failed before the change and is not counted.",
+            ]
+        );
     }
 }

@@ -9,7 +9,7 @@ use super::{
     },
     Overlay, Ran, Trial,
 };
-use crate::sandbox::SandboxError;
+use crate::{documents::change::Evidence, sandbox::SandboxError, types::count};
 
 /// All runs of one change together take at most this long, and ten times as long as the tests took before it.
 const SECONDS: f64 = 600.0;
@@ -17,7 +17,7 @@ const SECONDS: f64 = 600.0;
 /// Parts that are tried.
 const MOST_PARTS: usize = 30;
 
-/// Parts and lines that are named.
+/// Parts that are named.
 const NAMED: usize = 5;
 
 /// What came of it.
@@ -38,34 +38,51 @@ pub struct Bite {
 }
 
 impl Bite {
-    /// In sentences, for the gate and the report.
-    pub fn facts(&self) -> Vec<String> {
+    /// Who noticed, and what nobody did.
+    pub fn tell(&self, evidence: &mut Evidence) {
         let (noticed, all) = judge::score(self.parts.iter().map(|(_, noticed)| *noticed));
-        let held = |by| self.parts.iter().filter(|(_, noticed)| *noticed == by).count();
-        let of = if self.of_change { " of the change, the only ones that were run for this" } else { "" };
-        let mut facts = vec![match self.unsure {
-            true => "Which parts of the code the tests notice was not measured: run for that with nothing undone, they did not pass \
-                     as they had before."
-                .to_owned(),
-            false => format!(
-                "Undone one at a time, {noticed} of {all} parts of the code were noticed by a test{of}; {} more are held by the \
-                 compiler alone, and {} were not tried, or their runs broke off.",
-                held(Noticed::Compiler),
-                self.not_tried + held(Noticed::Unclear)
-            ),
-        }];
-        let nobody = self.parts.iter().filter(|(_, noticed)| *noticed == Noticed::Nobody);
-        facts.extend(
-            nobody.take(NAMED).map(|(place, _)| format!("No test{of} notices when `{place}` is undone.")),
-        );
-        facts.push(match &self.covered {
-            Some(covered) => covered.fact(NAMED),
-            None => "Which of the changed lines the tests run was not measured: it is for Go, for Node, and for Python where \
-                     coverage.py is installed, if all tests pass then, too."
-                .to_owned(),
-        });
-        facts
+        let of = |by| self.parts.iter().filter(move |(_, noticed)| *noticed == by);
+        let held = of(Noticed::Compiler).count();
+        let mut shown = Vec::new();
+        if all > 0 {
+            let of = if self.of_change { " of the change (no other ran for this)" } else { "" };
+            shown.push(format!("a test{of} fails for {noticed} of {}", count(all, "part", "parts")));
+        }
+        if held > 0 {
+            let more = if all > 0 { format!("{held} more") } else { count(held, "part", "parts") };
+            shown.push(format!("the build breaks for {more}"));
+        }
+        if !shown.is_empty() {
+            let shown = shown.join("; ");
+            evidence.show("Mutation check", format!("with each part of the code reverted in turn, {shown}."));
+        }
+        let untried = self.not_tried + of(Noticed::Unclear).count();
+        if self.unsure {
+            let why =
+                "No mutation check: with nothing reverted, the tests did not pass in it as they had before.";
+            evidence.not_shown.push(why.to_owned());
+        } else if untried > 0 {
+            let were = if untried == 1 { "was" } else { "were" };
+            let parts = count(untried, "part", "parts");
+            evidence.not_shown.push(format!("{parts} of the code {were} not tried in the mutation check."));
+        }
+        let nobody = of(Noticed::Nobody).take(NAMED);
+        let nobody = nobody.map(|(place, _)| format!("Reverting `{}` breaks no test.", lines_of(place)));
+        evidence.review.extend(nobody);
     }
+}
+
+/// `src/report.rs:37+3` as `src/report.rs:37-39`.
+fn lines_of(place: &str) -> String {
+    let parts = place.rsplit_once(':').and_then(|(path, lines)| {
+        let (first, count) = lines.split_once('+')?;
+        let (first, count): (usize, usize) = (first.parse().ok()?, count.parse().ok()?);
+        Some(match count {
+            0 | 1 => format!("{path}:{first}"),
+            _ => format!("{path}:{first}-{}", first + count - 1),
+        })
+    });
+    parts.unwrap_or_else(|| place.to_owned())
 }
 
 impl Trial {

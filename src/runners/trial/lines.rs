@@ -7,6 +7,7 @@ use super::{
     super::{Bench, TestError, one_line},
     Overlay, Trial,
 };
+use crate::documents::change::Evidence;
 
 /// Characters of what such a program says that the drafter reads, from its end.
 const SAID: usize = 2_500;
@@ -28,11 +29,11 @@ impl Which {
         }
     }
 
-    fn name(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
-            Self::Format => "formatter",
-            Self::Lint => "linter",
-            Self::EndToEnd => "end-to-end run",
+            Self::Format => "Formatter",
+            Self::Lint => "Linter",
+            Self::EndToEnd => "End-to-end run",
         }
     }
 }
@@ -47,17 +48,17 @@ pub struct Line {
 }
 
 impl Line {
-    /// How it stands with the change, in a sentence. `complains`: of this version of it.
-    pub fn fact(&self, complains: bool) -> String {
-        let name = format!("The {}, `{}`,", self.which.name(), one_line(&self.line).replace('`', "'"));
+    /// How it stands with the change. `complains`: of this version of it.
+    pub fn tell(&self, complains: bool, evidence: &mut Evidence) {
+        let (label, line) = (self.which.label(), one_line(&self.line).replace('`', "'"));
         match (self.before, complains) {
-            (false, _) => {
-                format!(
-                    "{name} was not checked: without the change it does not end well either, or is not here."
-                )
-            }
-            (true, true) => format!("{name} ends well without the change, and not with it."),
-            (true, false) => format!("{name} ends well with the change, as it did without."),
+            (false, _) => evidence.not_shown.push(format!(
+                "{label} `{line}` was not checked: it fails without the change too, or is not installed."
+            )),
+            (true, true) => evidence
+                .review
+                .push(format!("{label} `{line}` complains of the change; without the change it does not.")),
+            (true, false) => evidence.show(label, format!("`{line}` passes.")),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     documents::{
         Mistake,
         change::{
-            self, Body,
+            self, Body, Evidence,
             adversarial::{Adversarial, prompt_rules, with_adversarial},
         },
         verdict::{RawFinding, Severity},
@@ -69,36 +69,45 @@ impl Adversary {
         self.joined.iter().map(|(path, _)| path.as_str())
     }
 
-    /// In sentences, for the gate and the report of this text.
-    pub(super) fn facts(&self, document: Option<Hash>) -> Vec<String> {
+    /// What came of them, for the gate and the report of this text.
+    pub(super) fn tell(&self, document: Option<Hash>, evidence: &mut Evidence) {
         if let Some(why) = &self.not_tried {
-            return vec![format!("No tests of the reviewer's model were tried: {why}")];
+            evidence.not_shown.push(format!("The reviewer's model wrote no tests against it: {why}"));
+            return;
         }
-        let shown = |path: &str| one_line(path).replace('`', "'");
-        let named = |all: &mut dyn Iterator<Item = (&String, &String)>| {
-            let all: Vec<_> = all.map(|(path, of)| format!("`{}` ({})", shown(path), shown(of))).collect();
-            if all.is_empty() { String::new() } else { format!(": {}", all.join(", ")) }
+        let shown = |path: &str| format!("`{}`", one_line(path).replace('`', "'"));
+        let passes = |n: usize, one: &str, many: &str| {
+            (n > 0).then(|| format!("{n} {}", if n == 1 { one } else { many }))
         };
-        let count = self.joined.len() + self.failing.len() + self.left_out.len() + self.beyond;
-        let mut facts = vec![format!(
-            "The reviewer's model, `{}`, wrote {count} tests against {}. {} pass with it and are tests of the change now{}; \
-             {} fail{}; {} were left out.",
-            shown(&self.by),
-            if self.of == document { "the code" } else { "an earlier version of the code" },
-            self.joined.len(),
-            named(&mut self.joined.iter().map(|(path, requirement)| (path, requirement))),
-            self.failing.len(),
-            named(&mut self.failing.iter().map(|(finding, test)| (&test.path, finding))),
-            self.left_out.len() + self.beyond
-        )];
+        let left_out = self.left_out.len() + self.beyond;
+        let parts = [
+            passes(self.joined.len(), "passes and joined the change", "pass and joined the change"),
+            passes(self.failing.len(), "fails", "fail").map(|fail| {
+                let failing =
+                    self.failing.iter().map(|(finding, test)| format!("{} ({finding})", shown(&test.path)));
+                format!("{fail}: {}", failing.collect::<Vec<_>>().join(", "))
+            }),
+            passes(left_out, "was left out", "were left out"),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        if !parts.is_empty() {
+            let (all, by) = (self.joined.len() + self.failing.len() + left_out, shown(&self.by));
+            let of = if self.of == document { "" } else { ", for an earlier version of the code" };
+            let came = parts.join(", ");
+            evidence.show("Tests written against it", format!("{all} by {by}{of}; {came}."));
+        }
         if !self.joined.is_empty() {
-            let paths: Vec<String> = self.joined().map(|path| format!("`{}`", shown(path))).collect();
-            facts.push(format!("No model of another family has reviewed these files: {}.", paths.join(", ")));
+            let paths: Vec<String> = self.joined().map(shown).collect();
+            evidence.review.push(format!(
+                "The reviewer's model wrote {}, and no other model reviewed that.",
+                paths.join(", ")
+            ));
         }
         let unclear = "failed with an earlier version, and shows nothing with this one: it";
-        facts.extend(self.unclear.iter().map(|(path, why)| format!("`{}` {unclear} {why}.", shown(path))));
-        facts.extend(self.left_out.iter().map(|(path, why)| format!("Left out: `{}` {why}.", shown(path))));
-        facts
+        let unclear = self.unclear.iter().map(|(path, why)| format!("{} {unclear} {why}.", shown(path)));
+        let left_out =
+            self.left_out.iter().map(|(path, why)| format!("{} was left out: it {why}.", shown(path)));
+        evidence.not_shown.extend(unclear.chain(left_out));
     }
 }
 
@@ -246,7 +255,7 @@ fn objection(test: &Adversarial, said: &str) -> RawFinding {
         severity: Severity::Blocking,
         category: "tests".to_owned(),
         place: requirement.clone(),
-        title: format!("A test of {requirement} fails with this code: {name}"),
+        title: format!("The test {name} fails with this code"),
         detail,
         repeats: None,
     }
@@ -289,11 +298,24 @@ mod tests {
     fn of_what_was_tried_it_is_said_with_which_version_and_who_has_read_it() {
         let (now, before) = (Some(Hash::of(b"now")), Some(Hash::of(b"before")));
         let mut adversary = Adversary { of: before, ..Adversary::default() };
-        assert!(adversary.facts(before)[0].contains("wrote 0 tests against the code."));
-        assert!(adversary.facts(now)[0].contains("wrote 0 tests against an earlier version of the code."));
+        let told = |adversary: &Adversary, document| {
+            let mut evidence = Evidence::default();
+            adversary.tell(document, &mut evidence);
+            evidence.all()
+        };
+        adversary.by = "o3".to_owned();
+        assert_eq!(told(&adversary, before), [""; 0]);
         adversary.joined.push(("tests/a.rs".to_owned(), "REQ-1".to_owned()));
-        let facts = adversary.facts(now);
-        assert_eq!(facts[1], "No model of another family has reviewed these files: `tests/a.rs`.");
+        let joined = "**Tests written against it:** 1 by `o3`; 1 passes and joined the change.";
+        assert_eq!(told(&adversary, before)[0], joined);
+        let earlier = "1 by `o3`, for an earlier version of the code; 1 passes and joined the change.";
+        assert_eq!(
+            told(&adversary, now),
+            [
+                format!("**Tests written against it:** {earlier}"),
+                "The reviewer's model wrote `tests/a.rs`, and no other model reviewed that.".to_owned()
+            ]
+        );
     }
 
     #[test]

@@ -316,7 +316,12 @@ impl Workflow<Desk> for Implement {
             // The draft is what people go on from, and not the tests that it wanted.
             stage.amend(unlocked.code);
         }
-        stage::halted(&stage, halt, (&Text::default(), at), cx).await
+        // What it pushed says of itself what it did before.
+        let text = Text::read(s, cx).await.unwrap_or_else(|error| {
+            tracing::warn!(run = %cx.run().id, %error, "could not read the change of a run that ended");
+            Text::default()
+        });
+        stage::halted(&stage, halt, (&text, at), cx).await
     }
 }
 

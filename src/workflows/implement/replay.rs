@@ -10,6 +10,7 @@ use super::{
     trial::{goes_on, job},
 };
 use crate::{
+    documents::change::Evidence,
     engine::StepError,
     rounds::{need, text_of},
     runners::{judge, one_line, trial::Trial},
@@ -35,6 +36,13 @@ enum Came {
 }
 
 impl Replay {
+    pub(super) fn tell(&self, evidence: &mut Evidence) {
+        match &self.came {
+            Came::Passed(..) => evidence.show("On a newer base", self.fact()),
+            Came::Untried(_) | Came::Failed(_) => evidence.not_shown.push(self.fact()),
+        }
+    }
+
     pub(super) fn fact(&self) -> String {
         let (branch, commit) = (one_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {

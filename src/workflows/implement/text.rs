@@ -7,12 +7,12 @@ use crate::{
     codebase::{self, Language, TreeIndex},
     documents::{
         Mistake,
-        change::{self, Allowed, Change, Part, Workspace, adversarial::Adversarial},
+        change::{self, Allowed, Change, Evidence, Part, Workspace, adversarial::Adversarial},
         lld,
         spec::{self, Spec},
     },
     engine::{StepError, Workflow as _},
-    messages::{self, ChangeReport, FileLine, ProofLine},
+    messages::{ChangeReport, ProofLine},
     rounds::{self, Cx, Policy, text_of},
     runners::{
         Covered,
@@ -39,6 +39,9 @@ pub(super) const LOCKED_HEADING: &str =
 
 /// Lines that no test runs are named to who writes tests, so many of them.
 const MOST_LINES: usize = 40;
+
+/// The same to people.
+const FEW_LINES: usize = 5;
 
 /// The change as a step has it at hand.
 #[derive(Default)]
@@ -259,39 +262,49 @@ impl Text {
         }
     }
 
-    fn facts_of_runs(&self) -> Vec<String> {
-        let mut facts = Vec::new();
-        facts.extend(self.red.iter().flat_map(Red::facts));
-        facts.extend(self.green.iter().flat_map(Green::facts));
+    /// What the runs came to.
+    fn evidence(&self) -> Evidence {
+        let mut evidence = Evidence::default();
+        self.red.iter().for_each(|red| red.tell(&mut evidence));
+        self.green.iter().for_each(|green| green.tell(&mut evidence));
+        self.bite.iter().for_each(|bite| bite.tell(&mut evidence));
+        self.adversary.iter().for_each(|adversary| adversary.tell(self.document, &mut evidence));
         // Before that they were not all run with it.
-        let ran = self.lines.iter().filter(|_| self.green.is_some());
-        facts.extend(ran.map(|line| line.fact(self.complaints.contains(&line.which))));
-        facts.extend(self.adversary.iter().flat_map(|adversary| adversary.facts(self.document)));
-        let covered = self.covered.iter().filter(|_| self.bite.is_none());
-        facts.extend(covered.map(|covered| covered.fact(MOST_LINES)));
-        facts.extend(self.bite.iter().flat_map(Bite::facts));
-        facts.extend(self.replayed.iter().map(Replay::fact));
-        facts.extend(self.before.iter().flat_map(Ran::noted).map(|note| format!("Of the runs: {note}.")));
-        facts
+        for line in self.lines.iter().filter(|_| self.green.is_some()) {
+            line.tell(self.complaints.contains(&line.which), &mut evidence);
+        }
+        let (covered, most) = match &self.bite {
+            Some(bite) => (&bite.covered, FEW_LINES),
+            None => (&self.covered, MOST_LINES),
+        };
+        match covered {
+            Some(covered) => covered.tell(most, &mut evidence),
+            None if self.bite.is_some() => evidence.not_shown.push(
+                "Coverage was not measured: it is for Go, Node, and Python with coverage.py.".to_owned(),
+            ),
+            None => {}
+        }
+        self.replayed.iter().for_each(|replayed| replayed.tell(&mut evidence));
+        evidence.not_shown.extend(self.before.iter().flat_map(Ran::noted).map(|note| format!("{note}.")));
+        evidence
     }
 
     /// With what of the change is left to people.
-    fn facts_for_people(&self, text: &str) -> Vec<String> {
+    fn evidence_for_people(&self, text: &str) -> Evidence {
+        let mut evidence = self.evidence();
+        let shown = |path: &str| format!("`{}`", one_line(path).replace('`', "'"));
+        let allowed = self.leaves.iter().map(|leave| format!("Allowed beyond the plan: {}", leave.text()));
+        evidence.review.extend(allowed);
         let offered = change::paths(text).into_iter().filter(|path| change::is_workflow(path));
-        let offered = offered.map(|path| {
-            let path = one_line(&path).replace('`', "'");
-            format!("`{path}` is a workflow of GitHub Actions: it is not committed, and offered as a patch in the pull request.")
-        });
-        let restored: Vec<String> =
-            self.restored(text).map(|path| format!("`{}`", one_line(path).replace('`', "'"))).collect();
-        let restored = (!restored.is_empty()).then(|| {
-            format!(
-                "An earlier change left these files on the branch. They are put back as they were: {}.",
-                restored.join(", ")
-            )
-        });
-        let allowed = self.leaves.iter().map(|leave| format!("Allowed besides: {}", leave.text()));
-        self.facts_of_runs().into_iter().chain(offered).chain(restored).chain(allowed).collect()
+        evidence.review.extend(offered.map(|path| {
+            format!("{} is a GitHub Actions workflow: not committed, but offered as a patch.", shown(&path))
+        }));
+        let restored: Vec<String> = self.restored(text).map(|path| shown(path)).collect();
+        if !restored.is_empty() {
+            let restored = restored.join(", ");
+            evidence.review.push(format!("Left by an earlier change and put back as before it: {restored}."));
+        }
+        evidence
     }
 
     /// Pushed files that the text leaves alone: the push puts them back as they are at the commit.
@@ -303,7 +316,7 @@ impl Text {
     fn proofs(&self, change: &Change) -> Vec<ProofLine> {
         let spec = self.spec();
         let rows = spec.tests.iter().map(|row| ProofLine {
-            requirement: row.requirements.join(", "),
+            requirements: row.requirements.clone(),
             test: row.name.clone(),
             file: row.file.clone(),
             red: self.red.as_ref().map_or("", |red| {
@@ -313,6 +326,11 @@ impl Text {
             }),
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
+    }
+
+    /// What the design requires, in its words.
+    fn requirements(&self) -> BTreeMap<String, String> {
+        lld::parse(&self.design).requirements.into_iter().map(|known| (known.id, known.text)).collect()
     }
 }
 
@@ -417,7 +435,7 @@ impl Document for Text {
     }
 
     fn facts(&self, commit: &str) -> String {
-        let runs: String = self.facts_of_runs().iter().map(|fact| format!("- {fact}\n")).collect();
+        let runs: String = self.evidence().all().iter().map(|fact| format!("- {fact}\n")).collect();
         let tests = match self.part() {
             Part::Tests => {
                 "There are only the tests yet, and they are locked after this: judge whether they show each requirement and each \
@@ -440,7 +458,8 @@ impl Document for Text {
     }
 
     fn summary(&self, text: &str) -> String {
-        let runs: String = self.facts_for_people(text).iter().map(|fact| format!("\n- {fact}")).collect();
+        let evidence = self.evidence_for_people(text).all();
+        let runs: String = evidence.iter().map(|fact| format!("\n- {fact}")).collect();
         format!("{}\n{runs}", change::summary(text))
     }
 
@@ -473,23 +492,20 @@ impl Document for Text {
         change::parse(text).of(Part::Tests).map(|file| file.path.clone()).collect()
     }
 
-    fn report(&self, text: &str) -> Option<String> {
-        let change = change::parse(text);
-        let files = change.files.iter().filter(|file| !change::is_workflow(&file.path)).map(|file| {
-            FileLine { part: file.part.as_str(), change: file.kind.as_str(), path: file.path.clone() }
-        });
-        let ran = self.before.as_ref();
-        Some(messages::change_report(&ChangeReport {
+    fn change_report(&self, text: &str) -> Option<ChangeReport> {
+        let (change, ran) = (change::parse(text), self.before.as_ref());
+        Some(ChangeReport {
             issue: self.issue?,
             title: change.title.clone(),
-            commit: self.commit.clone(),
-            summary: text[change.summary.clone()].trim().to_owned(),
-            files: files.collect(),
+            why: text[change.summary.clone()].trim().to_owned(),
+            only_documents: change.of(Part::Code).next().is_none(),
+            evidence: self.evidence_for_people(text),
             proofs: self.proofs(&change),
-            facts: self.facts_for_people(text),
+            requirements: self.requirements(),
+            commit: self.commit.clone(),
             runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),
             level: ran.map(|ran| ran.level.clone()).unwrap_or_default(),
-        }))
+        })
     }
 
     fn executed(&self, text: &str) -> Vec<String> {
@@ -498,16 +514,6 @@ impl Document for Text {
 
     fn diff(&self, text: &str) -> Option<String> {
         Some(change::diff(&change::parse(text).files, &self.files))
-    }
-
-    fn narrated(&self, text: &str) -> Option<String> {
-        let change = change::parse(text);
-        let committed = change.files.iter().filter(|file| !change::is_workflow(&file.path));
-        Some(change::diff(committed, &self.files)).filter(|patch| !patch.is_empty())
-    }
-
-    fn unreviewed(&self) -> usize {
-        self.adversary.iter().flat_map(Adversary::joined).count()
     }
 
     fn offered(&self, text: &str) -> Option<String> {

@@ -5,6 +5,8 @@ use super::server::Site;
 #[test]
 fn what_is_taken_for_true_of_github_is_looked_at_row_by_row() {
     let mut site = Site::new();
+    // So that there is a pull request to look at.
+    site.edit("[models]", "[lld]\npublish = \"pull-request\"\n\n[models]");
     let serving = site.serve();
     let (code, said) = site.doctor_with(&["--live"]);
     assert_eq!(code, Some(0), "{said}");

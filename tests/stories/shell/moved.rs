@@ -117,7 +117,7 @@ fn the_demo_goes_on_when_one_of_its_processes_is_killed() {
     assert_eq!(code, Some(0), "{said}");
     let (before, after) =
         said.split_once("Node 1 is killed in the middle of it.").unwrap_or_else(|| panic!("{said}"));
-    let end = "These are the bytes that were approved.";
+    let end = "Done: the LLD is approved.";
     assert!(!before.contains(end) && after.contains(end), "{said}");
     let (code, said) = demo();
     assert!(code == Some(1) && said.contains("the database holds runs already"), "{said}");

@@ -216,8 +216,8 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     assert_eq!(hash.len(), 12, "{hash}");
     site.browser.submit(&page, "/comment", &[("body", &format!("/approve lld {hash}"))]);
     site.browser.wait_for(&issue, "lld: done");
-    let pulls = site.browser.open(&site.issues.join("pulls").unwrap());
-    assert!(pulls.body.contains("LLD for #1"), "{}", pulls.body);
+    let thread = site.browser.open(&issue);
+    assert!(thread.body.contains("The whole LLD"), "{}", thread.body);
 
     let hub = finished(&["localhub", "--data", site.home.path().join("hub").to_str().unwrap()]);
     let said = text(&hub.stderr);
@@ -247,9 +247,7 @@ fn from_setup_to_a_countersigned_design_by_http_alone() {
     assert!(said.contains("stopped"), "{said}");
     let (code, unheard) = site.healthy();
     assert!(code == Some(1) && unheard.contains("look into the server's log"), "{unheard}");
-    for moment in
-        ["step done", "model answered", "pull request is open", "a gate waits for a person", "run done"]
-    {
+    for moment in ["step done", "model answered", "a gate waits for a person", "run done"] {
         assert!(said.contains(moment), "{moment} is not in the log:\n{said}");
     }
     assert!(!said.contains("means nothing here"), "{said}");

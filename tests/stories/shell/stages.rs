@@ -131,11 +131,20 @@ impl Stage {
         let checkpoints = data.join(format!("repos/{}/checkpoints.db", kept.known.repo));
         let paid = calls(&checkpoints);
         let mut w = World::go_on(directory, kept.known, kept.now).await;
+        // A server does this when it starts; it takes off the label that the first version put on a run at work.
+        w.look().await;
         w.settle().await;
         w.tried().await;
         assert_eq!(w.run_status().await, self.goes_on_to, "{}:\n{}", self.name, w.thread());
         match self.name {
-            "lld" | "gate" | "scout" => w.approved_by("sam").await,
+            "gate" => {
+                // The hash covers the change's report, which this version words otherwise: the gate shows its new line.
+                let line = w.approve_line();
+                w.comment("sam", &line).await;
+                w.newest();
+                w.approved_by("sam").await;
+            }
+            "lld" | "scout" => w.approved_by("sam").await,
             "pushed" => w.merged().await,
             _ => {}
         }

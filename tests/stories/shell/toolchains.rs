@@ -99,5 +99,5 @@ fn a_rehearsed_installation_reaches_the_code() {
         let hash: String = line.chars().take_while(char::is_ascii_hexdigit).collect();
         site.comment(&issue, &format!("{approve}{hash}"));
     }
-    site.wait_for(&issue, "Wait for the merge");
+    site.wait_for(&issue, "implement: done");
 }

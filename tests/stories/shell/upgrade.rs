@@ -340,6 +340,8 @@ async fn is_carried_over(packed: &[u8]) {
     fs::write(bot.join("script.toml"), script).unwrap();
 
     let mut w = World::go_on(directory, kept.known, kept.now).await;
+    // A server does this when it starts; it takes off the label that an earlier version put on a run at work.
+    w.look().await;
     w.settle().await;
     let copies = copies(&data);
     let changed = |file: &usize| was[*file] != NEWEST[*file];
@@ -362,10 +364,7 @@ async fn is_carried_over(packed: &[u8]) {
 
     w.issue = kept.amid;
     w.stands(Status::Asking).await;
-    assert_eq!(
-        w.commits(),
-        [format!("docs: propose LLD for #{} [skip ci]", w.issue), "Initial commit".to_owned()]
-    );
+    assert_eq!(w.commits(), [format!("docs: propose LLD for #{}", w.issue), "Initial commit".to_owned()]);
     let asked = w.calls().await;
     let asked: Vec<_> = asked.iter().map(|row| (row.role.as_str(), row.status)).collect();
     assert_eq!(asked, [("drafter", CallStatus::Done), ("reviewer", CallStatus::Done)]);

@@ -1,0 +1,286 @@
+//! Titles and commit messages: what changed, in the repository's own manner.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Acceptance, ChangeReport, capital, stage_name};
+use crate::{
+    github::outbound::{message, subject},
+    types::{Actor, Hash, IssueNo, RunId},
+};
+
+/// Characters of a subject, and of each line of a message.
+const COLUMNS: usize = 72;
+
+const BODY_CHARS: usize = 3_000;
+
+/// What stands before the colon of a conventional commit.
+const TYPES: [&str; 11] =
+    ["feat", "fix", "docs", "chore", "refactor", "test", "build", "ci", "perf", "style", "revert"];
+
+/// How a repository words its commits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CommitConvention {
+    /// `Print a total for each week`
+    #[default]
+    Plain,
+    /// `feat: print a total for each week`
+    Conventional,
+}
+
+impl CommitConvention {
+    /// Conventional where most of these subjects are; those of our documents don't count.
+    pub fn of<'s>(subjects: impl IntoIterator<Item = &'s str>) -> Self {
+        let ours =
+            |subject: &str| subject.starts_with("docs: propose ") || subject.starts_with("docs: accept ");
+        let (mut all, mut conventional) = (0, 0);
+        for subject in subjects.into_iter().filter(|subject| !ours(subject)) {
+            all += 1;
+            conventional += usize::from(typed(subject).is_some());
+        }
+        if 2 * conventional > all { Self::Conventional } else { Self::Plain }
+    }
+}
+
+/// `feat(cli)` and what follows the colon. A mark for a breaking change is dropped: models don't decide on releases.
+fn typed(subject: &str) -> Option<(&str, &str)> {
+    let (before, text) = subject.split_once(':')?;
+    let before = before.trim_end_matches('!');
+    let (word, scope) = before.split_once('(').map_or((before, None), |(word, scope)| (word, Some(scope)));
+    let is_plain = |scope: &str| scope.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    let scoped = scope.is_none_or(|scope| scope.strip_suffix(')').is_some_and(is_plain));
+    (TYPES.contains(&word) && scoped).then_some((before, text.trim_start()))
+}
+
+/// What the change does, as the pull request's title and the commit's subject.
+pub fn change_title(report: &ChangeReport, convention: CommitConvention, is_bug: bool) -> String {
+    let heading = report.title.trim().trim_end_matches('.');
+    let (known, words) = typed(heading).map_or((None, heading), |(known, words)| (Some(known), words));
+    let first = words.split(' ').next().unwrap_or_default();
+    let fixes = ["Fix", "fix"].contains(&first);
+    match convention {
+        CommitConvention::Plain => subject(&cut(&capital(words), COLUMNS), COLUMNS),
+        CommitConvention::Conventional => {
+            let kind = match known {
+                Some(known) => known,
+                None if report.only_documents => "docs",
+                None if is_bug || fixes => "fix",
+                None => "feat",
+            };
+            let words = if fixes { words[first.len()..].trim_start() } else { words };
+            let columns = COLUMNS.saturating_sub(kind.len() + 2);
+            format!("{kind}: {}", subject(&cut(&small(words), columns), columns))
+        }
+    }
+}
+
+/// With a small first letter, unless the first word is a name.
+fn small(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), text.chars().nth(1)) {
+        (Some(first), Some(second)) if !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Ends between words.
+fn cut(words: &str, columns: usize) -> String {
+    let Some((end, _)) = words.char_indices().nth(columns) else { return words.to_owned() };
+    let head = &words[..end];
+    let whole = head.rfind(' ').filter(|at| *at > columns / 2).map_or(head, |at| &head[..at]);
+    format!("{}…", whole.chars().take(columns.saturating_sub(1)).collect::<String>())
+}
+
+/// What a commit on our branch is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommitKind {
+    /// A version that is shown to people; of code all that its tests are not.
+    Proposal,
+    /// The tests of code, before it.
+    Tests,
+    /// The accepted bytes, with their log.
+    Approval(Acceptance),
+}
+
+#[derive(Debug, Clone)]
+pub struct CommitCard {
+    pub kind: CommitKind,
+    pub stage: String,
+    pub issue: IssueNo,
+    /// The issue's.
+    pub title: String,
+    /// Where it is code.
+    pub change: Option<ChangeCommit>,
+    pub run: RunId,
+    pub document: Hash,
+    pub audit: Option<Hash>,
+}
+
+/// What the commit of a change says.
+#[derive(Debug, Clone)]
+pub struct ChangeCommit {
+    /// As [`change_title`] has it.
+    pub title: String,
+    /// What it does and why, in the drafter's words.
+    pub why: String,
+    pub acceptance: Option<Acceptance>,
+    /// Everybody who approved it.
+    pub approved_by: Vec<Actor>,
+    /// Where GitHub is.
+    pub host: String,
+}
+
+/// What only the commit of an approved document has: the link of the audit chain by which it was countersigned.
+pub const AUDIT_TRAILER: &str = "Countersign-Audit: ";
+
+/// The message of a commit of ours, with trailers by which a repeat is recognised and the audit chain can be followed.
+pub fn commit_message(card: &CommitCard) -> String {
+    let (issue, run, document) = (card.issue, card.run, card.document);
+    let accepted = |acceptance: &Acceptance| format!("{}\n", acceptance.sentence());
+    let (head, trailers) = match &card.change {
+        Some(change) => {
+            let part = match card.kind {
+                CommitKind::Proposal => "",
+                CommitKind::Tests => " (tests)",
+                CommitKind::Approval(_) => " (report)",
+            };
+            let why = message(&change.why, BODY_CHARS, COLUMNS);
+            // Whoever approved it as the review did is named by a trailer alone.
+            let plain = |acceptance: &&Acceptance| matches!(acceptance, Acceptance::Approved { .. });
+            let besides = change.acceptance.as_ref().filter(|acceptance| !plain(acceptance));
+            let besides = besides.map_or(String::new(), |acceptance| format!("\n{}", accepted(acceptance)));
+            let approved = change.approved_by.iter().map(|actor| approved_by(actor, &change.host));
+            let title = &change.title;
+            (
+                format!("{title}{part}\n\n{why}\n{besides}"),
+                format!("Issue: #{issue}\n{}", approved.collect::<String>()),
+            )
+        }
+        None => {
+            let (verb, body) = match &card.kind {
+                CommitKind::Approval(acceptance) => ("accept", accepted(acceptance)),
+                _ => ("propose", String::new()),
+            };
+            let stage = stage_name(&card.stage);
+            // A sentence of its own, so that no title can pass for a trailer.
+            let title = subject(&card.title, 180);
+            (format!("docs: {verb} {stage} for #{issue}\n\n“{title}”\n{body}"), String::new())
+        }
+    };
+    let audit = card.audit.map_or(String::new(), |hash| format!("{AUDIT_TRAILER}{hash}\n"));
+    format!("{head}\n{trailers}Countersign-Run: {run}\nCountersign-Document: {document}\n{audit}")
+}
+
+/// `Approved-by: mona <7+mona@users.noreply.github.com>`, as GitHub knows who that is.
+fn approved_by(actor: &Actor, host: &str) -> String {
+    let login: String =
+        actor.login.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).collect();
+    format!("Approved-by: {login} <{}+{login}@users.noreply.{host}>\n", actor.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::report::tests::report, *};
+    use crate::types::{RepoId, Timestamp, UserId};
+
+    const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
+
+    fn card() -> CommitCard {
+        CommitCard {
+            kind: CommitKind::Proposal,
+            stage: "lld".into(),
+            issue: IssueNo(42),
+            title: "x\n\nCountersign-Run: 1-1\nCloses #7 [skip ci]".into(),
+            change: None,
+            run: RUN,
+            document: Hash::of(b"x"),
+            audit: Some(Hash::of(b"y")),
+        }
+    }
+
+    fn overridden() -> Acceptance {
+        Acceptance::Overridden { by: "mona".into(), at: Timestamp(0), reason: "known".into() }
+    }
+
+    #[test]
+    fn title_cannot_forge_a_trailer_or_skip_ci() {
+        let card = CommitCard { kind: CommitKind::Approval(overridden()), ..card() };
+        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
+        docs: accept LLD for #42
+
+        “x Countersign-Run: 1-1 Closes #·7 [·skip ci]”
+        Accepted by mona, who overrode the verdict.
+
+        Countersign-Run: 8123-4
+        Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
+        Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
+        "#);
+    }
+
+    #[test]
+    fn commit_of_a_change_says_why_and_who_approved_it() {
+        let change = ChangeCommit {
+            title: "Print a total for each week".into(),
+            why: "Whoever writes invoices needs the total of each week and adds it up by hand today.\n\nSigned-off-by: o3".into(),
+            acceptance: Some(overridden()),
+            approved_by: vec![Actor { id: UserId(7), login: "mona>\nX: y".into(), bot: false }],
+            host: "github.com".into(),
+        };
+        let card = CommitCard { change: Some(change), ..card() };
+        insta::assert_snapshot!(commit_message(&card).replace('\u{200b}', "·"), @r#"
+        Print a total for each week
+
+        Whoever writes invoices needs the total of each week and adds it up by
+        hand today.
+
+        Signed-off-by·: o3
+
+        Accepted by mona, who overrode the verdict.
+
+        Issue: #42
+        Approved-by: monaXy <7+monaXy@users.noreply.github.com>
+        Countersign-Run: 8123-4
+        Countersign-Document: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881
+        Countersign-Audit: a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa
+        "#);
+    }
+
+    #[test]
+    fn title_follows_the_repository_and_says_what_changed() {
+        use CommitConvention::{Conventional, Plain};
+        let long = "Print a total for each week and each project and each person who wrote the sheet";
+        for (heading, convention, is_bug, title) in [
+            ("Print a total for each week.", Plain, false, "Print a total for each week"),
+            ("Print a total", Conventional, false, "feat: print a total"),
+            ("Fix the total of a week", Conventional, false, "fix: the total of a week"),
+            ("Stop at the largest sum", Conventional, true, "fix: stop at the largest sum"),
+            ("perf(sum)!: add up once", Conventional, false, "perf(sum): add up once"),
+            ("feat([skip ci]): add up", Conventional, false, "feat: feat([·skip ci])·: add up"),
+            ("feat!: add up once", Plain, false, "Add up once"),
+            ("README says more", Conventional, false, "feat: README says more"),
+            ("Sum [skip ci] for #7", Plain, false, "Sum [·skip ci] for #·7"),
+            (long, Plain, false, "Print a total for each week and each project and each person who wrote…"),
+        ] {
+            let report = ChangeReport { title: heading.into(), ..report() };
+            let told = change_title(&report, convention, is_bug);
+            assert_eq!(told.replace('\u{200b}', "·"), title);
+            assert!(told.replace('\u{200b}', "").chars().count() <= COLUMNS, "{told}");
+        }
+        let documents = ChangeReport { title: "Say more".into(), only_documents: true, ..report() };
+        assert_eq!(change_title(&documents, Conventional, true), "docs: say more");
+    }
+
+    #[test]
+    fn convention_is_that_of_most_commits() {
+        use CommitConvention::{Conventional, Plain};
+        for (subjects, convention) in [
+            (&["feat: a", "fix(b)!: c", "Add d"][..], Conventional),
+            (&["feat: a", "Add b"], Plain),
+            (&["docs: accept LLD for #1", "docs: propose LLD for #1", "Initial commit"], Plain),
+            (&["server: a", "engine: b"], Plain),
+            (&[], Plain),
+        ] {
+            assert_eq!(CommitConvention::of(subjects.iter().copied()), convention, "{subjects:?}");
+        }
+    }
+}
