@@ -739,7 +739,7 @@ impl Response {
 /// A token and when it ends.
 pub(crate) struct Minted {
     pub(crate) token: SecretString,
-    expires: Timestamp,
+    pub(crate) expires: Timestamp,
     granted: Granted,
 }
 

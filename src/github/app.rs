@@ -21,6 +21,7 @@ use super::{
     manifest::{
         APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER,
     },
+    nodes::{GitTokens, NODE_HOLDS, Nodes},
     pace::Pacing,
     repo::{Repo, RepoInfo},
     wire::{Secret, User},
@@ -35,6 +36,9 @@ use crate::{
 /// A repository's name is taken to mean the same repository this long after GitHub said so: the writes of
 /// one step come in a burst, and each would ask again.
 const NAME_HOLDS: Duration = Duration::from_secs(10);
+
+/// A git token is used until so long before its end: one fetch of a large repository takes minutes.
+const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
 /// What is needed to be an App somewhere.
 #[derive(Clone)]
@@ -68,6 +72,8 @@ struct Inner {
     /// Repositories as GitHub described them, and when; see [`NAME_HOLDS`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
     doubts: Doubts,
+    nodes: Nodes,
+    git_tokens: GitTokens,
     clock: SharedClock,
 }
 
@@ -169,7 +175,25 @@ impl GitHub {
         let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
         let api = Api::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
         let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), Doubts::default());
-        Ok(Self { inner: Arc::new(Inner { api, git_url, web_url, app_id, bot, described, doubts, clock }) })
+        let (nodes, git_tokens) = (Nodes::default(), GitTokens::default());
+        let inner = Inner { api, git_url, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The node id of a label or issue, if it is known.
+    pub(super) fn node(&self, name: &str) -> Option<String> {
+        self.inner.nodes.get(name, self.now())
+    }
+
+    pub(super) fn keep_node(&self, name: String, id: &str) {
+        if id.is_empty() {
+            return;
+        }
+        self.inner.nodes.keep(name, id.to_owned(), self.now().plus(NODE_HOLDS));
+    }
+
+    pub(super) fn forget_node(&self, name: &str) {
+        self.inner.nodes.forget(name);
     }
 
     /// What GitHub said of the repository under this name a moment ago.
@@ -368,8 +392,19 @@ impl GitHub {
 
     /// A token that can read the code of one repository and nothing else, for `git fetch`.
     pub async fn git_token(&self, installation: InstallationId, repo: RepoId) -> Result<SecretString, Fault> {
+        let name = format!("{installation} {repo}");
+        if let Some(token) = self.inner.git_tokens.get(&name, self.now()) {
+            return Ok(token);
+        }
         let scope = json!({ "repository_ids": [repo.0], "permissions": { "contents": "read" } });
-        Ok(self.api().mint(installation, scope).await?.token)
+        let minted = self.api().mint(installation, scope).await?;
+        self.inner.git_tokens.keep(name, minted.token.clone(), minted.expires.minus(GIT_TOKEN_MARGIN));
+        Ok(minted.token)
+    }
+
+    /// The next fetch gets a new token: a fetch with this one failed, and it may have been revoked.
+    pub fn forget_git_token(&self, installation: InstallationId, repo: RepoId) {
+        self.inner.git_tokens.forget(&format!("{installation} {repo}"));
     }
 
     /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds; negative when it was

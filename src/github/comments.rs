@@ -13,7 +13,7 @@ use super::{
     },
     outbound::Body,
     pace::Urgency,
-    repo::{LabelChange, Repo, changed, time},
+    repo::{LabelChange, Repo, time},
     wire::User,
 };
 use crate::{
@@ -341,7 +341,7 @@ impl Repo {
         });
         let done = self.mutate(&EDIT_AND_LABEL, &fields, Urgency::Decoration).await?;
         done.field(&EDIT_AND_LABEL, "edit")?;
-        Ok(changed(&EDIT_AND_LABEL, &done, &fields).is_ok())
+        Ok(self.changed(&EDIT_AND_LABEL, &done, &fields, change).is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.

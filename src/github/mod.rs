@@ -24,6 +24,7 @@ mod issues;
 mod key;
 mod listings;
 pub mod manifest;
+mod nodes;
 pub mod outbound;
 mod pace;
 mod permit;

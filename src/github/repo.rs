@@ -116,21 +116,9 @@ pub struct LabelChange<'a> {
     pub on: Option<LabelSpec<'a>>,
 }
 
-/// Did the labels change as these fields ask?
-pub(super) fn changed(call: &Call, done: &Mutated, fields: &[Field]) -> Result<(), Fault> {
-    for field in fields {
-        match done.field(call, field.alias) {
-            // That it was not there is fine.
-            Err(Fault::NotFound { .. } | Fault::Rejected { .. }) if field.alias == "remove" => {}
-            done => drop(done?),
-        }
-    }
-    Ok(())
-}
-
 /// A label as GraphQL knows it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct LabelNode {
+struct LabelNode {
     #[serde(default)]
     node_id: String,
 }
@@ -372,6 +360,7 @@ impl Repo {
             Whole { name: Option<String> },
         }
         let found: Shown = self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.as_sent()?;
+        self.github.keep_node(self.issue_key(number), &found.node_id);
         let body = found.body.unwrap_or_default();
         let label = |label| match label {
             LabelText::Name(name) => Some(name),
@@ -412,7 +401,7 @@ impl Repo {
         }
         let about = format!("labels of issue {}", change.issue);
         let done = self.mutate(&CHANGE_LABELS, &fields, Urgency::Decoration).await?;
-        match changed(&CHANGE_LABELS, &done, &fields) {
+        match self.changed(&CHANGE_LABELS, &done, &fields, change) {
             Ok(()) => {
                 self.sure(&about, ());
                 Ok(())
@@ -430,19 +419,22 @@ impl Repo {
             None => None,
         };
         let remove = match change.off {
-            Some(off) => self.label(off).await?,
+            Some(off) => self.known_label(off).await?,
             None => None,
         };
         if add.is_none() && remove.is_none() {
             return Ok(Vec::new());
         }
-        let issue = self.issue(change.issue).await?.node;
-        let field = |alias, mutation, takes, label: LabelNode| Field {
+        let issue = match self.github.node(&self.issue_key(change.issue)) {
+            Some(node) => node,
+            None => self.issue(change.issue).await?.node,
+        };
+        let field = |alias, mutation, takes, label: String| Field {
             alias,
             mutation,
             takes,
             gives: "clientMutationId",
-            input: json!({ "labelableId": issue, "labelIds": [label.node_id] }),
+            input: json!({ "labelableId": issue, "labelIds": [label] }),
         };
         let add = add.map(|label| field("add", "addLabelsToLabelable", "AddLabelsToLabelableInput", label));
         let (mutation, takes) = ("removeLabelsFromLabelable", "RemoveLabelsFromLabelableInput");
@@ -450,16 +442,39 @@ impl Repo {
         Ok(add.into_iter().chain(remove).collect())
     }
 
-    /// Makes a label known in the repository. One that is there keeps the look people gave it.
-    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<LabelNode, Fault> {
-        if let Some(found) = self.label(label.name).await? {
+    /// Whether the labels changed. After a failure their node ids are looked up again.
+    pub(super) fn changed(
+        &self,
+        call: &Call,
+        done: &Mutated,
+        fields: &[Field],
+        change: &LabelChange<'_>,
+    ) -> Result<(), Fault> {
+        let mut failed = None;
+        for field in fields {
+            let Err(fault) = done.field(call, field.alias) else { continue };
+            for name in change.off.into_iter().chain(change.on.map(|on| on.name)) {
+                self.github.forget_node(&self.label_key(name));
+            }
+            match fault {
+                // That it was not there is fine.
+                Fault::NotFound { .. } | Fault::Rejected { .. } if field.alias == "remove" => {}
+                fault => drop(failed.get_or_insert(fault)),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes a label known in the repository and returns its node id. One that is there keeps the look people gave it.
+    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, Fault> {
+        let LabelSpec { name, color, description } = label;
+        if let Some(found) = self.known_label(name).await? {
             return Ok(found);
         }
-        let LabelSpec { name, color, description } = label;
         let body = json!({ "name": name, "color": color, "description": description });
         let create = self.request(&CREATE_LABEL, &[]).body(body).urgency(Urgency::Decoration);
         match self.write(create).await {
-            Ok(answer) => answer.json(),
+            Ok(answer) => Ok(self.kept_label(name, answer.json()?)),
             // Someone was faster, unless it was something else.
             Err(fault @ Fault::Rejected { status: 422, .. }) => match self.label(name).await? {
                 Some(found) => Ok(self.sure(&format!("label {name}"), found)),
@@ -469,14 +484,35 @@ impl Repo {
         }
     }
 
+    fn label_key(&self, name: &str) -> String {
+        format!("{} label {}", self.id, name.to_lowercase())
+    }
+
+    fn issue_key(&self, number: IssueNo) -> String {
+        format!("{} issue {number}", self.id)
+    }
+
+    fn kept_label(&self, name: &str, label: LabelNode) -> String {
+        self.github.keep_node(self.label_key(name), &label.node_id);
+        label.node_id
+    }
+
+    /// The node id of a label, asked for unless GitHub said it within the last hour.
+    async fn known_label(&self, name: &str) -> Result<Option<String>, Fault> {
+        match self.github.node(&self.label_key(name)) {
+            Some(node) => Ok(Some(node)),
+            None => self.label(name).await,
+        }
+    }
+
     /// Does the repository have this label?
     pub async fn has_label(&self, name: &str) -> Result<bool, Fault> {
         Ok(self.label(name).await?.is_some())
     }
 
-    async fn label(&self, name: &str) -> Result<Option<LabelNode>, Fault> {
+    async fn label(&self, name: &str) -> Result<Option<String>, Fault> {
         match self.send(self.request(&LABEL, &[name]).kept()).await {
-            Ok(answer) => answer.json().map(Some),
+            Ok(answer) => Ok(Some(self.kept_label(name, answer.json()?))),
             Err(Fault::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }

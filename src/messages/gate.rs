@@ -268,7 +268,8 @@ pub fn gate(card: &GateCard) -> Body {
     } else if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
-        parts.push(folded("The document in short", &summary.to_string()));
+        let what = if card.diff.is_some() { "change".to_owned() } else { stage_name(&card.stage) };
+        parts.push(folded(&format!("The {what} in short"), &summary.to_string()));
     }
     if waits && !card.executed.is_empty() {
         let named: Vec<_> =
@@ -338,7 +339,7 @@ impl WholeDocument {
 /// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
 pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> Body {
     let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
-    let parts = [heading, "The settings ask nobody about it.".to_owned(), whole.folded(stage)];
+    let parts = [heading, "By the settings nobody has to approve it.".to_owned(), whole.folded(stage)];
     Body::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
 }
 
@@ -605,7 +606,7 @@ mod tests {
 
         Sound.
 
-        <details><summary>The document in short</summary>
+        <details><summary>The LLD in short</summary>
 
         Reads a file.
 
@@ -664,7 +665,7 @@ mod tests {
 
         </details>
 
-        <details><summary>The document in short</summary>
+        <details><summary>The LLD in short</summary>
 
         Reads a file.
 

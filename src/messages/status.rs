@@ -127,8 +127,8 @@ pub enum Waiting {
 
 #[derive(Debug, Clone)]
 pub struct DraftView {
-    /// `LLD-042.md`
-    pub name: String,
+    /// `LLD-042.md`, where it is published as a file.
+    pub path: Option<String>,
     pub text: String,
     /// The file on the branch.
     pub url: Option<String>,
@@ -416,7 +416,11 @@ fn draft(view: &DraftView) -> String {
         .url
         .as_ref()
         .map_or(String::new(), |url| format!("{}\n\n", link("The whole file on the branch", url)));
-    folded(&format!("Draft {}", plain(&view.name, 80)), &format!("{file}{text}"))
+    let summary = match &view.path {
+        Some(path) => format!("Draft {}", plain(path, 80)),
+        None => "The draft".to_owned(),
+    };
+    folded(&summary, &format!("{file}{text}"))
 }
 
 /// The place of a file or section, as inline code.
@@ -458,7 +462,7 @@ mod tests {
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),
             draft: Some(DraftView {
-                name: "SPEC-042.md".into(),
+                path: Some("SPEC-042.md".into()),
                 text: "# 42 - Feature: x".into(),
                 url: None,
             }),
@@ -571,7 +575,7 @@ mod tests {
         hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
         (hostile.state, hostile.result.url) = (State::Done, Some("javascript:alert(1)".into()));
         hostile.draft = Some(DraftView {
-            name: HOSTILE.into(),
+            path: Some(HOSTILE.into()),
             text: HOSTILE.repeat(3000),
             url: Some("https://x/a b".into()),
         });

@@ -369,6 +369,9 @@ impl Desk {
             }
             fetched => fetched.map(|()| other),
         };
+        if fetched.is_err() {
+            self.github.forget_git_token(cx.run().trigger.installation, info.id);
+        }
         let mut failing = self.failing.lock().await;
         let cost =
             cx.clock().now().since(began) + GIT_AGAIN + failing.remove(&cx.run().id).unwrap_or_default();

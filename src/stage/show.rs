@@ -31,11 +31,9 @@ const PAST_COMMITS: usize = 50;
 pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> Result<Body, StepError> {
     let (cx, about) = (v.cx, v.doc.about());
     let run = cx.run();
-    // A document that has a comment of its own stands there.
-    let has_comment = s.target(v) == Target::Comment && (s.asked.is_some() || s.filed.is_some());
-    let draft = match s.round.document.filter(|_| !has_comment) {
+    let draft = match s.round.document.filter(|document| !stands_elsewhere(s, v, *document)) {
         Some(hash) => Some(DraftView {
-            name: path(s)?,
+            path: if s.files_papers() { Some(path(s)?) } else { None },
             text: document(s, cx).await?,
             url: s.proposal.as_ref().filter(|p| p.document == hash).map(|p| p.file_url.clone()),
         }),
@@ -82,6 +80,15 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         updated: now,
     };
     Ok(messages::status(&view))
+}
+
+/// Whether another comment or the pull request shows the document.
+fn stands_elsewhere(s: &Stage, v: &Visit<'_>, document: Hash) -> bool {
+    match s.target(v) {
+        Target::Comment => s.asked.is_some() || s.filed.is_some(),
+        Target::Code => !s.files_papers() && s.proposal.as_ref().is_some_and(|p| p.document == document),
+        Target::Branch | Target::Issue => false,
+    }
 }
 
 async fn runs_of_issue(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
