@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::{
     prompts::{sound, with_reviewer},
     script::{Script, approved, design, review},
-    world::{Setting, World, world},
+    world::{Setting, World, world_of_files},
 };
 
 /// A design that touches two files, at its gate.
@@ -21,8 +21,14 @@ async fn at_the_gate(toml: &str, owners: &str) -> World {
     let script = Script::default().drafts(&text).reviews(&approved());
     let script = Some(revised("The goal of", script).toml());
     let files = vec![("docs/CODEOWNERS".to_owned(), owners.as_bytes().to_vec())];
-    let mut w =
-        World::new(Setting { toml: format!("[lld]\n{toml}"), files, script, ..Setting::default() }).await;
+    let mut w = World::new(Setting {
+        as_files: true,
+        toml: format!("[lld]\n{toml}"),
+        files,
+        script,
+        ..Setting::default()
+    })
+    .await;
     w.comes_to_the_gate().await;
     w
 }
@@ -131,7 +137,7 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
                 .to_string()
         }],
         |_| review("APPROVED", &[], &[]),
-        Setting::default(),
+        Setting { as_files: true, ..Setting::default() },
     )
     .await;
     w.comes_to_the_gate().await;
@@ -159,7 +165,7 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
 #[ignore = "takes long"]
 async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
     for deletes in [false, true] {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
         let (asked, line, mails) = (w.find("waits for a person"), w.approve_line(), w.notifying());
         let max = w.user("max");
@@ -240,7 +246,7 @@ async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_gate_shows_how_somebody_changed_the_document() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let path = "docs/lld/LLD-1.md";
     let design = String::from_utf8(w.hub.branch_file(w.repo, &w.branch(), path).unwrap()).unwrap();
@@ -257,7 +263,7 @@ async fn a_gate_shows_how_somebody_changed_the_document() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn bad_answers_move_nothing() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();
     let hash = line.rsplit(' ').next().unwrap().to_owned();

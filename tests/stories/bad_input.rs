@@ -4,7 +4,7 @@ use countersign::{engine::Status, localhub::RepoSource};
 
 use crate::{
     script::{Script, approved, design},
-    world::{Setting, World, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 impl World {
@@ -173,7 +173,7 @@ async fn bots_start_and_answer_nothing() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn the_pull_request_answers_for_its_issue() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let (pull, line) = (w.pull_number(), w.approve_line());
     w.pass(60);
@@ -190,7 +190,7 @@ async fn the_pull_request_answers_for_its_issue() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn githubs_own_review_buttons_are_heard() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let pull = w.pull_number();
     w.pass(60);
@@ -213,7 +213,7 @@ async fn githubs_own_review_buttons_are_heard() {
 
 #[tokio::test]
 async fn asked_twice_there_is_one_run() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     for who in ["maya", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), "/lld").unwrap();
     }

@@ -262,12 +262,6 @@ async fn locked_tests_give_way_to_others_once_these_were_proven_and_somebody_all
         ),
         "{asked}"
     );
-    // A review of the pull request is of something else.
-    let pull = w.pulls()[0].number;
-    w.clock.pass(SEEN_BEFORE_APPROVAL);
-    w.hub.review(w.repo, pull, w.user("sam"), "APPROVED", "").unwrap();
-    w.settle().await;
-    assert!(w.last("that was a review").body.contains(&line), "{}", w.thread());
     w.comment("sam", "/approve tests 0123456789ab").await;
     assert!(w.last("/approve tests ").body.contains(&line));
     w.comment("sam", &line).await;

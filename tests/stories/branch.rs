@@ -4,7 +4,7 @@ use std::process::Command;
 
 use countersign::{engine::Status, localhub::Fault, types::Oid};
 
-use crate::world::{World, world};
+use crate::world::{World, world_of_files};
 
 const WORKFLOW: (&str, &[u8]) = (".github/workflows/x.yml", b"on: push");
 const CODE: (&str, &[u8]) = ("src/lib.rs", b"// theirs");
@@ -45,7 +45,7 @@ fn names(text: &str) {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn files_of_others_are_named_and_need_the_line() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.push(&[WORKFLOW, CODE]);
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
@@ -66,7 +66,7 @@ async fn files_of_others_are_named_and_need_the_line() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn files_of_others_that_come_later_are_asked_about() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let gate = w.approve_line();
     w.push(&[WORKFLOW, ("src/lib.rs", b"// not yet")]);
@@ -94,7 +94,7 @@ async fn files_of_others_that_come_later_are_asked_about() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("NEWS.md", b"news")], "News").unwrap();
     let branch = w.branch();
@@ -115,7 +115,7 @@ async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
 #[tokio::test]
 async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
     for orphan in [true, false] {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
         let (line, branch) = (w.approve_line(), w.branch());
         let follows = format!("{branch}-2");
@@ -150,7 +150,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;
     w.stands(Status::Done).await;

@@ -9,13 +9,13 @@ use serde_json::json;
 use crate::{
     resumed::answer_lost,
     script::{Script, approved, design, finding, review},
-    world::{Setting, World, some, world},
+    world::{Setting, World, some, world_of_files},
 };
 
 impl World {
     async fn with_script(script: Script, toml: &str) -> Self {
         let (script, toml) = (Some(script.toml()), toml.to_owned());
-        let mut w = Self::new(Setting { script, toml, ..Setting::default() }).await;
+        let mut w = Self::new(Setting { as_files: true, script, toml, ..Setting::default() }).await;
         w.label("maya", "countersign:lld").await;
         w.stands(Status::Asking).await;
         w
@@ -38,7 +38,7 @@ fn refused(method: &str, status: u16) -> Fault {
 
 #[tokio::test]
 async fn a_check_waits_for_a_person_and_is_green_on_what_was_countersigned() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let checks = w.checks();
     let [check] = checks.as_slice() else { panic!("{checks:#?}") };
@@ -148,7 +148,7 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
 #[tokio::test]
 async fn an_app_that_may_write_no_checks_works_as_any() {
     let thread = async |fault: Option<Fault>| {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         fault.into_iter().for_each(|fault| w.hub.fault(fault));
         w.comes_to_the_gate().await;
         w.comment("sam", "/revise say it shorter").await;
@@ -165,7 +165,7 @@ async fn an_app_that_may_write_no_checks_works_as_any() {
 
 #[tokio::test]
 async fn a_check_whose_answer_was_lost_is_found_and_not_made_twice() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.hub.fault(answer_lost("POST", "/check-runs"));
     w.label("maya", "countersign:lld").await;
     w.wait(30).await;

@@ -122,6 +122,7 @@ async fn prompts_of_a_real_repository_stay_bounded() {
 #[ignore = "takes long"]
 async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     let setting = Setting {
+        as_files: true,
         script: Some(script().toml()),
         toml: format!("[lld]\nmax_rounds = {ROUNDS}\n"),
         ..Setting::default()
@@ -166,7 +167,7 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     ▸ Details of the findings
 
-    ▸ The document in short
+    ▸ The LLD in short
 
     `/approve` does not pass this verdict.
 

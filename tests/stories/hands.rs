@@ -8,11 +8,11 @@ use countersign::{
 use tempfile::TempDir;
 
 use crate::{
-    implement::{can_run, plain, specified},
+    implement::{can_run, plain, specified, specified_in},
     random::Random,
-    script::{Script, approved},
+    script::{Script, approved, small},
     unseen,
-    world::{Known, World, all, directory},
+    world::{Known, Setting, World, all, directory},
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,11 @@ pub(crate) struct Standing {
 impl Standing {
     /// `then` is what the models say after the change itself.
     pub(crate) async fn at(at: At, then: impl FnOnce(Script) -> Script) -> Self {
-        let mut w = specified("", |script, texts| then(plain(script, texts))).await;
+        let (texts, files) = small();
+        // By default there is no pull request before the push.
+        let as_files = matches!(at, At::Work | At::Gate | At::Push);
+        let setting = Setting { as_files, files, bare: true, ..Setting::default() };
+        let mut w = specified_in(texts, setting, |script, texts| then(plain(script, texts))).await;
         if at == At::Work {
             w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:implement").unwrap();
             w.tried_until("N5").await;

@@ -93,7 +93,8 @@ async fn what_the_last_draft_names_is_for_the_reviewer() {
 
 #[tokio::test]
 async fn a_persons_version_goes_to_the_reviewer_with_its_names() {
-    let setting = Setting { toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
+    let setting =
+        Setting { as_files: true, toml: "[lld]\nmax_rounds = 1\n".to_owned(), ..Setting::default() };
     let (mut w, models) = with_reviewer(vec![|_| sound("src/lib.rs")], |_| approved(), setting).await;
     w.comes_to_the_gate().await;
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));

@@ -16,12 +16,12 @@ use crate::{
     money::PRICES,
     operator::typed,
     script::{Script, design, finding, review},
-    world::{Setting, World},
+    world::{Setting, World, world_of_files},
 };
 
 /// One run: a finding, a person who sends it back, an approval; and one that is stopped.
 async fn told() -> World {
-    let mut w = World::new(Setting::default()).await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say what happens to an empty file").await;
     w.newest();
@@ -109,7 +109,7 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
         .reviews(&review("REVISE", &[finding("One", Some("F1"))], &[]));
     let toml = format!("{PRICES}[lld]\nmax_rounds = 1\napprovals = 2\n");
     let script = Some(format!("billed = true\n{}", script.toml()));
-    let mut w = World::new(Setting { script, toml, ..Setting::default() }).await;
+    let mut w = World::new(Setting { as_files: true, script, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let line = w.approve_line();
     for (who, said) in [("sam", line.as_str()), ("max", "/must-fix F1"), ("max", "/override it is known")] {
@@ -292,7 +292,7 @@ async fn what_became_of_an_issue_is_a_folder() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_stop_and_a_halt_are_on_the_chain() {
-    let mut w = World::new(Setting::default()).await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.stands(Status::Stopped).await;
@@ -301,7 +301,8 @@ async fn a_stop_and_a_halt_are_on_the_chain() {
     assert!(of("stop/") && of("halt") && of("end"), "{said:#?}");
     drop(w);
     let script = Script::default().drafts("# A heading\n").fails("drafter", "rejected");
-    let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    let mut w =
+        World::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     w.find("lld: halted");
     w.find("Halted at");

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     script::{Script, approved, design, finding, review},
-    world::{Setting, World, in_comments, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 /// The bytes on the branch, and what they hash to.
@@ -56,7 +56,7 @@ pub(crate) fn threads(w: &World, numbers: &[IssueNo]) -> String {
 
 #[tokio::test]
 async fn a_label_ends_in_an_approved_design() {
-    let mut w = in_comments().await;
+    let mut w = world().await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
     assert!(
@@ -154,7 +154,8 @@ async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
     let refuses = review("REVISE", &[finding("No test", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved());
     let script = script.edits("## 1. Context", "## 1. Contexts").reviews(&refuses).drafts("");
-    let mut w = World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+    let mut w =
+        World::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say it better").await;
     w.stands(Status::Failed).await;
@@ -274,7 +275,7 @@ async fn stop_stops_and_says_what_was_kept() {
 
 #[tokio::test]
 async fn a_plan_without_drafts_gets_a_normal_pull_request() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.hub.refuse_draft_pulls(w.repo, true).unwrap();
     w.comes_to_the_gate().await;
     let pulls = w.hub.pulls(w.repo);
@@ -286,7 +287,7 @@ async fn a_plan_without_drafts_gets_a_normal_pull_request() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_maintainers_own_commit_is_the_next_version() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let line = w.approve_line();
     let (bytes, before) = committed(&w);
@@ -326,7 +327,7 @@ fn push_theirs(w: &World, text: &str) {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_version_pushed_while_we_draft_is_not_overwritten() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.pass(60);
@@ -349,7 +350,7 @@ async fn a_version_pushed_while_we_draft_is_not_overwritten() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     w.comment("tess", "/stop").await;
@@ -363,7 +364,7 @@ async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_file_that_changes_on_main_needs_a_new_approval_that_names_it() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let (old, design) = (w.approve_line(), String::from_utf8(committed(&w).0).unwrap());
     let path = countersign::documents::lld::parse(&design).files[0].path.clone();
@@ -394,7 +395,7 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_person_can_have_their_own_version_revised() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let theirs = String::from_utf8(committed(&w).0).unwrap() + "\nA sentence by a person.\n";
     push_theirs(&w, &theirs);

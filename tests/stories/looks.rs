@@ -182,6 +182,9 @@ impl World {
         let lines = self.lines_to_paste();
         assert!(lines.len() <= usize::from(status == Status::Asking), "{lines:?}\n{}", self.thread());
         for comment in self.bots() {
+            if comment.body.contains(" is approved by its review\n") {
+                self.look_at(comment.id);
+            }
             if comment.body.contains("*This line does not count any more.*") {
                 self.unseen.saw_edit(self.repo, Act::Comment(comment.id));
             }

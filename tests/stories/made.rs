@@ -11,7 +11,7 @@ use crate::{
 
 async fn with(toml: &str, script: Script) -> World {
     let (toml, script) = (toml.to_owned(), Some(script.toml()));
-    World::new(Setting { toml, script, toys: true, ..Setting::default() }).await
+    World::new(Setting { as_files: true, toml, script, toys: true, ..Setting::default() }).await
 }
 
 fn sound() -> Script {

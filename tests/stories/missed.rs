@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     shell::process::PATIENCE,
-    world::{SECRET, World, world},
+    world::{SECRET, World, world, world_of_files},
 };
 
 const LABEL: &str = "countersign:lld";
@@ -448,7 +448,7 @@ async fn a_repository_that_was_deleted_unheard_ends_its_runs() {
 
 #[tokio::test]
 async fn an_issue_that_is_open_again_is_not_closed() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
     w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
@@ -496,7 +496,7 @@ impl World {
 #[ignore = "takes long"]
 async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
     for how in [Late::Swept, Late::Redelivered] {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
         w.comes_to_the_gate().await;
         w.comment("maya", "/stop").await;
@@ -527,7 +527,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;

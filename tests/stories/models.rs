@@ -15,7 +15,7 @@ use crate::{
 };
 
 async fn scripted(script: &Script) -> World {
-    World::new(Setting { script: Some(script.toml()), ..Setting::default() }).await
+    World::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await
 }
 
 impl World {
@@ -271,7 +271,9 @@ async fn nothing_a_model_writes_acts() {
         .reviews(&rejected)
         .reviews(&accepted);
     let issue = Some((one_line.chars().take(200).collect(), format!("Wanted: less of this.\n\n{HOSTILE}")));
-    let mut w = World::new(Setting { script: Some(script.toml()), issue, ..Setting::default() }).await;
+    let mut w =
+        World::new(Setting { as_files: true, script: Some(script.toml()), issue, ..Setting::default() })
+            .await;
     w.label("maya", "countersign:lld").await;
     w.comment("sam", &format!("/revise {one_line}")).await;
     w.comment("max", &format!("/approve {one_line}")).await;

@@ -46,7 +46,7 @@ pub(crate) fn billed() -> String {
 
 async fn priced(budget: &str, private: bool) -> World {
     let toml = format!("{PRICES}[budget]\n{budget}\n");
-    World::new(Setting { script: Some(billed()), toml, private, ..Setting::default() }).await
+    World::new(Setting { as_files: true, script: Some(billed()), toml, private, ..Setting::default() }).await
 }
 
 impl World {

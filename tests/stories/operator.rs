@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     postgres,
-    world::{Setting, World, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 const LABEL: &str = "countersign:lld";
@@ -192,7 +192,7 @@ async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
 
 #[tokio::test]
 async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     let main = w.data().join("main.db");
     w.hub.watch_writes(move |request| {
         if request.method == "POST" && request.path.ends_with("/pulls") {

@@ -22,7 +22,7 @@ use url::Url;
 
 use crate::{
     doors::knock,
-    world::{Setting, World, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 const PUBLIC: &str = "[server]\npublic_url = \"https://ops.example.org\"\n";
@@ -438,7 +438,7 @@ async fn a_page_hears_of_changes_and_one_that_does_not_listen_holds_up_nobody() 
 
 #[tokio::test]
 async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one() {
-    let mut w = World::new(Setting { toml: PUBLIC.to_owned(), ..Setting::default() }).await;
+    let mut w = World::new(Setting { as_files: true, toml: PUBLIC.to_owned(), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     let page = format!("[its page, for the operator](https://ops.example.org/runs/{}/{})", run.repo, run.seq);
@@ -447,7 +447,7 @@ async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one()
     let checks = w.checks();
     assert!(checks[0].summary.contains(&page), "{checks:#?}");
     w.stands(Status::Asking).await;
-    let mut plain = world().await;
+    let mut plain = world_of_files().await;
     plain.comes_to_the_gate().await;
     assert!(!plain.find("updated on 20").body.contains("its page"));
     plain.stands(Status::Asking).await;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     pages::Door,
-    world::{Setting, World, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 const LABEL: &str = "countersign:lld";
@@ -46,7 +46,7 @@ fn says(page: &str, words: &[&str]) {
 
 #[tokio::test]
 async fn a_run_is_read_from_its_start_to_where_it_waits() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     let browser = w.entered(false).await;
     let (path, issue) = (w.page_of("1"), w.issue);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use countersign::{engine::Status, localhub::Fault};
 
-use crate::world::{World, all, world};
+use crate::world::{World, all, world, world_of_files};
 
 const SWAP: &str = "addLabelsToLabelable";
 
@@ -47,7 +47,7 @@ async fn what_goes_wrong_in_graphql_is_asked_again() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.hub.fault(mutation(SWAP, Some("FORBIDDEN"), "Resource not accessible by integration", 1000));
     w.hub.fault(refused("POST", "/labels", 403, "Resource not accessible by integration", 1000));
     w.hub.fault(refused("PATCH", "/pulls/", 422, "Validation Failed", 1000));
@@ -71,7 +71,7 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn an_ending_reaches_the_thread_however_long_that_takes() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.hub.fault(refused("POST", "/pulls", 403, "Resource not accessible by integration", 1000));
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     for steps in 0.. {
@@ -130,7 +130,7 @@ async fn what_passes_is_tried_again() {
 
 #[tokio::test]
 async fn a_branch_that_a_ruleset_forbids_is_named() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     let rules =
         "Repository rule violations found\n\nCannot create ref due to creations being restricted.\n\n";
     w.hub.fault(mutation("createRef", Some("UNPROCESSABLE"), rules, 1000));

@@ -9,14 +9,15 @@ use countersign::{
 
 use crate::{
     script::{Script, approved, design},
-    world::{Setting, World, world},
+    world::{Setting, World, world, world_of_files},
 };
 
 impl World {
     /// Asked for, and put off by the first model it asks.
     async fn put_off() -> Self {
         let script = Script::default().fails("drafter", "capacity").drafts(&design()).reviews(&approved());
-        let mut w = Self::new(Setting { script: Some(script.toml()), ..Setting::default() }).await;
+        let mut w =
+            Self::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
         w.label("maya", "countersign:lld").await;
         let run = w.run().await.unwrap();
         assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
@@ -25,7 +26,7 @@ impl World {
 
     /// Approved, and held up by the first write of its last step.
     async fn held_up(fault: Fault) -> Self {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
         w.comes_to_the_gate().await;
         let line = w.approve_line();
@@ -203,7 +204,7 @@ async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
 
 #[tokio::test]
 async fn a_halt_names_what_its_last_visit_had_put_on_github() {
-    let mut w = world().await;
+    let mut w = world_of_files().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     w.step(3).await;
     // The gate's comment is refused, when commit and pull request are made and nobody has written that down.

@@ -346,7 +346,6 @@ async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes(
     assert!(w.status().body.contains(said), "{}", w.thread());
     w.gate();
     w.commits();
-    w.pull();
 }
 
 #[tokio::test]
@@ -405,7 +404,6 @@ async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_ru
     }
     assert!(w.gate().contains("\n+    left.saturating_add(right)\n"), "{}", w.thread());
     w.nothing_is_pushed();
-    w.pull();
 }
 
 /// What stands in all files of a folder.
@@ -447,5 +445,4 @@ async fn what_a_model_thinks_is_kept_for_people_and_told_to_no_model() {
     w.checks();
     w.labels();
     w.commits();
-    w.pull();
 }

@@ -62,8 +62,6 @@ impl World {
         assert_eq!(self.run().await.unwrap().workflow, workflow, "{}", self.thread());
         self.stands(Status::Asking).await;
         self.gate();
-        self.pull();
-        self.commits();
     }
 }
 
@@ -94,7 +92,6 @@ async fn a_request_in_free_words_begins_what_it_asks_for() {
     w.comment("sam", "@countersign stop").await;
     w.stands(Status::Stopped).await;
     w.gate();
-    w.pull();
     assert!(w.routes()[0].changed && w.routes().len() == 1);
 }
 
@@ -397,7 +394,6 @@ async fn a_line_that_is_pasted_late_is_not_about_what_read_a_request() {
     w.comment("tess", "/stop").await;
     w.stands(Status::Stopped).await;
     w.gate();
-    w.pull();
     w.comment("sam", "@countersign is it green?").await;
     w.begins_nothing().await;
     w.newest();
@@ -448,7 +444,6 @@ async fn a_repository_adds_kinds_without_a_restart_and_hears_of_files_that_are_w
     w.at_the_gate_of("scout").await;
     let told = w.find("cannot be used").body;
     assert!(told.contains("ops-brief.md:4`: there is no workflow"), "{told}");
-    assert!(w.pull().title.starts_with("scout for #1"));
     let status = w.status().body;
     assert!(status.contains("read as a “market-analysis-brief” (94 % sure)"), "{status}");
     assert!(status.contains("- worker pool `background`, for `market-analysis-brief`\n"), "{status}");

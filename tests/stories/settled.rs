@@ -54,7 +54,6 @@ async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again()
     );
     w.approved_by("sam").await;
     w.stands(Status::Done).await;
-    w.pull();
 }
 
 #[tokio::test]
@@ -140,7 +139,6 @@ async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_i
     w.stands(Status::Asking).await;
     assert!(!w.gate().contains("| F1 |"), "{}", w.thread());
     w.approved_by("sam").await;
-    w.pull();
 }
 
 #[tokio::test]
@@ -157,7 +155,7 @@ async fn what_the_author_rebuts_the_reviewer_rules_on() {
         .rebuts("F2", "there is no such case")
         .reviews(&review("APPROVED", &[finding("Two", Some("F2")), nowhere], &[]));
     let script = Some(script.toml());
-    let mut w = World::new(Setting { script, ..Setting::default() }).await;
+    let mut w = World::new(Setting { as_files: true, script, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     w.stands(Status::Asking).await;
     let gate = w.gate();
@@ -198,5 +196,4 @@ async fn a_run_is_started_anew_from_the_beginning() {
     for comment in w.bots() {
         w.look_at(comment.id);
     }
-    w.pull();
 }

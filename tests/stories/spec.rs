@@ -26,7 +26,13 @@ fn adding(files: usize) -> String {
 
 async fn scripted(toml: &str, spec: impl Fn(Script) -> Script) -> World {
     let script = spec(Script::default().drafts(&design()).reviews(&approved()));
-    designed(Setting { script: Some(script.toml()), toml: toml.to_owned(), ..Setting::default() }).await
+    designed(Setting {
+        as_files: true,
+        script: Some(script.toml()),
+        toml: toml.to_owned(),
+        ..Setting::default()
+    })
+    .await
 }
 
 impl World {
@@ -52,7 +58,7 @@ impl World {
 
 #[tokio::test]
 async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request() {
-    let mut w = designed(Setting::default()).await;
+    let mut w = designed(Setting { as_files: true, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     w.stands(Status::Done).await;
     let accepted = |stage: &str| format!("docs: accept {stage} for #1");
@@ -94,7 +100,7 @@ async fn without_an_approved_design_there_is_nothing_to_begin_with() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_design_that_somebody_changed_since_is_not_built_on() {
-    let mut w = designed(Setting::default()).await;
+    let mut w = designed(Setting { as_files: true, ..Setting::default() }).await;
     let (branch, sam, path) = (w.branch(), w.user("sam"), "docs/lld/LLD-1.md");
     let approved = w.file(path);
     let theirs = approved.replace("**This is a rehearsal.**", "**This is mine.**");
@@ -112,7 +118,7 @@ async fn a_design_that_somebody_changed_since_is_not_built_on() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn once_the_branch_is_gone_the_default_branch_counts() {
-    let mut w = designed(Setting::default()).await;
+    let mut w = designed(Setting { as_files: true, ..Setting::default() }).await;
     let (path, maya) = ("docs/lld/LLD-1.md", w.user("maya"));
     let approved = w.file(path);
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
@@ -137,7 +143,7 @@ async fn once_the_branch_is_gone_the_default_branch_counts() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_spec_that_is_asked_for_after_the_pull_request_was_closed_opens_another() {
-    let mut w = designed(Setting::default()).await;
+    let mut w = designed(Setting { as_files: true, ..Setting::default() }).await;
     let (first, maya) = (w.pull_number(), w.user("maya"));
     w.hub.close_issue(w.repo, first, maya).unwrap();
     w.settle().await;
@@ -216,8 +222,12 @@ async fn at_the_cap_people_decide_and_nothing_refused_is_published() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_gate_that_is_on_asks_before_each_review() {
-    let mut w =
-        designed(Setting { toml: "[spec]\ndraft_gate = true\n".to_owned(), ..Setting::default() }).await;
+    let mut w = designed(Setting {
+        as_files: true,
+        toml: "[spec]\ndraft_gate = true\n".to_owned(),
+        ..Setting::default()
+    })
+    .await;
     w.label("maya", LABEL).await;
     w.stands(Status::Asking).await;
     let gate = w.gate();
@@ -294,13 +304,12 @@ async fn asked_for_at_once_the_spec_and_the_code_follow_the_design() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.comes_to_its_code().await;
-    w.pull();
 }
 
 #[tokio::test]
 async fn a_hotfix_asks_nobody_about_design_and_spec_and_says_so() {
     let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
-    let mut w = World::new(Setting { files, ..Setting::default() }).await;
+    let mut w = World::new(Setting { as_files: true, files, ..Setting::default() }).await;
     w.comment("sam", "/hotfix the shop is down").await;
     assert!(w.run().await.is_none(), "it takes the role maintain");
     w.comment("maya", "/hotfix the *shop* is down").await;
@@ -382,7 +391,6 @@ async fn where_code_is_made_of_the_design_its_spec_is_written_first() {
     let all = w.workflows().await;
     assert_eq!(all[5..], ["lld done", "implement done", "spec done", "implement failed"], "{all:?}");
     w.commits();
-    w.pull();
 }
 
 #[tokio::test]
@@ -405,7 +413,6 @@ async fn where_code_is_made_of_the_design_each_end_names_what_brings_it_on() {
     w.gate();
     w.checks();
     w.commits();
-    w.pull();
 }
 
 #[tokio::test]
@@ -425,5 +432,4 @@ async fn where_the_next_part_is_alive_already_it_is_said_that_nothing_follows() 
     w.last("the LLD was accepted");
     w.checks();
     w.commits();
-    w.pull();
 }

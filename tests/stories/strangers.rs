@@ -489,7 +489,7 @@ async fn a_client_that_hangs_does_not_keep_the_server_up() {
 
 #[tokio::test]
 async fn githubs_review_buttons_are_answered_like_comments() {
-    let mut w = World::at_the_gate(Setting::default()).await;
+    let mut w = World::at_the_gate(Setting { as_files: true, ..Setting::default() }).await;
     let on_issue = w.notifying();
     w.review("sam", "APPROVED", "").await;
     let said = w.on_pull();
@@ -513,7 +513,7 @@ async fn githubs_review_buttons_are_answered_like_comments() {
 #[tokio::test]
 async fn an_approval_of_what_the_review_did_not_approve_is_told_why_not() {
     let script = Script::default().drafts(&design()).fails("reviewer", "truncated").toml();
-    let mut w = World::new(Setting { script: Some(script), ..Setting::default() }).await;
+    let mut w = World::new(Setting { as_files: true, script: Some(script), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let why = "`/approve` passes only what the review approved, and it did not approve this.";
     w.comment("max", "/approve").await;

@@ -4,13 +4,13 @@ use countersign::engine::Status;
 
 use crate::{
     script::{Script, approved, design},
-    world::{Setting, World, world},
+    world::{Setting, World, world_of_files},
 };
 
 impl World {
     /// At its gate, with all comments read.
     async fn asking() -> Self {
-        let mut w = world().await;
+        let mut w = world_of_files().await;
         w.comes_to_the_gate().await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
         w
@@ -158,7 +158,9 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     let script = Script::default().drafts(&draft).reviews(&approved());
     let lines = "a line\n".repeat(50_000);
     let files = vec![(env.to_owned(), b"PORT=1\n".to_vec()), (long.to_owned(), lines.clone().into_bytes())];
-    let mut w = World::new(Setting { script: Some(script.toml()), files, ..Setting::default() }).await;
+    let mut w =
+        World::new(Setting { as_files: true, script: Some(script.toml()), files, ..Setting::default() })
+            .await;
     w.comes_to_the_gate().await;
     let old = w.approve_line();
     let design = w.hub.branch_file(w.repo, "countersign/issue-1", "docs/lld/LLD-1.md").unwrap();

@@ -8,7 +8,7 @@ use crate::{
 };
 
 async fn asks_nobody() -> World {
-    asks_nobody_with(Setting::default()).await
+    asks_nobody_with(Setting { as_files: true, ..Setting::default() }).await
 }
 
 async fn asks_nobody_with(setting: Setting) -> World {
@@ -146,7 +146,8 @@ async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved()).reviews(&refuses).toml();
     let toml = "max_rounds = 1\n".to_owned();
-    let mut w = asks_nobody_with(Setting { script: Some(script), toml, ..Setting::default() }).await;
+    let mut w =
+        asks_nobody_with(Setting { as_files: true, script: Some(script), toml, ..Setting::default() }).await;
     let (branch, path) = (format!("countersign/issue-{}", w.issue), format!("docs/lld/LLD-{}.md", w.issue));
     let (sam, mine) = (w.user("sam"), theirs().await);
     w.hub.push_commit(w.repo, &branch, sam, &[(&path, &mine)], "Mine").unwrap();
@@ -162,7 +163,8 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
     let toml = || "draft_gate = true\n".to_owned();
     let script = || Some(Script::default().drafts(&design()).reviews(&approved()).toml());
     for what in ["nothing", "branch", "issue"] {
-        let setting = Setting { script: script(), toml: toml(), ..Setting::default() };
+        let as_files = what == "branch";
+        let setting = Setting { as_files, script: script(), toml: toml(), ..Setting::default() };
         let mut w = asks_nobody_with(setting).await;
         w.label("maya", "countersign:lld").await;
         let line = w.approve_line();

@@ -127,8 +127,12 @@ async fn passes_none(answers: &[&Answer]) {
         let times = if VERDICTS.contains(&answer.ends.as_str()) { 1 } else { 2 };
         script = (0..times).fold(script, |script, _| script.reviews_as_text(&answer.text));
     }
-    let setting =
-        Setting { script: Some(script.toml()), toml: "[lld]\nmax_rounds = 1\n".into(), ..Setting::default() };
+    let setting = Setting {
+        as_files: true,
+        script: Some(script.toml()),
+        toml: "[lld]\nmax_rounds = 1\n".into(),
+        ..Setting::default()
+    };
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
     for (n, Answer { name, ends, .. }) in answers.iter().enumerate() {

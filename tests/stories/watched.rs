@@ -164,6 +164,7 @@ async fn a_service_that_calls_its_model_by_a_hostile_name_writes_no_line_of_ours
     }
     let url = crate::serve(Router::new().route("/v1beta/models/{target}", post(generate))).await;
     let mut w = World::new(Setting {
+        as_files: true,
         models: Some(("stub:drafter", "gemini:pro")),
         toml: format!("[providers.gemini]\nbase_url = \"{url}\"\n"),
         env: "GEMINI_API_KEY=AIzaSyTheKeyOfThisStory\n".to_owned(),

@@ -168,8 +168,8 @@ pub(crate) struct Setting {
     /// Lines added to `.env`.
     pub(crate) env: String,
     pub(crate) files: Vec<(String, Vec<u8>)>,
-    /// Documents are published in comments, as they are by default. Most stories publish files, of which there is more to tell.
-    pub(crate) in_comments: bool,
+    /// Documents are published as files on a pull request.
+    pub(crate) as_files: bool,
     /// There are no others.
     pub(crate) bare: bool,
     pub(crate) private: bool,
@@ -220,9 +220,9 @@ fn publish_files(toml: &str, toys: bool) -> String {
     toml
 }
 
-/// The usual world with the documents in comments.
-pub(crate) async fn in_comments() -> World {
-    World::new(Setting { in_comments: true, ..Setting::default() }).await
+/// The usual world with documents as files on a pull request.
+pub(crate) async fn world_of_files() -> World {
+    World::new(Setting { as_files: true, ..Setting::default() }).await
 }
 
 /// The usual world: maya owns a repository with the sample's first issue; sam may write, tess may triage,
@@ -310,7 +310,7 @@ impl World {
             hub.api_url(),
             hub.git_url(),
             hub.web_url(),
-            if setting.in_comments { setting.toml } else { publish_files(&setting.toml, setting.toys) },
+            if setting.as_files { publish_files(&setting.toml, setting.toys) } else { setting.toml },
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
         let pacing = if setting.paced { Pacing::GitHub } else { Pacing::Off };

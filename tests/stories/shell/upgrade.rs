@@ -282,7 +282,8 @@ pub(super) fn paid_amid(checkpoints: &Path, workflow: &str, role: &str, nth: u32
 async fn cut_off() -> TempDir {
     let toml = format!("{PRICES}[budget]\nrun = \"$4\"\n");
     let files = vec![("src/lib.rs".to_owned(), b"pub struct Minutes(pub u32);\n".to_vec())];
-    let setting = Setting { script: Some(billed()), toml, files, bare: true, ..Setting::default() };
+    let setting =
+        Setting { as_files: true, script: Some(billed()), toml, files, bare: true, ..Setting::default() };
     let mut w = World::new(setting).await;
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
