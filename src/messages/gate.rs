@@ -1,8 +1,9 @@
 //! The gate comment: the one that sends mail, because a person must decide. Once that is over it is edited to say so.
 
 use super::{
-    Approvals, ApproveLine, Author, Inconclusive, access, approvals::approvals, cost::spending, count,
-    folded, held::day_and_clock, link, links, others, overrides, rehearsal, sign, stage_name, status::place,
+    Approvals, ApproveLine, Author, ChangeReport, Inconclusive, access, approvals::approvals, cost::spending,
+    count, folded, held::day_and_clock, link, links, others, overrides, rehearsal, sign, stage_name,
+    status::place,
 };
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,8 @@ pub struct GateCard {
     pub dismissed: Vec<Finding>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
+    /// What is known of a change.
+    pub report: Option<ChangeReport>,
     /// The whole document, where this comment is its place.
     pub whole: Option<WholeDocument>,
     /// How it changes the repository.
@@ -263,6 +266,7 @@ pub fn gate(card: &GateCard) -> Body {
         )
     }));
     parts.extend(found(card));
+    parts.extend(card.report.as_ref().map(|report| report.at_gate(card.findings.is_empty())));
     if let Some(whole) = &card.whole {
         parts.push(whole.folded(&card.stage));
     } else if !card.summary.trim().is_empty() {
@@ -514,7 +518,10 @@ fn details(findings: &[&Finding]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tests::*, *};
+    use super::{
+        super::{report::tests::report, tests::*},
+        *,
+    };
     use crate::{
         documents::{findings::Status, verdict::Severity},
         types::{Family, Hash, RepoId},
@@ -566,6 +573,7 @@ mod tests {
             findings,
             dismissed: Vec::new(),
             summary: "Reads a file.".into(),
+            report: None,
             whole: None,
             diff: None,
             executed: vec![],
@@ -697,16 +705,37 @@ mod tests {
         card.overlaps = vec![(IssueNo(7), vec!["src/lib.rs".into()])];
         (card.edited, card.diff) = (Some("-a\n+b".into()), Some("+c\n".repeat(50)));
         card.executed = vec!["build.rs".into()];
+        let visible = |body: &Body| {
+            let mut folds = 0_usize;
+            let visible = body.as_str().lines().filter(|line| {
+                let outside = folds == 0;
+                folds += line.matches("<details>").count();
+                folds -= line.matches("</details>").count();
+                outside && !line.is_empty()
+            });
+            let visible: Vec<_> = visible.map(str::to_owned).collect();
+            assert!(visible.len() <= 25, "{}: {visible:#?}", visible.len());
+            visible
+        };
+        let mut report = report();
+        report.evidence.review = vec!["Line 7 is covered by no test.".to_owned(); 9];
+        let gaps = ["Mutation check", "Tests written against it", "Formatter", "Linter", "End-to-end run"];
+        gaps.iter().for_each(|label| report.evidence.show(label, "was run.".into()));
+        // The issue's text gives way to another issue alone, and never to a change.
+        let of_change = GateCard { report: Some(report), edited: None, ..card.clone() };
+        visible(&gate(&of_change));
+        let approved = GateCard { verdict: Some(Verdict::Approved), findings: vec![], ..of_change };
+        let lines = visible(&gate(&approved)).join("\n");
+        assert!(
+            lines.contains("**Print a total for each week**\n- **Before the change:** 4 tests fail"),
+            "{lines}"
+        );
+        assert!(
+            lines.contains("**For your review**\n") && lines.contains("- … and 5 more, which"),
+            "{lines}"
+        );
         let body = gate(&card);
-        let mut folds = 0_usize;
-        let visible = body.as_str().lines().filter(|line| {
-            let outside = folds == 0;
-            folds += line.matches("<details>").count();
-            folds -= line.matches("</details>").count();
-            outside && !line.is_empty()
-        });
-        let visible: Vec<_> = visible.collect();
-        assert!(visible.len() <= 25, "{}: {visible:#?}", visible.len());
+        let visible = visible(&body);
         let shown: Vec<_> = visible.iter().filter_map(|line| line.strip_prefix("| F")).collect();
         let shown: Vec<_> = shown.iter().map(|line| line.split(' ').next().unwrap()).collect();
         assert_eq!(shown, ["4", "10", "11", "12", "1"]);
@@ -718,6 +747,11 @@ mod tests {
         let mut card = card(Verdict::Blocked, (1..=40).map(|n| finding(&format!("F{n}"), HOSTILE)).collect());
         card.rationale = HOSTILE.repeat(500);
         card.summary = HOSTILE.repeat(500);
+        let mut hostile = report();
+        hostile.title = HOSTILE.into();
+        hostile.evidence.show("Linter", HOSTILE.into());
+        hostile.evidence.review = vec![HOSTILE.into()];
+        card.report = Some(hostile);
         card.reviewer = Author::Model { served: Some(HOSTILE.into()), family: None, in_place_of: None };
         let body = gate(&card);
         assert_inert(body.as_str());

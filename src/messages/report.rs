@@ -21,6 +21,10 @@ const FACT_CHARS: usize = 4_000;
 const REVIEW_LINES: usize = 12;
 const PATHS: usize = 5;
 
+/// Lines that stand unfolded at the gate: what was seen before and after the change, and what to look at.
+const GATE_EVIDENCE_LINES: usize = 2;
+const GATE_REVIEW_LINES: usize = 4;
+
 /// Characters of a patch that a pull request shows.
 const PATCH_CHARS: usize = 12_000;
 
@@ -148,6 +152,31 @@ impl ChangeReport {
 
     fn to_review(&self) -> Vec<String> {
         self.evidence.review.iter().map(|text| fact(text)).collect()
+    }
+
+    /// Its title, what was seen before and after it, and what to look at; the rest is folded. All lists are folded
+    /// where findings stand above them.
+    pub(super) fn at_gate(&self, unfolded: bool) -> String {
+        let mut review = self.to_review();
+        let more = review.len().saturating_sub(GATE_REVIEW_LINES);
+        if more > 0 {
+            review.truncate(GATE_REVIEW_LINES);
+            review.push(format!("… and {more} more, which the pull request will list"));
+        }
+        let (shown, review) = (self.shown(), list("**For your review**\n\n", &review));
+        let fold = |summary, text: &str| match text.trim() {
+            "" => String::new(),
+            text => folded(summary, text),
+        };
+        let mut parts = vec![format!("**{}**", plain(&self.title, 180))];
+        if unfolded {
+            let (first, rest) = shown.split_at(shown.len().min(GATE_EVIDENCE_LINES));
+            parts.extend([list("", first), review, fold("More evidence", &list("", rest))]);
+        } else {
+            parts.push(fold("Evidence", &[list("", &shown), review].join("\n\n")));
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join("\n\n")
     }
 
     /// Requirement, test, file.

@@ -86,7 +86,10 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
 fn stands_elsewhere(s: &Stage, v: &Visit<'_>, document: Hash) -> bool {
     match s.target(v) {
         Target::Comment => s.asked.is_some() || s.filed.is_some(),
-        Target::Code => !s.files_papers() && s.proposal.as_ref().is_some_and(|p| p.document == document),
+        Target::Code => {
+            let pushed = s.proposal.as_ref().is_some_and(|p| p.document == document);
+            !s.files_papers() && (pushed || s.asked.is_some())
+        }
         Target::Branch | Target::Issue => false,
     }
 }
@@ -311,6 +314,7 @@ async fn card(
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
         summary: v.doc.summary(&design),
+        report: v.doc.change_report(&design),
         whole: match s.target(v) {
             Target::Comment => Some(whole_document(s, v).await?),
             _ => None,

@@ -9,6 +9,7 @@ use countersign::{
 use serde_json::json;
 
 use crate::{
+    looks::unfolded,
     random::say,
     script::{Script, design, finding, review},
     world::{Setting, World},
@@ -41,18 +42,6 @@ fn script() -> Script {
         let findings: Vec<_> = (0..many).map(objection).collect();
         script.reviews(&review("REVISE", &findings, &resolved))
     })
-}
-
-/// What shows of a comment before anybody opens anything.
-fn unfolded(text: &str) -> String {
-    let parts =
-        text.split("<details><summary>").enumerate().map(|(n, part)| match part.split_once("</details>") {
-            Some((folded, after)) if n > 0 => {
-                format!("▸ {}{after}", folded.split("</summary>").next().unwrap())
-            }
-            _ => part.to_owned(),
-        });
-    parts.collect::<String>() + "\n"
 }
 
 /// How long the prompts of a role were, in tokens, a round each.

@@ -8,6 +8,7 @@ use countersign::{engine::Status, sandbox::Sandbox};
 use tempfile::TempDir;
 
 use crate::{
+    looks::unfolded,
     money::PRICES,
     operator::typed,
     script::{Script, approved, attack, finding, review, small, to_a_pull},
@@ -198,11 +199,85 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     assert!(code == Some(0) && diff.starts_with("--- /dev/null\n+++ b/tests/weeks.rs\n@@ "), "{diff}");
     let (code, said) = typed(&w, &["diff", &format!("{}-999", w.repo)]).await;
     assert!(code == Some(1) && said.contains("has asked nobody about code yet"), "{said}");
+    let shown = |w: &World| {
+        let status = unfolded(&w.plain(&w.status().body));
+        status.split(" · updated on ").next().unwrap().to_owned()
+    };
     assert!(w.pulls().is_empty(), "there is no pull request before there is code");
+    insta::assert_snapshot!(unfolded(&w.plain(&w.gate())), @r#"
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ APPROVED: the change waits for a person
+
+    **The reviewer's reason**
+
+    A reason in one sentence.
+
+    **Print a total for each week**
+
+    - **Before the change:** 4 tests fail by an assertion, 1 test passes (it guards existing behaviour).
+    - **After the change:** 5 tests of the change and 11 others that passed before pass three times.
+
+    **For your review**
+
+    - Reverting `src/report.rs:37-39` breaks no test.
+
+    ▸ More evidence
+
+    ▸ The change in short
+
+    ▸ The change
+
+    To accept it, someone with write access writes
+
+    ```
+    /approve implement HASH
+    ```
+
+    To send it back to the drafter instead: `/revise TEXT`.
+
+    Drafted by `stub-drafter`, reviewed by `stub-reviewer`, round 2.
+
+    [Status](HUB/maya/tally/issues/1#issuecomment-1020)
+
+    <sub>Run 1002-3 · the hash to approve covers the document, the files it names and this gate's rules</sub>
+
+    <!-- countersign:gate-1002-3-16 -->
+    "#);
+    insta::assert_snapshot!(shown(&w), @r#"
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✋ implement: waiting for you
+
+    - ✅ **LLD**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
+    - ✅ **Spec**: approved by its review, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
+    - Step 16 of 18: code gate
+
+    **Waits for someone with write access**: [what to decide](HUB/maya/tally/issues/1#issuecomment-1065).
+
+    ▸ Details
+
+    <sub>`/status` · `/stop` · `/help` · run `1002-3`, asked for by maya
+    "#);
     w.approved_by("sam").await;
     assert_eq!(w.commits(), [WEEKS, "Initial commit"]);
     assert_eq!(w.pulls().len(), 1);
     assert_eq!(w.pull().title, WEEKS);
+    insta::assert_snapshot!(shown(&w), @r#"
+    > **Rehearsal**: scripted answers, no model was asked.
+
+    ### ✅ implement: done
+
+    - ✅ **LLD**: approved by sam, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1022))
+    - ✅ **Spec**: approved by its review, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
+    - ✅ **Implement**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
+
+    **Waits for the merge.** What brings it back to work: CI that fails, `/revise TEXT`, and a review of somebody with write access that asks for changes or comments.
+
+    ▸ Details
+
+    <sub>`/status` · `/stop` · `/help` · run `1002-3`, asked for by maya
+    "#);
     let body = w.pull().body;
     let seen = body.split("<details>").next().unwrap();
     insta::assert_snapshot!(seen.replace('\\', ""), @r#"

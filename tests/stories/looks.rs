@@ -309,3 +309,15 @@ impl World {
 
 /// What every gate's comment ends in.
 const GATE: &str = "the hash to approve covers the document";
+
+/// What shows of a comment before anybody opens anything.
+pub(crate) fn unfolded(text: &str) -> String {
+    let parts =
+        text.split("<details><summary>").enumerate().map(|(n, part)| match part.split_once("</details>") {
+            Some((folded, after)) if n > 0 => {
+                format!("▸ {}{after}", folded.split("</summary>").next().unwrap())
+            }
+            _ => part.to_owned(),
+        });
+    parts.collect::<String>() + "\n"
+}

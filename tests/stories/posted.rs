@@ -56,6 +56,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         dismissed: vec![finding],
         diff: Some(summary.clone()),
         executed: Vec::new(),
+        report: None,
         whole: None,
         summary,
         role: Role::Write,

@@ -458,9 +458,7 @@ impl Document for Text {
     }
 
     fn summary(&self, text: &str) -> String {
-        let evidence = self.evidence_for_people(text).all();
-        let runs: String = evidence.iter().map(|fact| format!("\n- {fact}")).collect();
-        format!("{}\n{runs}", change::summary(text))
+        change::summary(text)
     }
 
     fn paths(&self, text: &str) -> Vec<String> {
