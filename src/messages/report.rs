@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Acceptance, Author, cost::spending, folded, link, rehearsal, sign, status::place};
+use super::{
+    Acceptance, Author, capital, cost::spending, folded, link, rehearsal, sign, stage_name, status::place,
+};
 use crate::{
     documents::{change::Evidence, findings::Finding},
     git::Changed,
@@ -78,6 +80,8 @@ pub struct ChangeCard {
     /// A patch for people to apply: what this bot doesn't commit.
     pub patch: Option<String>,
     pub gate_url: Option<String>,
+    /// The issue's design and spec: each stage with the comment that holds it.
+    pub documents: Vec<(String, String)>,
     pub document: Hash,
     /// What was approved, as people's line names it.
     pub subject: Option<Hash>,
@@ -258,7 +262,10 @@ fn provenance(card: &ChangeCard) -> String {
         ("Audit head", card.audit.as_ref().map(hash)),
     ];
     let rows = rows.into_iter().filter_map(|(name, value)| Some(format!("\n| {name} | {} |", value?)));
-    format!("| Fact | Value |\n|---|---|{}", rows.collect::<String>())
+    let documents = card.documents.iter().map(|(stage, url)| {
+        format!("\n| {} | {} |", capital(&stage_name(stage)), link("in its comment", url))
+    });
+    format!("| Fact | Value |\n|---|---|{}", documents.chain(rows).collect::<String>())
 }
 
 /// A list below a heading; nothing where it is empty.
@@ -355,6 +362,7 @@ pub(super) mod tests {
             executed: vec!["Cargo.toml".into()],
             patch: None,
             gate_url: Some("https://github.com/o/r/issues/42#issuecomment-7".into()),
+            documents: vec![("lld".into(), "https://github.com/o/r/issues/42#issuecomment-2".into())],
             document: Hash::of(b"x"),
             subject: Some(Hash::of(b"z")),
             audit: Some(Hash::of(b"y")),
@@ -394,6 +402,7 @@ pub(super) mod tests {
 
         | Fact | Value |
         |---|---|
+        | LLD | [in its comment](https://github.com/o/r/issues/42#issuecomment-2) |
         | Drafted by | `claude-opus-4-6` |
         | Reviewed by | `gemini-3-pro` |
         | Verdict | ✅ APPROVED |
@@ -441,6 +450,6 @@ pub(super) mod tests {
         let text = change_section(&card).as_str().replacen("\nCloses #42\n", "\n", 1);
         assert_inert(&text);
         // One of them stands in the block that holds the drafter's text.
-        assert_eq!(text.lines().filter(|line| line.starts_with("| ")).count(), 13, "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("| ")).count(), 14, "{text}");
     }
 }

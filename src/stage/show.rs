@@ -428,6 +428,9 @@ pub(super) async fn change(
     let text = text_of(cx, &document).await?;
     let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
     let row = s.approval.as_ref().filter(|row| row.document == document);
+    let mut documents = others(cx, &runs_of_issue(cx).await?, false).await?;
+    documents.retain(|(_, state, _)| *state == messages::State::Done);
+    let in_comment = |url: &String| url.contains("#issuecomment-");
     Ok(Some(messages::change_section(&ChangeCard {
         run: cx.run().id,
         report,
@@ -441,6 +444,10 @@ pub(super) async fn change(
         executed: v.doc.executed(&text),
         patch: v.doc.offered(&text),
         gate_url: s.asked.as_ref().map(|asked| asked.url.clone()),
+        documents: documents
+            .into_iter()
+            .filter_map(|(stage, _, result)| Some((stage, result.url.filter(in_comment)?)))
+            .collect(),
         document,
         subject: row.map(|row| row.subject),
         audit,
