@@ -5,13 +5,13 @@
 //! ranges, and Markdown a model wrote is never rendered anew.
 
 pub mod change;
-pub mod conflicts;
 mod drawn;
 pub mod edits;
 pub mod findings;
 pub mod issue;
 pub mod lld;
 pub(crate) mod markdown;
+pub mod open_questions;
 pub mod owners;
 mod path;
 pub mod routing;

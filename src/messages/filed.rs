@@ -3,7 +3,7 @@
 use super::{Acceptance, Author, capital, folded, rehearsal, status::place};
 use crate::{
     documents::findings::Finding,
-    github::outbound::{self, Body, clean, plain},
+    github::outbound::{self, Body, clean, clean_with_boxes, plain},
     types::{IssueNo, RunId},
 };
 
@@ -44,16 +44,11 @@ pub fn filed_issue(text: &str, origin: &Origin, credit: &Credit) -> Body {
     if let Origin::From(issue) = origin {
         parts.push(format!("From #{issue}."));
     }
-    parts.extend(with_boxes(text).unwrap_or_else(|| {
-        // No box of another's gets through what is posted: the number of a criterion is its mark.
-        vec![clean(&text.replace(BOX, "- "), TEXT_CHARS).to_string()]
-    }));
+    parts.push(clean_with_boxes(text, TEXT_CHARS).to_string());
     if !credit.open.is_empty() {
-        let line = |finding: &Finding| {
-            format!("- **{}** {}: {}", finding.id, place(&finding.place), plain(&finding.title, 200))
-        };
+        let line = |finding: &Finding| format!("- {}: {}", place(&finding.place), plain(&finding.title, 200));
         let lines: Vec<_> = credit.open.iter().map(line).collect();
-        parts.push(folded("What the reviewer suggests as well", &lines.join("\n")));
+        parts.push(folded("What the reviewer also suggests", &lines.join("\n")));
     }
     if let Origin::InPlaceOf(title, body) = origin {
         let before = clean(body, BEFORE_CHARS);
@@ -72,29 +67,6 @@ pub fn filed_issue(text: &str, origin: &Origin, credit: &Credit) -> Body {
     Body::frame(rehearsal(credit.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-/// Before a criterion.
-const BOX: &str = "- [ ] ";
-const BOXES_CHARS: usize = 10_000;
-
-/// The text in parts, its criteria as boxes to tick of ours; `None` where they do not fill a section of their own.
-fn with_boxes(text: &str) -> Option<Vec<String>> {
-    let lines: Vec<&str> = text.lines().collect();
-    let begin = lines.iter().position(|line| line.starts_with(BOX))?;
-    let end = begin + lines[begin..].iter().take_while(|line| line.starts_with(BOX)).count();
-    let heading = |line: &&str| line.starts_with('#');
-    let full = |line: &&&str| !line.trim().is_empty();
-    let above = lines[..begin].iter().rfind(full).is_some_and(heading);
-    let below = lines[end..].iter().find(full).is_none_or(heading);
-    let boxes: Vec<_> =
-        lines[begin..end].iter().map(|line| format!("{BOX}{}", plain(&line[BOX.len()..], 500))).collect();
-    let boxes = boxes.join("\n");
-    if !above || !below || boxes.len() > BOXES_CHARS {
-        return None;
-    }
-    let around = |lines: &[&str]| clean(&lines.join("\n"), (TEXT_CHARS - BOXES_CHARS) / 2).to_string();
-    Some(vec![around(&lines[..begin]), boxes, around(&lines[end..])])
-}
-
 /// Open issues that may be about the same, as a note.
 pub fn similar(issues: &[(IssueNo, String)]) -> String {
     let all: Vec<String> =
@@ -110,10 +82,9 @@ pub fn labels_lacking(labels: &[String]) -> String {
     )
 }
 
-/// That contradictions could not be looked for.
-pub fn conflicts_unknown() -> String {
-    "whether parts of the issue contradict each other could not be found out, so nobody was asked about that"
-        .to_owned()
+/// No model's answer about open questions could be used.
+pub fn questions_unknown() -> String {
+    "no model could say what the issue leaves open, so nobody was asked about that".to_owned()
 }
 
 #[cfg(test)]
@@ -163,11 +134,11 @@ mod tests {
 
         ## Scope
 
-        - \[ \] x
+        - [ ] x
 
-        <details><summary>What the reviewer suggests as well</summary>
+        <details><summary>What the reviewer also suggests</summary>
 
-        - **F2** `AC-2`: Name the `sheet_file`
+        - `AC-2`: Name the `sheet_file`
 
         </details>
 

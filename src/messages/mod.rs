@@ -43,7 +43,7 @@ pub use cost::{
 pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted, missing, run_was};
 pub use failure::{FailureKind, Inconclusive, no_usable_draft};
-pub use filed::{Credit, Origin, conflicts_unknown, filed_issue, filed_title, labels_lacking, similar};
+pub use filed::{Credit, Origin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
 pub use gate::{
     AskedBecause, Authorship, GateCard, Standing, WholeDocument, document_comment, gate, nobody_answered,
     reminder, without_stale_lines,

@@ -20,8 +20,9 @@ const WAIVER: Duration = Duration::from_secs(24 * 3600);
 pub enum Before {
     Draft,
     Review,
-    /// Whether parts of the issue contradict each other.
-    Conflicts,
+    /// What the issue leaves to a person.
+    #[serde(rename = "Conflicts")]
+    Questions,
     /// Tests of the reviewer's model against the code.
     Attack,
 }
@@ -34,7 +35,7 @@ impl Before {
         let found = match self {
             Self::Draft => of_kind(Kind::Draft),
             Self::Review | Self::Attack => of_kind(Kind::Review),
-            Self::Conflicts => steps.iter().take_while(|step| step.kind != Kind::Draft).last(),
+            Self::Questions => steps.iter().take_while(|step| step.kind != Kind::Draft).last(),
         };
         found.copied()
     }

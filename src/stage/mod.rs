@@ -27,7 +27,7 @@ pub use halt::halted;
 pub use held::{Before, budget};
 pub use leave::{Leave, Wish, leave, wish};
 pub use similar::{commits, similar};
-pub use unclear::{Question, conflicts, questions};
+pub use unclear::{Question, open_questions, questions};
 
 use serde::{Deserialize, Serialize};
 

@@ -177,7 +177,7 @@ fn step_at(s: &Stage, v: &Visit<'_>) -> StepAt {
         Some(paused) => paused.step(v).unwrap_or(v.at),
         None if v.at.kind == Kind::Pause => {
             let wished = s.wished.as_ref().and_then(|wished| steps.iter().find(|step| step.id == wished.at));
-            wished.copied().or_else(|| Before::Conflicts.step(v)).unwrap_or(v.at)
+            wished.copied().or_else(|| Before::Questions.step(v)).unwrap_or(v.at)
         }
         None => v.at,
     };

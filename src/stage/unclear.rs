@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Before, Exit, Known, Stage, Visit, at_work, held, show, still_wanted};
+use super::{Before, Exit, Known, Stage, Visit, at_work, held, repository, show, still_wanted};
 use crate::{
     commands,
     documents::{
-        conflicts::Conflict,
+        open_questions::OpenQuestion,
         visible::{gathered, visible},
     },
     engine::{Approvers, GateSpec, StepError, Who},
@@ -95,12 +95,13 @@ impl Questions {
     }
 }
 
-/// What contradicts itself in the issue; an exit where the model could not be asked for now. None: no answer was to be had.
-pub async fn conflicts(
+/// What the issue leaves to a person besides what is `asked` already; an exit if the model cannot be asked now. `None`: no
+/// answer could be used.
+pub async fn open_questions(
     s: &mut Stage,
     v: &Visit<'_>,
-    criteria: &[String],
-) -> Result<Result<Option<Vec<Conflict>>, Exit>, StepError> {
+    asked: &str,
+) -> Result<Result<Option<Vec<OpenQuestion>>, Exit>, StepError> {
     let cx = v.cx;
     if let Some(exit) = held::still(s, v).await? {
         return Ok(Err(exit));
@@ -108,10 +109,11 @@ pub async fn conflicts(
     at_work(s, v).await?;
     let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
     let body = text_of(cx, &issue.body).await?;
+    let shown = repository(s, v).await?;
     let before = s.round.clone();
-    match rounds::conflicts(cx, &mut s.round, &policy, (&issue, &body), criteria).await {
+    match rounds::open_questions(cx, &mut s.round, &policy, (&issue, &body, &shown), asked).await {
         Ok(found) => Ok(Ok(found)),
-        Err(why) => held::unanswered(s, v, Before::Conflicts, before, why).await.map(Err),
+        Err(why) => held::unanswered(s, v, Before::Questions, before, why).await.map(Err),
     }
 }
 

@@ -231,12 +231,10 @@ fn rehearsed(workflow: &str) -> String {
     text.replace("{{path}}", path).replace("{{line}}", line)
 }
 
-/// What the sample's first issue could be held to contradict itself in.
-fn conflict() -> Value {
-    json!({ "conflicts": [{
-        "criterion_a": "`--by week` groups by ISO week", "criterion_b": "its output does not change by a byte",
-        "diverging_situation": "both are given", "question": "Which holds?", "default": "The first.",
-    }] })
+/// A question that the sample's first issue could leave to a person.
+fn question() -> Value {
+    let quote = "its output does not change by a byte";
+    json!({ "questions": [{ "quote": quote, "question": "Both are given: which holds?", "default": "The first." }] })
 }
 
 /// The rehearsal's first draft, for the first issue of the sample.
@@ -266,8 +264,8 @@ async fn review(
     }
     tokio::time::sleep(reviewer.thinking).await;
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
-    if prompt.starts_with("Find what contradicts itself") {
-        return gemini(&conflict());
+    if prompt.starts_with("Find what issue") {
+        return gemini(&question());
     }
     if prompt.starts_with("Write tests against the code") {
         return gemini(&json!({ "tests": [] }));

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::{
     lld::threads,
+    prompts::segment,
     script::{Script, approved, finding, rehearsed, review},
     unseen::Act,
     world::{Setting, World},
@@ -89,7 +90,7 @@ impl World {
 
 /// A script of an issue's whole way, with nothing contradictory in it.
 fn sound() -> Script {
-    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&rehearsed("issue")).reviews(&approved())
+    Script::default().no_questions().drafts(&rehearsed("issue")).reviews(&approved())
 }
 
 #[tokio::test]
@@ -282,7 +283,7 @@ async fn a_rough_idea_is_asked_about_answered_and_filed() {
     2. What is not part of this?
        - **tess**: months
     3. Which example besides the usual case shows it, with its input and its result?
-       - **tess**: The drafter makes one up and says that it did.
+       - **tess**: The drafter makes one up.
     4. What shows that it works: a command, a test, an output?
        - **tess**: `tally --by week`
 
@@ -337,7 +338,7 @@ async fn questions_are_answered_by_who_opened_it() {
     2. What is not part of this?
        - Otherwise: Nothing but what the issue says; all that it does not mention stays as it is.
     3. Which example besides the usual case shows it, with its input and its result?
-       - Otherwise: The drafter makes one up and says that it did.
+       - Otherwise: The drafter makes one up.
     4. What shows that it works: a command, a test, an output?
        - Otherwise: A new automated test.
 
@@ -346,7 +347,7 @@ async fn questions_are_answered_by_who_opened_it() {
     <!-- countersign:gate-1002-1-3 -->
     "##);
     assert!(w.status().body.contains("**Waits for answers** to [these questions]("), "{}", w.thread());
-    assert!(w.calls().await.is_empty(), "what code can ask costs nothing");
+    assert_eq!(w.calls().await.len(), 1, "a model was asked what else only a person can decide");
     w.comment("stranger", "/answer 1: no 2: no 3: no 4: no").await;
     assert_eq!(
         w.view().comments.last().unwrap().reactions,
@@ -529,7 +530,7 @@ async fn our_own_edit_makes_no_gate_stale() {
 async fn labels_are_those_of_the_settings_that_are_there() {
     let labelled =
         rehearsed("issue").replace("## Labels\n\nNone.", "## Labels\n\nbug, `nope`, countersign:lld, other");
-    let script = Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&labelled).reviews(&approved());
+    let script = Script::default().no_questions().drafts(&labelled).reviews(&approved());
     let mut w = world(CLEAR, "[issue]\nlabels = [\"bug\", \"nope\"]\n", Some(script)).await;
     for label in ["bug", "other"] {
         w.hub.label(w.repo, IssueNo(1), w.user("maya"), label).unwrap();
@@ -547,42 +548,79 @@ async fn labels_are_those_of_the_settings_that_are_there() {
 }
 
 #[tokio::test]
-async fn statements_that_contradict_each_other_are_asked_about() {
-    let conflict = json!({ "conflicts": [{
-        "criterion_a": "`tally --by week x` must print a line a week", "criterion_b": "the default does not change by a byte",
-        "diverging_situation": "`week` is the default @maya", "question": "Which holds?", "default": "The second.",
-    }, {
-        "criterion_a": "nobody said this here", "criterion_b": "the default does not change by a byte",
-        "diverging_situation": "ever", "question": "Which?", "default": "This.",
-    }] });
-    let script = |first: &str| {
-        Script::default()
-            .conflicts(first)
-            .conflicts(&conflict.to_string())
-            .drafts(&rehearsed("issue"))
-            .reviews(&approved())
-    };
-    let mut w = world(CLEAR, "", Some(script("Sure!"))).await;
+async fn a_question_about_words_that_are_not_in_the_issue_is_left_out() {
+    let question =
+        |quote: &str, text: &str| json!({ "quote": quote, "question": text, "default": "The second." });
+    let questions = json!({ "questions": [
+        question("the default does not change by a byte", "`week` is the default @maya: which holds?"),
+        question("nobody said this here", "Which?"),
+    ] });
+    let script = Script::default().questions("Sure!").questions(&questions.to_string());
+    let script = script.drafts(&rehearsed("issue")).reviews(&approved());
+    let mut w = world(CLEAR, "", Some(script)).await;
     w.label("maya", "countersign:issue").await;
     w.stops_to_ask().await;
     let asked = w.find("1 question before this is drafted").body;
-    assert!(
-        asked.contains("Which holds?") && !asked.contains("nobody said") && !asked.contains("@maya"),
-        "{asked}"
-    );
+    assert!(asked.contains("which holds?") && !asked.contains("@maya"), "{asked}");
     w.comment("sam", "/answer 1: default").await;
     w.stops_to_ask().await;
     w.gate();
 
-    let mut w = world(
-        CLEAR,
-        "",
-        Some(Script::default().conflicts("Sure!").drafts(&rehearsed("issue")).reviews(&approved())),
-    )
-    .await;
+    let script = Script::default().questions("Sure!").drafts(&rehearsed("issue")).reviews(&approved());
+    let mut w = world(CLEAR, "", Some(script)).await;
     w.label("maya", "countersign:issue").await;
     w.stops_to_ask().await;
-    assert!(w.status().body.contains("could not be found out"), "{}", w.status().body);
+    assert!(w.status().body.contains("no model could say what the issue leaves open"), "{}", w.status().body);
+}
+
+#[tokio::test]
+async fn a_small_model_that_read_the_code_asks_what_only_a_person_can_decide() {
+    let asks: fn(&str) -> String = |_| {
+        let quote = "must print a line a week";
+        let question = "Does a week begin on Monday, or on Sunday as in `src/lib.rs`?";
+        json!({ "questions": [{ "quote": quote, "question": question, "default": "On Monday." }] })
+            .to_string()
+    };
+    let drafts: fn(&str) -> String =
+        |_| rehearsed("issue").replace("{{issue}}", "2").replace("{{path}}", "src/lib.rs");
+    let toml = "[route]\nmodel = \"openai:alpha-1\"\n".to_owned();
+    let setting = Setting { toml, ..Setting::default() };
+    let (mut w, models) = crate::prompts::with_reviewer(vec![asks, drafts], |_| approved(), setting).await;
+    w.issue = w.hub.open_issue(w.repo, w.user("tess"), CLEAR.0, CLEAR.1).unwrap();
+    w.label("maya", "countersign:issue").await;
+    w.stops_to_ask().await;
+    w.find("Does a week begin on Monday, or on Sunday");
+    let sent = models.sent("drafter");
+    assert_eq!((sent.len(), models.sent("reviewer").len()), (1, 0), "only the model of [route] is asked");
+    assert!(segment(&sent[0], "files").contains("fn "), "it reads the code: {}", sent[0]);
+    assert!(segment(&sent[0], "issue").contains(CLEAR.1.trim()), "{}", sent[0]);
+    w.comment("tess", "/answer 1: on Sunday").await;
+    w.stops_to_ask().await;
+    assert!(models.sent("drafter")[1].contains("Answer by tess: on Sunday"), "the drafter reads the answer");
+    w.gate();
+}
+
+#[tokio::test]
+async fn a_filed_issue_keeps_boxes_names_and_open_suggestions() {
+    let criterion = "- [ ] AC-2 An empty input is refused";
+    let wrapped = "- [ ] AC-2 `tally` **must** refuse an empty input_file,\n  as `__main__` does\n- [ ] AC-3 `max_rounds` stays 4";
+    let draft = rehearsed("issue").replace(criterion, wrapped);
+    let mut suggestion = finding("Name the `exit_code` of an empty input_file", None);
+    (suggestion["severity"], suggestion["place"]) = (json!("suggestion"), json!("AC-2"));
+    for way in ["in-place", "new"] {
+        let review = review("APPROVED", std::slice::from_ref(&suggestion), &[]);
+        let script = Script::default().no_questions().drafts(&draft).reviews(&review);
+        let mut w = world(CLEAR, "", Some(script)).await;
+        w.comes_to_the_issue_gate().await;
+        let line = w.way(way);
+        w.comment("sam", &line).await;
+        w.ends_well().await;
+        let body = w.filed(if way == "new" { IssueNo(3) } else { w.issue }).body;
+        assert!(body.contains(wrapped), "{way}: {body}");
+        assert!(body.contains("<summary>What the reviewer also suggests</summary>"), "{way}: {body}");
+        assert!(body.contains("- `AC-2`: Name the `exit_code` of an empty input_file"), "{way}: {body}");
+        assert!(!body.contains("F1"), "a finding's number means nothing here: {body}");
+    }
 }
 
 #[tokio::test]
@@ -632,7 +670,7 @@ async fn at_the_cap_the_best_draft_is_kept_and_a_person_decides() {
 }
 
 fn sound_but(review: &serde_json::Value) -> Script {
-    Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&rehearsed("issue")).reviews(review)
+    Script::default().no_questions().drafts(&rehearsed("issue")).reviews(review)
 }
 
 #[tokio::test]
@@ -697,8 +735,8 @@ async fn a_hostile_idea_is_filed_inert() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn a_design_of_what_was_filed_is_told_the_answers() {
-    let review = |prompt: &str| match prompt.contains("contradicts itself") {
-        true => json!({ "conflicts": [] }),
+    let review = |prompt: &str| match prompt.contains("only a person can decide") {
+        true => json!({ "questions": [] }),
         false => approved(),
     };
     let filled: fn(&str) -> String = |_| {

@@ -71,7 +71,7 @@ async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again()
 
 #[tokio::test]
 async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
-    let script = Script::default().conflicts(r#"{"conflicts": []}"#);
+    let script = Script::default().no_questions();
     let script = script.drafts(&rehearsed("issue")).of("issue").fails("reviewer", "refused").of("issue");
     let script = script.reviews(&approved()).of("issue");
     let script = script.drafts(&design()).of("lld").reviews(&approved()).of("lld");

@@ -92,9 +92,13 @@ impl Script {
         self.with(json!({ "role": role, "error": error }))
     }
 
-    /// What contradicts itself in an issue, as the reviewer's model says when it is asked that.
-    pub(crate) fn conflicts(self, text: &str) -> Self {
-        self.with(json!({ "role": "reviewer", "task": "conflicts", "text": text }))
+    /// What an issue leaves to a person, as a model says when it is asked that.
+    pub(crate) fn questions(self, text: &str) -> Self {
+        self.with(json!({ "role": "reviewer", "task": "questions", "text": text }))
+    }
+
+    pub(crate) fn no_questions(self) -> Self {
+        self.questions(r#"{"questions": []}"#)
     }
 
     /// The tests that the reviewer's model writes against the code of an implementation.

@@ -8,7 +8,7 @@ mod rubric;
 
 pub use check::{check, fix};
 pub use parse::{Criterion, Issue, parse};
-pub use rubric::{Gap, Part, criteria, gaps};
+pub use rubric::{Gap, Part, gaps};
 
 use std::ops::Range;
 
@@ -103,7 +103,8 @@ pub fn format_rules(labels: &[String]) -> String {
     });
     out.push_str(
         "Say what is wanted and how one sees it, never how it is to be built. Where people answered a question, their answer \
-         holds. Write no review, no cost and no claim that something was run: code adds those.\n",
+         holds. The text is read as the issue itself: do not speak of a draft, a drafter, a review or questions in it. Write no \
+         review, no cost and no claim that something was run: code adds those.\n",
     );
     out
 }

@@ -62,7 +62,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
     }
     if !example(body) {
         let asked = "Which example besides the usual case shows it, with its input and its result?";
-        let default = "The drafter makes one up and says that it did.";
+        let default = "The drafter makes one up.";
         say(
             Part::Determinism,
             "there is no example with an exact input and result".into(),
@@ -101,7 +101,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
 
 /// What in an idea reads like a criterion: the items of lists under a heading for such, of all lists where there is none;
 /// sentences that demand where there is no list.
-pub fn criteria(body: &str) -> Vec<Criterion> {
+fn criteria(body: &str) -> Vec<Criterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
         &["accept", "criteri", "expected", "require", "want", "would like", "must", "done"];

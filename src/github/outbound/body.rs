@@ -230,7 +230,6 @@ mod tests {
             "[x](https://e \"title\")",
             "[x](//github.com/o/r/issues/1)",
             "[^a]: unused",
-            "- [ ] a box",
             "```mermaid\na\n```",
             "/approve",
             "a ```\n```",

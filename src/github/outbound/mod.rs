@@ -14,7 +14,7 @@ mod history;
 mod rewrite;
 pub use body::Body;
 pub use history::{has_marks, message, subject};
-use rewrite::{Container, Words, rewrite};
+use rewrite::{Boxes, Container, Words, rewrite};
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
 /// anybody's `trim`.
@@ -52,12 +52,21 @@ impl fmt::Display for Clean {
 /// Makes Markdown inert and at most `cap_chars` long. Text in code stays as written, except for
 /// secrets and control characters. Cleaning what is clean changes nothing.
 pub fn clean(text: &str, cap_chars: usize) -> Clean {
+    cleaned(text, cap_chars, Boxes::Words)
+}
+
+/// As [`clean`], and the boxes of lists stay boxes that people can tick: for the text of an issue.
+pub fn clean_with_boxes(text: &str, cap_chars: usize) -> Clean {
+    cleaned(text, cap_chars, Boxes::Kept)
+}
+
+fn cleaned(text: &str, cap_chars: usize, boxes: Boxes) -> Clean {
     let text = secrets::redact(&scrub(text));
     let mut keep = cap_chars;
     loop {
         let head = cut_at_line(&text, keep);
         let note = if head.len() < text.len() { CUT } else { "" };
-        let out = (settle(head) + note).trim_start().to_owned();
+        let out = (settle(head, boxes) + note).trim_start().to_owned();
         let length = out.chars().count();
         if length <= cap_chars {
             return Clean(out);
@@ -175,10 +184,10 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
 }
 
 /// Written anew until nothing changes: what gave way to words can change what the words beside it mean.
-fn settle(source: &str) -> String {
+fn settle(source: &str, boxes: Boxes) -> String {
     let mut text = source.to_owned();
     for _ in 0..PASSES {
-        match rewrite(&scrub(&text)) {
+        match rewrite(&scrub(&text), boxes) {
             Some(next) if next == text => return text,
             Some(next) => text = next,
             None => break,
@@ -244,6 +253,15 @@ mod tests {
         ] {
             assert_eq!(shown(text), inert, "{text:?}");
         }
+    }
+
+    #[test]
+    fn boxes_stay_where_they_are_wanted() {
+        for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
+            assert_eq!(clean_with_boxes(same, 99).as_str(), same);
+        }
+        let body = Body::frame(format!("ours\n\n{}", clean_with_boxes("* [ ] @mona", 99)));
+        assert_eq!(body.as_str().replace(GUARD, "·"), "ours\n\n- [ ] @·mona");
     }
 
     #[test]

@@ -19,7 +19,15 @@ const DEPTH: usize = 24;
 /// Fences that GitHub shows as something else than code.
 const DRAWN: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "suggestion"];
 
-/// Of what GitHub reads, what is written here again. Footnotes and boxes to tick are words.
+/// What becomes of boxes to tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Boxes {
+    /// Words that nobody can tick.
+    Words,
+    Kept,
+}
+
+/// Of what GitHub reads, what is written here again. Footnotes are words.
 pub(super) fn options() -> Options<'static> {
     let mut options = Options::default();
     options.extension.table = true;
@@ -29,9 +37,10 @@ pub(super) fn options() -> Options<'static> {
 }
 
 /// The text with nothing in it that acts, or `None` where it is nested too deep.
-pub(super) fn rewrite(text: &str) -> Option<String> {
-    let arena = Arena::new();
-    written(parse_document(&arena, text, &options()).children())
+pub(super) fn rewrite(text: &str, boxes: Boxes) -> Option<String> {
+    let (arena, mut options) = (Arena::new(), options());
+    options.extension.tasklist = boxes == Boxes::Kept;
+    written(parse_document(&arena, text, &options).children())
 }
 
 /// Blocks that stand in no other, as they are written.
@@ -91,7 +100,13 @@ fn block(node: Node<'_>, tight: bool) -> String {
                     ListType::Bullet => "- ".to_owned(),
                     ListType::Ordered => format!("{number}. "),
                 };
-                behind(&mark, &" ".repeat(mark.len()), &blocks(item.children(), list.tight))
+                let tick = match &item.data().value {
+                    NodeValue::TaskItem(task) if task.symbol.is_some() => "[x] ",
+                    NodeValue::TaskItem(_) => "[ ] ",
+                    _ => "",
+                };
+                let below = " ".repeat(mark.len());
+                behind(&(mark + tick), &below, &blocks(item.children(), list.tight))
             };
             let items: Vec<_> = node.children().zip(list.start..).map(item).collect();
             items.join(if list.tight { "\n" } else { "\n\n" })

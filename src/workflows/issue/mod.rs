@@ -155,7 +155,7 @@ async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 fn edge(at: At, exit: &Exit, reviewed: bool) -> Option<At> {
     let asks = if reviewed { At::VerdictGate } else { At::DraftGate };
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) | (_, Exit::Reread | Exit::Resume(Before::Conflicts)) => At::Preflight,
+        (At::Load, Exit::Pass) | (_, Exit::Reread | Exit::Resume(Before::Questions)) => At::Preflight,
         (At::Preflight, Exit::Unclear) => At::Questions,
         (At::Preflight | At::Questions, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => {
             At::Draft

@@ -1,19 +1,16 @@
-//! N1: what is looked at before anything is drafted. The rubric costs nothing and comes first; what it leaves open, and what
-//! contradicts itself, is asked of people, a few questions at most.
+//! N1: what is looked at before anything is drafted. The rubric costs nothing and comes first. Then a small model reads the idea
+//! and the code. What either of them finds that only a person can decide is asked, a few questions at most.
 
 use crate::{
     documents::{
-        conflicts::Conflict,
-        issue::{Gap, criteria, gaps},
+        issue::{Gap, gaps},
+        open_questions::{MOST_QUESTIONS, OpenQuestion},
     },
     engine::StepError,
     messages, publication,
     rounds::{Cx, text_of},
     stage::{self, Exit, Known, Question, Stage, Visit},
 };
-
-/// Who is asked more answers none of it.
-const MOST_QUESTIONS: usize = 5;
 
 pub(super) const RUBRIC: &str = "rubric";
 pub(super) const RUBRIC_HEADING: &str = "What the issue as it was opened does not say";
@@ -31,23 +28,22 @@ pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, Step
     let gaps = gaps(&issue.title, &body, &tree);
     labels(s, cx).await?;
     stage::similar(s, cx, issue.number, &format!("{}\n{body}", issue.title)).await?;
-    let criteria: Vec<String> = criteria(&body).into_iter().map(|criterion| criterion.text).collect();
-    let mut conflicts = Vec::new();
-    if criteria.len() > 1 {
-        match stage::conflicts(s, v, &criteria).await? {
-            Ok(Some(found)) => conflicts = found,
-            Ok(None) => s.say(messages::conflicts_unknown()),
-            Err(exit) => return Ok(exit),
+    let by_code: String =
+        gaps.iter().flat_map(|gap| &gap.question).map(|(text, _)| format!("- {text}\n")).collect();
+    let open = match stage::open_questions(s, v, &by_code).await? {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            s.say(messages::questions_unknown());
+            Vec::new()
         }
-    } else {
-        stage::at_work(s, v).await?;
-    }
-    let known = rubric(&gaps, &conflicts);
+        Err(exit) => return Ok(exit),
+    };
+    let known: String = gaps.iter().map(|gap| format!("- {}\n", gap.said)).collect();
     if !known.is_empty() {
         let (kind, heading) = (RUBRIC.to_owned(), RUBRIC_HEADING.to_owned());
         s.know(Known { kind, heading, text: cx.put(known.as_bytes()).await?, left: true });
     }
-    let asked = asked(gaps, conflicts);
+    let asked = asked(gaps, open);
     if asked.is_empty() {
         return Ok(Exit::Pass);
     }
@@ -55,25 +51,14 @@ pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, Step
     Ok(Exit::Unclear)
 }
 
-/// For the models.
-fn rubric(gaps: &[Gap], conflicts: &[Conflict]) -> String {
-    let gap = |gap: &Gap| format!("- {}\n", gap.said);
-    let conflict = |c: &Conflict| {
-        let Conflict { criterion_a, criterion_b, diverging_situation, .. } = c;
-        format!("- “{criterion_a}” and “{criterion_b}” cannot both hold where {diverging_situation}\n")
-    };
-    gaps.iter().map(gap).chain(conflicts.iter().map(conflict)).collect()
-}
-
-/// What contradicts itself comes first: nobody but people can settle it.
-fn asked(gaps: Vec<Gap>, conflicts: Vec<Conflict>) -> Vec<Question> {
-    let conflict = |c: Conflict| {
-        let Conflict { criterion_a, criterion_b, diverging_situation, question, default } = c;
-        let text = format!("“{criterion_a}” or “{criterion_b}”, where {diverging_situation}? {question}");
+/// What a model asks comes first: code asks the same of every issue.
+fn asked(gaps: Vec<Gap>, open: Vec<OpenQuestion>) -> Vec<Question> {
+    let open = open.into_iter().map(|OpenQuestion { quote, question, default }| {
+        let text = format!("“{quote}”: {question}");
         Question { text, default }
-    };
+    });
     let gap = |gap: Gap| gap.question.map(|(text, default)| Question { text, default });
-    conflicts.into_iter().map(conflict).chain(gaps.into_iter().filter_map(gap)).take(MOST_QUESTIONS).collect()
+    open.chain(gaps.into_iter().filter_map(gap)).take(MOST_QUESTIONS).collect()
 }
 
 /// Says which labels of the settings are not there. We make none: what a repository calls things is its own.
@@ -97,20 +82,17 @@ mod tests {
     use crate::documents::issue::Part;
 
     #[test]
-    fn what_contradicts_itself_is_asked_first_and_five_at_most() {
+    fn questions_of_a_model_come_first_and_five_at_most() {
         let gap = |part| Gap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
-        let conflict = Conflict {
-            criterion_a: "stay the same".into(),
-            criterion_b: "be sorted".into(),
-            diverging_situation: "two lines are swapped".into(),
-            question: "Which?".into(),
-            default: "The first.".into(),
+        let open = OpenQuestion {
+            quote: "be sorted".into(),
+            question: "By name or by time?".into(),
+            default: "By name.".into(),
         };
         let gaps: Vec<Gap> = [Part::Criteria, Part::Scope, Part::Signal, Part::Determinism].map(gap).to_vec();
-        let all = asked(gaps.clone(), vec![conflict.clone(), conflict.clone()]);
+        let all = asked(gaps, vec![open.clone(), open]);
         assert_eq!(all.len(), 5);
-        assert_eq!(all[0].text, "“stay the same” or “be sorted”, where two lines are swapped? Which?");
+        assert_eq!(all[0].text, "“be sorted”: By name or by time?");
         assert_eq!(all[2].text, "A gap?");
-        assert!(rubric(&gaps, &[conflict]).contains("cannot both hold where two lines are swapped"));
     }
 }

@@ -80,8 +80,7 @@ impl Stage {
         }
         let routed = json!({ "skill": "feature-brief", "confidence": 0.97, "intent": "work", "reasoning": "It asks for a feature.",
             "others": [], "missing": [] });
-        let script =
-            Script::default().conflicts(r#"{"conflicts": []}"#).drafts(&design()).reviews(&approved());
+        let script = Script::default().no_questions().drafts(&design()).reviews(&approved());
         let script = ["issue", "spec", "scout"].into_iter().fold(script, |script, workflow| {
             script.drafts(&rehearsed(workflow)).of(workflow).reviews(&approved()).of(workflow)
         });

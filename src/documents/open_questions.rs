@@ -1,0 +1,123 @@
+//! What an issue leaves to a person, as a model says. A question counts only if it quotes the issue.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{head, one_json_object};
+
+/// What only a person can decide.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenQuestion {
+    /// The words of the issue that leave it open.
+    pub quote: String,
+    pub question: String,
+    /// What holds if nobody answers.
+    pub default: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answer {
+    questions: Vec<OpenQuestion>,
+}
+
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is not one JSON object that fits the schema")]
+pub struct Invalid;
+
+/// Most questions of one issue: people who are asked more answer none.
+pub const MOST_QUESTIONS: usize = 5;
+const CHARS: usize = 500;
+
+/// JSON Schema of the answer.
+pub fn schema() -> Value {
+    let text = json!({ "type": "string" });
+    json!({
+        "type": "object",
+        "properties": { "questions": { "type": "array", "items": {
+            "type": "object", "properties": { "quote": text, "question": text, "default": text },
+            "required": ["quote", "question", "default"], "additionalProperties": false,
+        } } },
+        "required": ["questions"],
+        "additionalProperties": false,
+    })
+}
+
+/// The schema's rules in words, for the prompt.
+pub fn prompt_rules() -> String {
+    format!(
+        "Answer with one JSON object `{{\"questions\": [{{\"quote\": …, \"question\": …, \"default\": …}}]}}` and nothing else. \
+         Ask where the issue can be read in two ways, where two of its statements cannot both hold, or where the code \
+         allows two ways, and whoever uses the result would notice the difference. `quote` is copied word for word from the \
+         issue. `question` is one sentence that names both ways, and the file or name of the code that it is about. \
+         `default` is the answer of a careful maintainer. Do not ask what the issue or the code answers, what is asked \
+         already, how to word something, or how to build it. Most issues leave nothing open: then the list is empty. At most \
+         {MOST_QUESTIONS} questions, the one that matters most first.\n"
+    )
+}
+
+/// Reads the answer. A question whose quote is not in the issue is left out.
+///
+/// # Errors
+/// If the answer is not in form.
+pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, Invalid> {
+    let text = one_json_object(answer).ok_or(Invalid)?;
+    let Answer { questions } = serde_json::from_str(text).map_err(|_| Invalid)?;
+    let issue = squeezed(issue);
+    let sound = |q: &OpenQuestion| {
+        let quote = squeezed(&q.quote);
+        quote.contains(' ')
+            && issue.contains(&quote)
+            && !q.question.trim().is_empty()
+            && !q.default.trim().is_empty()
+    };
+    let short = |text: &str| head(text.trim(), CHARS).to_owned();
+    let kept = questions.iter().filter(|question| sound(question)).take(MOST_QUESTIONS);
+    let kept = kept.map(|OpenQuestion { quote, question, default }| OpenQuestion {
+        quote: short(quote),
+        question: short(question),
+        default: short(default),
+    });
+    Ok(kept.collect())
+}
+
+/// Without marks of lists and emphasis, and with single blanks.
+fn squeezed(text: &str) -> String {
+    let words =
+        text.split(|c: char| c.is_whitespace() || "*_`\"“”".contains(c)).filter(|word| !word.is_empty());
+    words
+        .filter(|word| !matches!(*word, "-" | "+" | "[" | "]" | "[x]"))
+        .collect::<Vec<_>>()
+        .join(" ")
+        .trim_end_matches('.')
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISSUE: &str = "- Output stays the same\n  to the byte.\n- **Each** line ends with its week.";
+
+    #[test]
+    fn a_question_must_quote_the_issue() {
+        let read = |quote: &str, question: &str| {
+            let one = json!({ "quote": quote, "question": question, "default": "The first." });
+            parse(&json!({ "questions": [one] }).to_string(), ISSUE).unwrap().len()
+        };
+        assert_eq!(read("Output stays the same to the byte.", "Which?"), 1);
+        assert_eq!(read("Each line ends with its week", "Which?"), 1);
+        for (quote, question) in
+            [("Each line is red", "Which?"), ("the", "Which?"), ("", "Which?"), ("stays the same", " ")]
+        {
+            assert_eq!(read(quote, question), 0, "{quote:?} {question:?}");
+        }
+        let form = "{\"questions\": []}";
+        for invalid in ["", "[]", "{}", "{\"questions\": 1}", "Sure: {\"questions\": []}", "{\"x\": 1}"] {
+            assert_eq!(parse(invalid, ISSUE), Err(Invalid), "{invalid}");
+        }
+        assert_eq!(parse(form, ISSUE), Ok(Vec::new()));
+    }
+}
