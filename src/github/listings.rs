@@ -1,13 +1,13 @@
-//! What a repository's issues bear now, and who put it there.
+//! What a repository's issues bear now and who put it there, and comments that no webhook told us of.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     api::{Request, Response},
     error::Fault,
     event::RepoRef,
-    manifest::{ISSUE_EVENTS, ISSUES_LIST},
+    manifest::{COMMENTS, ISSUE_EVENTS, ISSUES_LIST},
     repo::{Repo, time},
     wire::{User, author},
 };
@@ -40,21 +40,29 @@ impl Labeling {
 
     /// The delivery that should have told of it, of the event `issues`.
     pub fn told(&self, repo: &RepoRef, installation: InstallationId, issue: IssueNo, label: &str) -> Vec<u8> {
-        let Actor { id, login, bot } = &self.actor;
-        let owner = if repo.user_owned { "User" } else { "Organization" };
         let body = json!({
             "action": "labeled",
             "label": { "name": label },
             "issue": { "number": issue, "updated_at": self.at.to_string() },
-            "repository": {
-                "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
-                "default_branch": repo.default_branch, "owner": { "type": owner },
-            },
+            "repository": repository(repo),
             "installation": { "id": installation },
-            "sender": { "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } },
+            "sender": user(&self.actor),
         });
         body.to_string().into_bytes()
     }
+}
+
+/// As a payload has it.
+fn repository(repo: &RepoRef) -> Value {
+    let owner = if repo.user_owned { "User" } else { "Organization" };
+    json!({
+        "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
+        "default_branch": repo.default_branch, "owner": { "type": owner },
+    })
+}
+
+fn user(Actor { id, login, bot }: &Actor) -> Value {
+    json!({ "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } })
 }
 
 /// What such an id begins with.
@@ -93,6 +101,37 @@ impl Repo {
         let request = self.request(&ISSUES_LIST, &[]).query("labels", label).query("state", "open");
         let found: Vec<Listed> = self.paged(request).await?;
         Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
+    }
+
+    /// Comments on an issue that were written since then and not edited. Each as the delivery of the event `issue_comment` that
+    /// should have told of it.
+    pub async fn comments_since(
+        &self,
+        repo: &RepoRef,
+        issue: IssueNo,
+        since: Timestamp,
+    ) -> Result<Vec<(DeliveryId, Vec<u8>)>, Fault> {
+        let request = self.request(&COMMENTS, &[&issue.to_string()]).query("since", since);
+        let mut comments: Vec<Value> = self.paged(request).await?;
+        let since = since.to_string();
+        comments.retain(|c| c["created_at"] == c["updated_at"] && c["created_at"].as_str() >= Some(&since));
+        if comments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let about = self.issue(issue).await?;
+        let told = |comment: Value| {
+            let body = json!({
+                "action": "created",
+                "issue": { "number": issue, "user": user(&about.author) },
+                "repository": repository(repo),
+                "installation": { "id": self.installation() },
+                "sender": comment["user"],
+                "comment": comment,
+            });
+            let id = DeliveryId(format!("comment-{}-{}", repo.id, body["comment"]["id"]));
+            (id, body.to_string().into_bytes())
+        };
+        Ok(comments.into_iter().map(told).collect())
     }
 
     /// Who put the label on that the issue bears now; none when its history does not show it.

@@ -34,7 +34,10 @@ impl Intake {
         let installations = self.github.installations().await?;
         let ours: Vec<_> = installations.iter().filter(|i| self.allow.contains(&i.id)).collect();
         for installation in &ours {
-            self.heal(installation).await?;
+            if let Err(trouble) = self.heal(installation).await {
+                labels.unsure += usize::from(passes(&trouble));
+                tracing::warn!(installation = %installation.id, %trouble, "cannot note that a suspension began or ended");
+            }
         }
         for installation in ours.iter().filter(|i| !i.suspended) {
             if let Err(trouble) = self.search_installation(installation.id, &mut labels).await {

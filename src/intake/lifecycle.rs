@@ -3,7 +3,10 @@
 //! What is gone ends its runs and is kept for a while, for whoever took it away by mistake
 //! (`GONE_KEPT`). What is suspended rests: nothing of it runs, nothing of it is lost.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     Handled, Intake, LAG, Note, Trouble, cause,
@@ -15,7 +18,7 @@ use crate::{
         Repo, Whereabouts,
         event::{Event, InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent},
     },
-    store::{RepoRow, StoreError, Taken},
+    store::{Accepted, NewDelivery, RepoRow, StoreError, Taken},
     types::{Actor, InstallationId, RepoId, RepoName},
 };
 
@@ -145,18 +148,55 @@ impl Intake {
         })
     }
 
-    /// Notes whether an installation rests; what waited for one that does not goes on at once.
+    /// Notes whether an installation rests. If it did and does not any more, what waited goes on at once, and comments that
+    /// were written meanwhile are read: GitHub sends a suspended App no webhooks, and never makes up for them.
     pub(super) async fn saw_installation(
         &self,
         installation: InstallationId,
         account: &str,
         suspended: bool,
     ) -> Result<(), Trouble> {
+        let known = self.store.directory().installation(installation).await?;
+        if !suspended && known.is_some_and(|known| known.suspended) {
+            self.find_comments(installation).await?;
+        }
         self.store.directory().saw_installation(installation, account, suspended).await?;
         if !suspended {
             self.store.inbox().resume(installation).await?;
             self.woken.notify_one();
             self.engine.wake();
+        }
+        Ok(())
+    }
+
+    /// Puts into the inbox what was written on the issues of live runs since these last changed. A comment that we were told
+    /// of before counts once.
+    async fn find_comments(&self, installation: InstallationId) -> Result<(), Trouble> {
+        for repo in self.github.repositories(installation).await? {
+            let live = Filter { repo: Some(repo.id), issue: None, live_only: true };
+            let mut since = BTreeMap::new();
+            for run in self.engine.list(live).await? {
+                let oldest = since.entry(run.issue).or_insert(run.updated_at);
+                *oldest = run.updated_at.min(*oldest);
+            }
+            let handle = self.github.repo(installation, repo.id, repo.name.clone());
+            for (issue, since) in since {
+                let comments = match handle.comments_since(&repo, issue, since.minus(LAG)).await {
+                    Err(fault) if fault.is_final() => {
+                        tracing::warn!(repository = %repo.name, %issue, %fault, "cannot read comments from while the App was suspended");
+                        continue;
+                    }
+                    read => read?,
+                };
+                for (id, body) in comments {
+                    let event = "issue_comment".to_owned();
+                    let subject = Event::subject(&event, &body);
+                    let new = NewDelivery { id, event, subject, swept: true, body };
+                    if self.store.inbox().accept(new).await? == Accepted::New {
+                        tracing::info!(repository = %repo.name, %issue, "found a comment from while the App was suspended");
+                    }
+                }
+            }
         }
         Ok(())
     }

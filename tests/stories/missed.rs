@@ -404,6 +404,36 @@ async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
 }
 
 #[tokio::test]
+async fn an_approval_written_while_the_app_was_suspended_counts_afterwards() {
+    for told in [true, false] {
+        let mut w = world().await;
+        w.comes_to_the_gate().await;
+        let (line, installation) = (w.approve_line(), w.installation);
+        w.hub.suspend(installation, true).unwrap();
+        w.settle().await;
+        assert!(w.suspended().await);
+        w.pass(60);
+        for (who, words) in [("stranger", line.as_str()), ("maya", "Looks good."), ("maya", &line)] {
+            w.hub.comment(w.repo, w.issue, w.user(who), words).unwrap();
+        }
+        w.wait(60).await;
+        assert_eq!(w.run_status().await, Status::Asking, "it rests");
+        if told {
+            w.hub.suspend(installation, false).unwrap();
+        } else {
+            w.unheard(|hub| hub.suspend(installation, false).unwrap()).await;
+            w.hub.forget_deliveries().unwrap();
+            w.look().await;
+        }
+        w.wait(60).await;
+        w.stands(Status::Done).await;
+        let reactions: Vec<_> = w.view().comments.iter().map(|comment| comment.reactions.clone()).collect();
+        let by_us = |sign: &str| vec![("countersign[bot]".to_owned(), sign.to_owned())];
+        assert!(reactions.contains(&by_us("-1")) && reactions.contains(&by_us("eyes")), "{}", w.thread());
+    }
+}
+
+#[tokio::test]
 async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
     let mut w = world().await;
     w.hub.label(w.repo, w.issue, w.user("maya"), LABEL).unwrap();
