@@ -80,7 +80,7 @@ async fn desk_with(root: &Path, commands: bool) -> Desk {
     git_in(root, &["commit", "--quiet", "-m", "first"]).await;
     let snapshot = git::open(root, "HEAD").await.unwrap();
     let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap();
-    let spec = "# 1 - Implementation: X\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
+    let spec = "# 1 - Implementation: X\n\n## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
                 | `src/a.ts` | Modify | x |\n| `src/c.ts` | Add | x |\n";
     let base = [("src/a.ts".to_owned(), "one\ntwo\n".to_owned())].into();
     let copy = Workspace::new(Allowed::of(&spec::parse(spec), Part::Code), base, "");

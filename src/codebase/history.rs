@@ -192,7 +192,7 @@ fn told(pattern: &Pattern<'_>) -> String {
     let (times, finding) = (pattern.issues.len(), &pattern.said.finding);
     let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
     format!(
-        "- In {times} designs ({}), section {}: {}. {}\n",
+        "- In {times} designs ({}), section “{}”: {}. {}\n",
         listed(&issues),
         pattern.section,
         line(&finding.title).trim_end_matches('.'),
@@ -205,12 +205,13 @@ fn section(place: &str) -> String {
     let place = place.trim().trim_matches('`').trim_start_matches(['§', '#', ' ']).to_lowercase();
     let bare = place.strip_prefix("section ").unwrap_or(&place);
     let word = bare.split([' ', ',', '(', ':']).next().unwrap_or(bare).trim_end_matches('.');
+    let titled = |number: &str| documents::lld::section_title(number).unwrap_or(number).to_lowercase();
     let number = word.split('.').all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()));
     match word {
-        _ if word.starts_with("req-") => "3".to_owned(),
-        _ if number && word.len() == 3 && !word.contains('.') => "10.1".to_owned(),
-        _ if bare.contains('/') => "2.1".to_owned(),
-        _ if number => word.to_owned(),
+        _ if word.starts_with("req-") => titled("3"),
+        _ if number && word.len() == 3 && !word.contains('.') => titled("10.1"),
+        _ if bare.contains('/') => titled("2.1"),
+        _ if number => titled(word),
         _ => line(bare),
     }
 }
@@ -339,7 +340,7 @@ mod tests {
     fn what_was_mended_in_three_designs_is_a_pattern() {
         let title = "Requirement 2 of `read()` names no exit status";
         let mut findings = vec![
-            found(4, "§3", title, "fixed"),
+            found(4, "Requirements", title, "fixed"),
             found(3, "REQ-1", "The exit status is not named in requirement REQ-7", "fixed"),
             PastFinding { run: 30, ..found(3, "3", title, "fixed") },
             found(2, "2.1", title, "fixed"),
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(
             rules(&findings),
             [
-                "- In 3 designs (#4, #3, #1), section 3: Requirement 2 of `read()` names no exit status. Say what is \
+                "- In 3 designs (#4, #3, #1), section “requirements”: Requirement 2 of `read()` names no exit status. Say what is \
               observed.\n"
             ]
         );

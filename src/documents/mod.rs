@@ -116,7 +116,7 @@ pub struct Mistake {
     /// The rule's name, stable: `files.missing`.
     pub rule: Cow<'static, str>,
     pub severity: Severity,
-    /// Where: `§2.1`, `H1`, `REQ-3`.
+    /// Where: `Files Changed`, `H1`, `REQ-3`.
     pub place: String,
     pub message: String,
     /// The name that it is about, wherever in the document that stands and whatever is said of it: `src/config.rs

@@ -148,7 +148,7 @@ pub fn prompt_rules() -> String {
          - `rationale`: the reason for the verdict in a few sentences (at most {RATIONALE_CHARS} characters).\n\
          - `findings` (at most {FINDINGS}): `severity` is blocking (wrong, unsafe or impossible as written), high \
          (should change) or suggestion. `category` is one word such as correctness, security, data-loss, scope, tests. `place` is \
-         exactly one section number (`2.1`), requirement (`REQ-3`), scenario id (`010`) or path of the repository; \
+         exactly one section title (`Files Changed`), requirement (`REQ-3`), scenario id (`010`) or path of the repository; \
          a finding whose place does not exist counts as a suggestion. `title` is one line (at most \
          {TITLE_CHARS} characters); `detail` says what is wrong and what would settle it (at most {DETAIL_CHARS}). \
          `repeats` is the id of the earlier finding (`F2`) this says again, else null.\n\

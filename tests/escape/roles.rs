@@ -64,7 +64,7 @@ const FILES: [(&str, &str); 4] = [
     ("tests/one.rs", "#[test]\nfn is_one() {\n    assert_eq!(one::one(), 1);\n}\n"),
 ];
 
-const SPEC: &str = "# 1 - Implementation: One\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
+const SPEC: &str = "# 1 - Implementation: One\n\n## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
                     | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n";
 
 /// A repository with a secret beside it and one of its own, and whoever looks at it.

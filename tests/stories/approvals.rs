@@ -250,7 +250,7 @@ async fn a_gate_shows_how_somebody_changed_the_document() {
     w.comes_to_the_gate().await;
     let path = "docs/lld/LLD-1.md";
     let design = String::from_utf8(w.hub.branch_file(w.repo, &w.branch(), path).unwrap()).unwrap();
-    let theirs = design.replacen("## 1.", "A line by sam.\n\n## 1.", 1);
+    let theirs = design.replacen("## Context", "A line by sam.\n\n## Context", 1);
     w.hub.push_commit(w.repo, &w.branch(), w.user("sam"), &[(path, theirs.as_bytes())], "Say it").unwrap();
     w.comment("max", "/approve").await;
     w.stands(Status::Asking).await;

@@ -104,7 +104,7 @@ async fn the_gate_tells_of_a_newcomer_and_of_an_edit_after_the_label() {
 
 /// A change of no consequence.
 fn edits() -> String {
-    let heading = "## 12. Definition of Done";
+    let heading = "## Definition of Done";
     let edit = json!({ "search": heading, "replace": format!("{heading}\n") });
     json!({ "edits": [edit], "replies": [] }).to_string()
 }

@@ -401,8 +401,8 @@ async fn what_a_changed_manifest_names_anew_is_not_fetched() {
     let row = "| `src/lib.rs` | Modify | The sum stops at the largest number |";
     let rows = format!("{row}\n| `Cargo.toml` | Modify | A crate for it |");
     let design = design.replace(row, &rows);
-    let state = "### Cargo.toml\n\n```toml\ndoctest = false\n```\n\n## 4. Data";
-    let spec = spec.replace(row, &rows).replace("## 4. Data", state);
+    let state = "### Cargo.toml\n\n```toml\ndoctest = false\n```\n\n## Data";
+    let spec = spec.replace(row, &rows).replace("## Data", state);
     let spec = spec.replace("### tests/new.rs", "### Cargo.toml\n\nName the crate.\n\n### tests/new.rs");
     let named = "### `Cargo.toml` (Modify)\n\n```toml\n<<<<<<< SEARCH\ndoctest = false\n=======\ndoctest = false\n\n\
                  [dependencies]\nnot-of-this-machine = \"1\"\n>>>>>>> REPLACE\n```\n";

@@ -11,7 +11,7 @@ use crate::{
 
 const BEGIN: &str = "1. Read the input and check it before anything is changed.";
 const STRANGE: &str = "1. `src/reports.rs` reads the input.";
-const OBJECTION: &str = "`src/reports.rs` is named here, but it neither exists nor stands in 2.1";
+const OBJECTION: &str = "`src/reports.rs` is named here, but it neither exists nor stands in Files Changed";
 const OTHER: &str = "2. If the check fails, `src/reporting.rs` says so.";
 
 fn strange() -> String {

@@ -42,9 +42,9 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     assert_eq!((prompts.len(), reviews.len()), (2, 1));
     let first = segment(&prompts[1], "mistakes");
     for said in [
-        "`src/reports.rs` is named here, but it neither exists nor stands in 2.1; did you mean `src/report.rs`",
+        "`src/reports.rs` is named here, but it neither exists nor stands in Files Changed; did you mean `src/report.rs`",
         "`duratoin` is not in this repository: no file has the word `duratoin`; did you mean `duration (src/parse.rs:",
-        "`crate::reprot` is imported, but it neither exists nor is added in 2.1; did you mean `crate::report`?",
+        "`crate::reprot` is imported, but it neither exists nor is added in Files Changed; did you mean `crate::report`?",
     ] {
         assert!(first.contains(said), "{said}\n{first}");
     }

@@ -68,7 +68,7 @@ async fn a_label_ends_in_an_approved_design() {
     let gate = w.gate();
     let whole = gate.split("<summary>The whole LLD</summary>").nth(1).expect("the gate holds the design");
     assert!(
-        whole.contains("# 1 - Feature: Report time by week") && whole.contains("10\\.1 Test Scenarios"),
+        whole.contains("# 1 - Feature: Report time by week") && whole.contains("### Test Scenarios"),
         "{gate}"
     );
     insta::assert_snapshot!(threads(&w, &[w.issue]), @r##"
@@ -150,10 +150,25 @@ async fn revise_goes_round_again_and_asks_anew() {
 }
 
 #[tokio::test]
+async fn numbers_that_a_model_puts_before_headings_are_taken_off() {
+    let numbered = design().replace("## Requirements", "## 3. Requirements");
+    let numbered = numbered.replace("### Test Scenarios", "### 10.1 Test Scenarios");
+    let script = Script::default().drafts(&numbered).reviews(&approved());
+    let setting = Setting { script: Some(script.toml()), in_comments: true, ..Setting::default() };
+    let mut w = World::new(setting).await;
+    w.comes_to_the_gate().await;
+    let gate = w.gate();
+    for heading in ["\n## Requirements\n", "\n### Test Scenarios\n"] {
+        assert!(gate.contains(heading), "{heading:?}: {gate}");
+    }
+    w.stands(Status::Asking).await;
+}
+
+#[tokio::test]
 async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
     let refuses = review("REVISE", &[finding("No test", None)], &[]);
     let script = Script::default().drafts(&design()).reviews(&approved());
-    let script = script.edits("## 1. Context", "## 1. Contexts").reviews(&refuses).drafts("");
+    let script = script.edits("The goal of", "The aim of").reviews(&refuses).drafts("");
     let mut w =
         World::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;

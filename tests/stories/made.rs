@@ -189,8 +189,7 @@ async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
 #[tokio::test]
 async fn what_is_published_unasked_is_what_was_approved_last() {
     let refuses = review("BLOCKED", &[finding("No", None)], &[]);
-    let script =
-        Script::default().drafts(&design()).reviews(&refuses).edits("## 1. Context", "## 1. Contexts");
+    let script = Script::default().drafts(&design()).reviews(&refuses).edits("The goal of", "The aim of");
     let mut w = with("[pages]\nmax_rounds = 1\nverdict_gate = false\n", script.reviews(&approved())).await;
     w.label("maya", "countersign:pages").await;
     w.stands(Status::Asking).await;
@@ -199,7 +198,7 @@ async fn what_is_published_unasked_is_what_was_approved_last() {
     let branch = format!("countersign/issue-{}", w.issue);
     let at = |path: &str| String::from_utf8(w.hub.branch_file(w.repo, &branch, path).unwrap()).unwrap();
     let index = at(&format!("docs/pages/{}/index.md", w.issue));
-    assert!(index.contains("## 1. Contexts"), "{index}");
+    assert!(index.contains("The aim of"), "{index}");
     let pages: Vec<_> = index.split("\n## ").skip(1).take(2).map(|part| format!("# {part}\n")).collect();
     assert_eq!([at("docs/pages/1.md"), at("docs/pages/2.md")].as_slice(), pages, "they are made of it");
 }

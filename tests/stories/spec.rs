@@ -200,7 +200,7 @@ async fn at_the_cap_people_decide_and_nothing_refused_is_published() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
     let mut w = scripted("[spec]\nmax_rounds = 1\n", |script| {
         let script = script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec");
-        let script = script.edits("## 1. Overview", "## 1. Overview\n\nSaid better.").of("spec");
+        let script = script.edits("## Overview", "## Overview\n\nSaid better.").of("spec");
         script.reviews(&review("APPROVED", &[], &["F1"])).of("spec")
     })
     .await;

@@ -94,18 +94,10 @@ fn verdict_lines(verdict: &VerdictRow, findings: &[FindingRow]) -> Vec<String> {
     for finding in findings.iter().filter(|f| f.round == verdict.round && told.insert(&f.id)) {
         lines.push(format!(
             "      {} [{}] at {}: {}",
-            finding.id,
-            finding.severity,
-            place(&finding.place),
-            finding.title
+            finding.id, finding.severity, finding.place, finding.title
         ));
     }
     lines
-}
-
-/// A section's number reads better with its sign.
-fn place(place: &str) -> String {
-    if place.starts_with(|c: char| c.is_ascii_digit()) { format!("§{place}") } else { place.to_owned() }
 }
 
 fn event_lines(event: &HubEvent) -> Vec<String> {

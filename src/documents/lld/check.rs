@@ -98,7 +98,7 @@ fn first_heading(schema: &Schema, lld: &Lld, issue: IssueNo, out: &mut Vec<Mista
 
 fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
     for spec in schema.sections.iter().filter(|s| s.required) {
-        let place = format!("§{}", spec.number);
+        let place = spec.title.to_owned();
         let Some(section) = lld.section(spec.number) else {
             let message = format!("the section is missing; add `{}`", spec.heading());
             out.push(Mistake::error("section.missing", place, message));
@@ -113,7 +113,7 @@ fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
             ));
             continue;
         }
-        if section.level != spec.number.split('.').count() + 1 {
+        if section.level != spec.level() {
             out.push(Mistake::error(
                 "section.level",
                 place.as_str(),
@@ -139,11 +139,10 @@ fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
 /// A section that stands twice would be read once, and which one is nobody's guess.
 fn twice(schema: &Schema, lld: &Lld, out: &mut Vec<Mistake>) {
     let mut seen = BTreeSet::new();
-    for section in
-        lld.sections.iter().filter(|s| schema.spec_of(&s.number, &s.title).is_some_and(|s| s.required))
-    {
+    let required = |number: &str| schema.sections.iter().any(|spec| spec.required && spec.number == number);
+    for section in lld.sections.iter().filter(|section| section.known && required(&section.number)) {
         if !seen.insert(&section.number) {
-            let place = format!("§{}", section.number);
+            let place = schema.title(&section.number);
             out.push(Mistake::error("section.twice", place, "the section stands here twice; keep one"));
         }
     }
@@ -158,13 +157,13 @@ fn placeholders(sample: &'static str) -> impl Iterator<Item = &'static str> {
 fn requirements(lld: &Lld, out: &mut Vec<Mistake>) {
     if lld.requirements.is_empty() {
         let message = "no numbered requirement could be read; write them as `1. …`, `2. …`";
-        out.push(Mistake::error("requirements.none", "§3", message));
+        out.push(Mistake::error("requirements.none", "Requirements", message));
     }
     let mut seen = BTreeSet::new();
     for requirement in lld.requirements.iter().filter(|r| !seen.insert(r.id.as_str())) {
         let id = shown_path(&requirement.id);
         let message = format!("{id} stands here twice; number the requirements in one list");
-        out.push(Mistake::error("requirements.twice", "§3", message));
+        out.push(Mistake::error("requirements.twice", "Requirements", message));
     }
 }
 
@@ -260,7 +259,7 @@ fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn Tree) -> Option<
     ))
 }
 
-/// Paths named in §12 stand in 2.1: a promise about a file nobody changes is a slip.
+/// Paths named in Definition of Done stand in Files Changed: a promise about a file nobody changes is a slip.
 fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
     let Some(section) = lld.section("12") else { return };
     let listed = |path: &str| {
@@ -279,15 +278,15 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
         out.push(if known {
             Mistake::warning(
                 "done.path",
-                "§12",
-                format!("`{named}` is named here but not in 2.1; add it if it changes"),
+                "Definition of Done",
+                format!("`{named}` is named here but not in Files Changed; add it if it changes"),
             )
         } else {
             Mistake::error(
                 "done.path",
-                "§12",
+                "Definition of Done",
                 format!(
-                    "`{named}` is named here but neither exists nor stands in 2.1; add a row or mend the path"
+                    "`{named}` is named here but neither exists nor stands in Files Changed; add a row or mend the path"
                 ),
             )
         });
@@ -329,8 +328,8 @@ fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake
         if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
             out.push(Mistake::warning(
                 "risks.function",
-                "§11",
-                format!("`{name}()` is named here but not in 2.4"),
+                "Risks & Mitigations",
+                format!("`{name}()` is named here but not in Function Signatures"),
             ));
         }
     }
@@ -511,7 +510,7 @@ pub(super) mod tests {
             format!("| src/lib.rs | {speech} | x |\n| src/{}\u{7}`x.rs | Modify | x |", "y".repeat(200));
         let text = filled()
             .replace("| `src/lib.rs` | Modify | the exit code is 2 |", &rows)
-            .replace("## 11. Risks & Mitigations", &format!("## 11. Risks & Mitigations\n\n`{speech}()`\n"));
+            .replace("## Risks & Mitigations", &format!("## Risks & Mitigations\n\n`{speech}()`\n"));
         let text = text.replace("| 010 |", &format!("| {speech} |"));
         let said: Vec<_> = check(&text, ISSUE, &Repo).into_iter().chain(coverage(&text)).collect();
         assert!(said.iter().any(|m| m.rule == "files.change-type"), "{said:?}");
@@ -527,23 +526,20 @@ pub(super) mod tests {
     fn all_mistakes_come_at_once() {
         let text = filled()
             .replace("# 42 - Feature", "# 7 - Feature")
-            .replace(
-                "## 11. Risks & Mitigations",
-                "## 11. Risks & Mitigations\n\n`gone()` helps\n\n## 13. Other",
-            )
+            .replace("## Risks & Mitigations", "## Risks & Mitigations\n\n`gone()` helps\n\n## 13. Other")
             .replace(
                 "- [ ] the exit code is 2",
                 "- [ ] `src/none.rs` and/or src/config.rs done, see https://a.b/c.d\n",
             );
         let token = format!("\nghp_{}\n", "x".repeat(36));
-        let text = text.replace("## 2. Proposed Changes", &token);
+        let text = text.replace("## Proposed Changes", &token);
         insta::assert_snapshot!(
             check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
             H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
             document: a text that looks like a credential stands here; take it out [secret]
-            §12: `src/none.rs` is named here but neither exists nor stands in 2.1; add a row or mend the path [done.path]
-            §12: `src/config.rs` is named here but not in 2.1; add it if it changes [done.path]
-            §11: `gone()` is named here but not in 2.4 [risks.function]
+            Definition of Done: `src/none.rs` is named here but neither exists nor stands in Files Changed; add a row or mend the path [done.path]
+            Definition of Done: `src/config.rs` is named here but not in Files Changed; add it if it changes [done.path]
+            Risks & Mitigations: `gone()` is named here but not in Function Signatures [risks.function]
             "#);
     }
 }

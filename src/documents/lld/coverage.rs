@@ -34,17 +34,21 @@ const DELEGATED: &[&[&str]] = &[
 /// Words that hint at a live service in a test that says it is automatic.
 const LIVE: &[&str] = &["network", "database", "live", "external service", "api call"];
 
-/// All mistakes in the joining of requirements (§3) and scenarios (§10.1), by exact id.
+/// All mistakes in the joining of requirements and scenarios, by exact id.
 pub fn coverage(text: &str) -> Vec<Mistake> {
     let lld = parse(text);
     let mut out = Vec::new();
     if lld.requirements.is_empty() {
-        out.push(Mistake::error("coverage.requirements", "§3", "there is no numbered requirement to test"));
+        out.push(Mistake::error(
+            "coverage.requirements",
+            "Requirements",
+            "there is no numbered requirement to test",
+        ));
     }
     if lld.scenarios.is_empty() {
         let message = "no scenario could be read; write a table with the columns ID, Scenario, Type, Input, \
                        Expected Output, Pass Criteria";
-        out.push(Mistake::error("coverage.scenarios", "§10.1", message));
+        out.push(Mistake::error("coverage.scenarios", "Test Scenarios", message));
         return out;
     }
     uncovered(&lld, &mut out);
@@ -66,13 +70,13 @@ fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
         lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
     for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
         let id = shown_path(&requirement.id);
-        let message = format!("no scenario in 10.1 shows it; add one whose Scenario cell ends with `({id})`");
+        let message = format!("no scenario shows it; add one whose Scenario cell ends with `({id})`");
         out.push(Mistake::error("coverage.uncovered", id, message));
     }
 }
 
 fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mistake>) {
-    let place = format!("§10.1 scenario {}", identifier(&scenario.id).unwrap_or("without an ID"));
+    let place = format!("Test Scenarios, scenario {}", identifier(&scenario.id).unwrap_or("without an ID"));
     let mut say = |rule, message: String| out.push(Mistake::error(rule, place.as_str(), message));
     if scenario.id.is_empty()
         || scenario.id.len() > 8
@@ -89,7 +93,7 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
         );
     }
     for id in scenario.requirements.iter().filter(|id| !lld.requirements.iter().any(|r| r.id == **id)) {
-        say("coverage.unknown", format!("it names {}, which §3 does not have", shown_path(id)));
+        say("coverage.unknown", format!("it names {}, which Requirements does not have", shown_path(id)));
     }
     if scenario.pass.trim().is_empty() {
         say("coverage.criteria", "its Pass Criteria are empty; say the exact value that is observed".into());
@@ -145,7 +149,7 @@ mod tests {
 
     fn plan(requirements: &str, rows: &str) -> Vec<String> {
         let text = format!(
-            "# 1 - Feature: x\n\n## 3. Requirements\n\n{requirements}\n\n### 10.1 Test Scenarios\n\n\
+            "# 1 - Feature: x\n\n## Requirements\n\n{requirements}\n\n### Test Scenarios\n\n\
              | ID | Scenario | Type | Input | Expected Output | Pass Criteria |\n|-|-|-|-|-|-|\n{rows}\n"
         );
         coverage(&text).iter().map(|m| format!("{} {}", m.rule, m.place)).collect()
@@ -159,9 +163,9 @@ mod tests {
             plan("1. one\n2. two", rows),
             [
                 "coverage.uncovered REQ-2",
-                "coverage.unmapped §10.1 scenario 020",
-                "coverage.id §10.1 scenario 020",
-                "coverage.unknown §10.1 scenario 020",
+                "coverage.unmapped Test Scenarios, scenario 020",
+                "coverage.id Test Scenarios, scenario 020",
+                "coverage.unknown Test Scenarios, scenario 020",
             ]
         );
     }
@@ -175,9 +179,9 @@ mod tests {
         assert_eq!(
             plan("1. one", rows),
             [
-                "coverage.vague §10.1 scenario 010",
-                "coverage.human §10.1 scenario 020",
-                "coverage.type §10.1 scenario 050"
+                "coverage.vague Test Scenarios, scenario 010",
+                "coverage.human Test Scenarios, scenario 020",
+                "coverage.type Test Scenarios, scenario 050"
             ]
         );
     }

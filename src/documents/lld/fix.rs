@@ -1,13 +1,10 @@
 //! Mechanical repairs before any check: what code can mend is never sent back to a model.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    first_heading, heading_line,
-    parse::{
-        first_heading as parse_first_heading, items_in, names_a_section, numbered, open_questions_body, parse,
-    },
-    spec_of,
+    SCHEMA, Schema, SectionSpec, first_heading,
+    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body, parse},
 };
 use crate::{
     documents::{markdown, unix_lines},
@@ -34,7 +31,7 @@ const REPAIRS: &[(&str, Repair)] = &[
     ("line-ends", line_ends),
     ("outer-fence", outer_fence),
     ("preamble", preamble),
-    ("heading-levels", heading_levels),
+    ("headings", |text, _| headings(SCHEMA, text)),
     ("first-heading", number_in_first_heading),
     ("no-questions", none_is_no_question),
     ("trailing-space", trailing_space),
@@ -121,9 +118,8 @@ fn preamble(text: &str, _: IssueNo) -> Option<(String, String)> {
 fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
     let outline = markdown::outline(text);
     let heading = outline.headings.first().filter(|h| h.level == 1)?;
-    let title_is_a_section = numbered(&heading.text).is_some_and(|(n, t)| names_a_section(n, t));
     let (_, title) = parse_first_heading(source_of(text, &heading.range));
-    if title.is_empty() || title_is_a_section {
+    if title.is_empty() || SCHEMA.names_a_section(&heading.text) {
         return None;
     }
     let mut out = text.to_owned();
@@ -138,20 +134,25 @@ fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
     if bare.len() == line.len() { line } else { bare.trim().trim_end_matches('#').trim_end() }
 }
 
-/// Sections of ours at the level and with the dots the format wants.
-fn heading_levels(text: &str, _: IssueNo) -> Option<(String, String)> {
+/// Sections of ours at their level and with the schema's title, without a number.
+pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<(String, String)> {
     let outline = markdown::outline(text);
+    let mut found = schema.sections_of(&outline);
+    let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
+    for (heading, found) in outline.headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+        // At another level only if the text must have the section and has it nowhere else.
+        let (_, title) = numbered(&heading.text);
+        let lacking = |s: &&SectionSpec| s.required && s.is_titled(title) && !there.contains(s.number);
+        *found = schema.sections.iter().find(lacking);
+        there.extend(found.map(|spec| spec.number));
+    }
     let (mut edits, mut changed) = (Vec::new(), Vec::new());
-    for (at, heading) in outline.headings.iter().enumerate() {
-        let Some((number, title)) = numbered(source_of(text, &heading.range)) else { continue };
-        let is_title = at == 0 && heading.level == 1 && !names_a_section(number, title);
-        if is_title || spec_of(number, title).is_none() {
-            continue;
-        }
-        let wanted = heading_line(number, title) + "\n";
+    for (heading, spec) in outline.headings.iter().zip(found) {
+        let Some(spec) = spec else { continue };
+        let wanted = spec.heading() + "\n";
         if text[heading.range.clone()].trim_end() != wanted.trim_end() {
             edits.push((heading.range.clone(), wanted));
-            changed.push(number.to_owned());
+            changed.push(spec.title);
         }
     }
     Some((edited(text, edits), format!("headings of sections {} brought into form", changed.join(", "))))
@@ -212,7 +213,7 @@ fn blank_before_heading(text: &str, _: IssueNo) -> Option<(String, String)> {
     Some((edited(text, edits), "blank lines put before headings".into()))
 }
 
-/// Rows of 2.1: folders first, parents before children, so that a file's folder is known above it.
+/// Rows of the files table: folders first, parents before children, so that a file's folder is known above it.
 fn directories_first(text: &str, _: IssueNo) -> Option<(String, String)> {
     let lld = parse(text);
     let rows = &lld.files;
@@ -252,13 +253,13 @@ mod tests {
         insta::assert_snapshot!(fixed, @r#"
         # 42 - Feature: Read it
 
-        ## 1. Context and goal
+        ## Context & Goal
         text
 
         #### Open Questions
         None.
 
-        ### 2.1 Files Changed
+        ### Files Changed
 
         | File | Change Type | Description |
         |-|-|-|
@@ -266,7 +267,7 @@ mod tests {
         | a/b | Add (Directory) | x |
         | a/b/c.rs | Add | x |
 
-        ### 2.4 Function Signatures
+        ### Function Signatures
         ```rust
         fn a();  
         ```
@@ -277,7 +278,7 @@ mod tests {
             [
                 "line-ends",
                 "outer-fence",
-                "heading-levels",
+                "headings",
                 "first-heading",
                 "no-questions",
                 "trailing-space",
@@ -288,11 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn a_section_never_becomes_the_title_and_prose_is_not_renumbered() {
+    fn a_section_never_becomes_the_title_and_a_number_in_prose_stays() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
         let (fixed, _) = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");
-        assert!(fixed.contains("\n## 11. Risks & Mitigations\n"));
+        assert!(
+            fixed.contains("\n## Context & Goal\n") && fixed.contains("\n## Risks & Mitigations\n"),
+            "{fixed}"
+        );
         assert!(fixed.contains("\n### 3 options were weighed\n"));
     }
 

@@ -14,7 +14,7 @@ pub(in crate::documents) use check::{form, paths_named, unreadable, unseen};
 pub use coverage::coverage;
 pub(in crate::documents) use coverage::vague;
 pub use fix::{Fix, fix};
-pub(in crate::documents) use fix::{Repair, repair, repairs};
+pub(in crate::documents) use fix::{Repair, headings, repair, repairs};
 pub use names::names;
 pub(in crate::documents) use names::names_of;
 #[cfg(test)]
@@ -25,7 +25,12 @@ pub(in crate::documents) use place::{file_of, first_line};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
-use super::shorten::{self, Rank};
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use super::{
+    markdown::{Heading, Outline},
+    shorten::{self, Rank},
+};
 use crate::types::IssueNo;
 
 /// What a section must hold besides being there.
@@ -42,6 +47,7 @@ pub(crate) enum Holds {
 /// One row of the schema.
 #[derive(Debug)]
 pub(crate) struct SectionSpec {
+    /// Names the section in code. Headings carried it once, and documents from then are read by it.
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
@@ -55,27 +61,29 @@ pub(crate) struct SectionSpec {
 }
 
 impl SectionSpec {
-    /// `## 3. Requirements`, `### 2.1 Files Changed`.
+    /// `## Requirements`, `### Files Changed`.
     pub(crate) fn heading(&self) -> String {
-        heading_line(self.number, self.title)
+        format!("{} {}", "#".repeat(self.level()), self.title)
     }
 
-    /// Does a heading with this number and title mean this section? A title may be worded
-    /// differently, as long as it shares a word; a subsection is known by its number alone.
-    pub(crate) fn is(&self, number: &str, title: &str) -> bool {
-        self.number == number
-            && (number.contains('.')
-                || title
-                    .split_whitespace()
-                    .any(|word| word.len() >= 4 && self.title.to_lowercase().contains(&word.to_lowercase())))
+    pub(crate) fn level(&self) -> usize {
+        self.number.split('.').count() + 1
     }
-}
 
-/// The heading of a section as the format wants it: level by depth, a dot after a single number.
-fn heading_line(number: &str, title: &str) -> String {
-    let depth = number.split('.').count();
-    let dot = if depth == 1 { "." } else { "" };
-    format!("{} {number}{dot} {title}", "#".repeat(depth + 1))
+    pub(in crate::documents) fn is_titled(&self, title: &str) -> bool {
+        self.title.eq_ignore_ascii_case(title.trim())
+    }
+
+    /// Whether a numbered heading means this section. Its title must share a word; a subsection is known by its number alone.
+    fn is_numbered(&self, number: &str, title: &str) -> bool {
+        self.number == number && (number.contains('.') || self.shared_words(title) > 0)
+    }
+
+    /// How many words of at least four letters the title shares.
+    fn shared_words(&self, title: &str) -> usize {
+        let own = self.title.to_lowercase();
+        title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
+    }
 }
 
 pub(in crate::documents) const fn section(
@@ -118,9 +126,47 @@ pub(in crate::documents) struct Schema {
 }
 
 impl Schema {
-    /// The schema's row for a heading, if it is one of it.
-    pub(in crate::documents) fn spec_of(&self, number: &str, title: &str) -> Option<&'static SectionSpec> {
-        self.sections.iter().find(|spec| spec.is(number, title))
+    /// The section that each heading of a text means, if any: the one of exactly its title, at its level; the one of its
+    /// number, in a document from when headings had numbers; or the required one that no heading has and that shares most
+    /// words with it, if there is only one.
+    pub(in crate::documents) fn sections_of(&self, outline: &Outline) -> Vec<Option<&'static SectionSpec>> {
+        let headings = &outline.headings;
+        let of = |(at, heading): (usize, &Heading)| {
+            let (number, title) = parse::numbered(&heading.text);
+            if at == 0 && heading.level == 1 && !self.names_a_section(&heading.text) {
+                return None;
+            }
+            let titled = |spec: &&SectionSpec| spec.is_titled(title) && spec.level() == heading.level;
+            let numbered = |spec: &&SectionSpec| number.is_some_and(|number| spec.is_numbered(number, title));
+            self.sections.iter().find(titled).or_else(|| self.sections.iter().find(numbered))
+        };
+        let mut found: Vec<_> = headings.iter().enumerate().map(of).collect();
+        let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
+        for (heading, found) in headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
+            let lacks = |spec: &&SectionSpec| spec.required && !there.contains(spec.number);
+            let lacking = self.sections.iter().filter(|spec| spec.level() == heading.level).filter(lacks);
+            let mut near: Vec<_> = lacking.map(|spec| (spec.shared_words(&heading.text), spec)).collect();
+            near.sort_by_key(|(shared, _)| Reverse(*shared));
+            *found = match near.as_slice() {
+                _ if parse::numbered(&heading.text).0.is_some() => None,
+                [(shared, _), (second, _), ..] if shared == second => None,
+                [(1.., spec), ..] => Some(*spec),
+                _ => None,
+            };
+            there.extend(found.map(|spec| spec.number));
+        }
+        found
+    }
+
+    /// Whether a heading is a section's, word for word. The title of issue 1 may well speak of a context.
+    fn names_a_section(&self, heading: &str) -> bool {
+        let (_, title) = parse::numbered(heading);
+        self.sections.iter().any(|spec| spec.is_titled(title))
+    }
+
+    /// What people call the section.
+    pub(in crate::documents) fn title(&self, number: &str) -> &'static str {
+        self.sections.iter().find(|spec| spec.number == number).map_or("document", |spec| spec.title)
     }
 
     /// The format in words, for a prompt.
@@ -148,8 +194,10 @@ impl Schema {
     /// What a section is worth when the document is shortened, by its heading. None that nobody knows is worth more than
     /// those that people sign for.
     pub(in crate::documents) fn rank(&self, heading: &str) -> Option<Rank> {
-        let (number, title) = parse::numbered(heading)?;
-        let spec = self.spec_of(number, title)?;
+        let (number, title) = parse::numbered(heading);
+        let mut sections = self.sections.iter();
+        let numbered = |spec: &&SectionSpec| number.is_some_and(|number| spec.is_numbered(number, title));
+        let spec = sections.clone().find(|spec| spec.is_titled(title)).or_else(|| sections.find(numbered))?;
         Some(if spec.holds == Holds::Group { shorten::MIDDLE } else { spec.priority })
     }
 }
@@ -232,7 +280,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
         "Risks & Mitigations",
         Holds::Prose,
         2,
-        "what may go wrong and what is done about it, as a table or list; functions named here stand in 2.4",
+        "what may go wrong and what is done about it, as a table or list; functions named here stand in Function Signatures",
         "| Risk | Mitigation |\n|---|---|\n| {what may go wrong} | {what is done about it} |",
     ),
     section(
@@ -240,14 +288,14 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
         "Definition of Done",
         Holds::Prose,
         5,
-        "a checklist; every path it names stands in 2.1",
+        "a checklist; every path it names stands in Files Changed",
         "- [ ] {what must be true}",
     ),
 ];
 
-/// The schema's row for a heading, if it is one of ours.
-pub(crate) fn spec_of(number: &str, title: &str) -> Option<&'static SectionSpec> {
-    SCHEMA.spec_of(number, title)
+/// What people call the section that had this number.
+pub fn section_title(number: &str) -> Option<&'static str> {
+    SECTIONS.iter().find(|spec| spec.number == number).map(|spec| spec.title)
 }
 
 /// The skeleton a drafter fills: the first heading, and every section that must be there.
@@ -333,8 +381,10 @@ pub(super) mod tests {
     fn the_rules_name_every_section_of_the_template() {
         let rules = format_rules();
         for section in parse(&template(IssueNo(1), "x")).sections {
-            let spec =
-                spec_of(&section.number, &section.title).expect("the template's sections are the schema's");
+            let mut specs = SECTIONS.iter();
+            let spec = specs
+                .find(|spec| spec.title == section.title)
+                .expect("the schema has the template's sections");
             assert!(spec.holds == Holds::Group || rules.contains(&spec.heading()));
         }
     }
@@ -343,7 +393,7 @@ pub(super) mod tests {
     fn shortening_keeps_files_requirements_and_scenarios() {
         let text = filled();
         let short = shorten::shorten(&text, &rank, text.len() * 2 / 3);
-        assert!(short.cuts.iter().any(|cut| cut.section == "12. Definition of Done"), "{:?}", short.cuts);
+        assert!(short.cuts.iter().any(|cut| cut.section == "Definition of Done"), "{:?}", short.cuts);
         let short = short.text;
         let (long, lean) = (parse(&text), parse(&short));
         assert_eq!((long.files.len(), long.requirements.len(), long.scenarios.len()), (1, 1, 1));

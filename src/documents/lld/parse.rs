@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::spec_of;
+use super::{SCHEMA, Schema};
 use crate::documents::markdown::{self, Item, Outline, Table};
 
 /// A design as its text shows it; every range points into that text.
@@ -18,15 +18,18 @@ pub struct Lld {
     pub requirements: Vec<Requirement>,
     pub scenarios: Vec<Scenario>,
     pub open_questions: Vec<Question>,
-    /// Names of the functions in 2.4's code.
+    /// Names of the functions in the code of Function Signatures.
     pub functions: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 pub struct Section {
-    /// `2.1`
+    /// By which the schema knows it; of another heading its own number.
     pub number: String,
+    /// Without the number.
     pub title: String,
+    /// Whether it is a section of the schema.
+    pub known: bool,
     pub level: usize,
     pub heading: Range<usize>,
     /// From below the heading to the next heading of this level or above.
@@ -91,18 +94,18 @@ pub struct Question {
 }
 
 impl Lld {
-    /// The section with this number; when several carry it, the one whose title is the schema's.
+    /// The section with this number; the schema's, if another heading carries it as well.
     pub fn section(&self, number: &str) -> Option<&Section> {
         let mut with_number = self.sections.iter().filter(|s| s.number == number);
         let first = with_number.clone().next();
-        with_number.find(|s| spec_of(&s.number, &s.title).is_some()).or(first)
+        with_number.find(|s| s.known).or(first)
     }
 }
 
 /// Reads a design. Total: any text gives a view.
 pub fn parse(text: &str) -> Lld {
     let outline = markdown::outline(text);
-    let mut lld = view(text, &outline, "2.1");
+    let mut lld = view(SCHEMA, text, &outline);
     if let Some(body) = lld.section("3").map(|s| s.body.clone()) {
         lld.requirements = items_in(&outline, &body).filter_map(requirement).collect();
     }
@@ -127,7 +130,7 @@ pub fn parse(text: &str) -> Lld {
 /// The code of a design that says what there will be: types and signatures.
 pub fn signatures(text: &str) -> Vec<String> {
     let outline = markdown::outline(text);
-    let lld = view(text, &outline, "2.1");
+    let lld = view(SCHEMA, text, &outline);
     let bodies: Vec<_> =
         ["2.3", "2.4"].into_iter().filter_map(|number| Some(lld.section(number)?.body.clone())).collect();
     let within = |at: usize| bodies.iter().any(|body| body.contains(&at));
@@ -139,8 +142,8 @@ pub fn signatures(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// What every document with numbered sections has: a heading, the sections, and a table of files in that of this number.
-pub(in crate::documents) fn view(text: &str, outline: &Outline, files: &str) -> Lld {
+/// What every document of a schema has: a heading, the sections and a table of files.
+pub(in crate::documents) fn view(schema: &Schema, text: &str, outline: &Outline) -> Lld {
     let mut lld = Lld::default();
     if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
         let (number, title) = first_heading(&first.text);
@@ -148,8 +151,8 @@ pub(in crate::documents) fn view(text: &str, outline: &Outline, files: &str) -> 
         lld.title = title.to_owned();
         lld.heading = Some(first.range.clone());
     }
-    lld.sections = sections(text, outline);
-    if let Some(body) = lld.section(files).map(|s| s.body.clone()) {
+    lld.sections = sections(schema, text, outline);
+    if let Some(body) = lld.section(schema.files).map(|s| s.body.clone()) {
         lld.files = tables_in(outline, &body).flat_map(file_rows).collect();
     }
     lld
@@ -188,22 +191,26 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// `2.1 Files Changed` and `3. Requirements` to number and title.
-pub(super) fn numbered(heading: &str) -> Option<(&str, &str)> {
+/// `2.1 Files Changed` and `3. Requirements` to number and title; a heading without a number is all title.
+pub(super) fn numbered(heading: &str) -> (Option<&str>, &str) {
     let end = heading.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(heading.len());
     let number = heading[..end].trim_end_matches('.');
     let legal = !number.is_empty() && number.split('.').all(|p| (1..=2).contains(&p.len()));
     let rest = &heading[end..];
     let title = rest.trim_start_matches([' ', ':', '-', '–', '\u{a0}']);
-    (legal && rest.len() != title.len() && !title.is_empty()).then_some((number, title))
+    match legal && rest.len() != title.len() && !title.is_empty() {
+        true => (Some(number), title),
+        false => (None, heading.trim()),
+    }
 }
 
-fn sections(text: &str, outline: &Outline) -> Vec<Section> {
+fn sections(schema: &Schema, text: &str, outline: &Outline) -> Vec<Section> {
     let headings = &outline.headings;
     let mut out = Vec::new();
-    for (i, heading) in headings.iter().enumerate() {
-        let Some((number, title)) = numbered(&heading.text) else { continue };
-        if heading.level == 1 && i == 0 && !names_a_section(number, title) {
+    for (i, (heading, spec)) in headings.iter().zip(schema.sections_of(outline)).enumerate() {
+        let (number, title) = numbered(&heading.text);
+        let Some(number) = spec.map(|spec| spec.number).or(number) else { continue };
+        if heading.level == 1 && i == 0 && spec.is_none() {
             continue;
         }
         let end =
@@ -211,17 +218,13 @@ fn sections(text: &str, outline: &Outline) -> Vec<Section> {
         out.push(Section {
             number: number.to_owned(),
             title: title.to_owned(),
+            known: spec.is_some(),
             level: heading.level,
             heading: heading.range.clone(),
             body: heading.range.end.min(end)..end,
         });
     }
     out
-}
-
-/// Is a first heading a section's, word for word? The title of issue 1 may well speak of a context.
-pub(super) fn names_a_section(number: &str, title: &str) -> bool {
-    spec_of(number, title).is_some_and(|spec| spec.title.eq_ignore_ascii_case(title))
 }
 
 /// What stands under the heading "Open Questions", whatever its level.
@@ -380,13 +383,42 @@ mod tests {
 
     #[test]
     fn a_title_may_share_a_word_with_a_section() {
-        let text = "# 1 - Feature: Tear down the request context\n\n## 1. Context & Goal\n\nx\n";
+        let text = "# 1 - Feature: Tear down the request context\n\n## Context & Goal\n\nx\n";
         let lld = parse(text);
         assert_eq!(
             (lld.number, lld.section("1").map(|section| &text[section.body.clone()])),
             (Some(1), Some("\nx\n"))
         );
         assert_eq!(super::super::fix(text, crate::types::IssueNo(1)).0, text);
+    }
+
+    #[test]
+    fn a_section_is_known_by_its_title_or_by_its_old_number() {
+        let body = |text: &str, number: &str| {
+            let text = format!("# 7 - Feature: T\n\n{text}\n\nbody\n");
+            parse(&text).section(number).map(|section| text[section.body.clone()].trim().to_owned())
+        };
+        for (heading, number) in [
+            ("## Requirements", "3"),
+            ("## requirements", "3"),
+            ("## 3. Requirements", "3"),
+            ("## 4. Requirements", "3"),
+            ("### 2.1 Whatever", "2.1"),
+            ("### Files Changed", "2.1"),
+            ("### Changed files", "2.1"),
+            ("## Risks and their mitigations", "11"),
+        ] {
+            assert_eq!(body(heading, number).as_deref(), Some("body"), "{heading}");
+        }
+        for (heading, number) in [
+            ("### Requirements", "3"),
+            ("### Data sources", "2.3"),
+            ("## Goal of the definition", "1"),
+            ("## 13. Requirement", "3"),
+        ] {
+            assert_eq!(body(heading, number), None, "{heading}");
+        }
+        assert_eq!(body("## What is required\n\n## Requirements", "3").as_deref(), Some("body"));
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree, known: &Known) -> Vec<
 }
 
 fn say(out: &mut Vec<Mistake>, rule: &'static str, section: &str, message: String) {
-    out.push(Mistake::error(rule, format!("§{section}"), message));
+    out.push(Mistake::error(rule, SCHEMA.title(section), message));
 }
 
 /// It has the repositories that were found, with what GitHub tells of them, and no other.
@@ -177,9 +177,9 @@ mod tests {
 
     fn brief() -> String {
         format!(
-            "# 42 - Scout: Weeks\n\n## 1. Question\n\nHow do others add up weeks?\n\n## 2. What Exists\n\n| Repository | Stars \
-             | Licence | Link |\n|---|---|---|---|\n{}\n\n## 3. What They Do Differently\n\n- It counts by ISO week \
-             ([README]({URL}#weeks)).\n\n## 4. Gaps Here\n\nNo weeks.\n\n## 5. Recommendations\n\nUse ISO weeks.\n\n## 6. \
+            "# 42 - Scout: Weeks\n\n## Question\n\nHow do others add up weeks?\n\n## What Exists\n\n| Repository | Stars \
+             | Licence | Link |\n|---|---|---|---|\n{}\n\n## What They Do Differently\n\n- It counts by ISO week \
+             ([README]({URL}#weeks)).\n\n## Gaps Here\n\nNo weeks.\n\n## Recommendations\n\nUse ISO weeks.\n\n## \
              Licences\n\n- `ann/hours`: MIT, so its notice would have to be kept.\n",
             rows(&known().found)[0]
         )
@@ -212,9 +212,11 @@ mod tests {
         assert_eq!(fixed(&text, &known()), (text.clone(), 0));
         assert!(fixed(&bare, &Known::default()).0.contains(&rows(&[])[0]));
         let searched = Known { searched: [vec!["a b".into()], vec!["c".into()]], ..known() };
-        let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## 3.";
-        let (told, _) =
-            fixed(&brief().replace("|\n\n## 3.", "|\n\nSearched for: everything.\n\n## 3."), &searched);
+        let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## What They";
+        let (told, _) = fixed(
+            &brief().replace("|\n\n## What They", "|\n\nSearched for: everything.\n\n## What They"),
+            &searched,
+        );
         assert!(told.contains(line) && !told.contains("everything"), "{told}");
         assert_eq!(fixed(&told, &searched), (told.clone(), 0));
         assert_eq!(check(&told, IssueNo(42), &Repo, &searched), []);

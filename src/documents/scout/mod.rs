@@ -162,7 +162,8 @@ pub fn format_rules() -> String {
 /// The form mended, and in how many ways: rows and licences that are not there are added, since code knows them. Wrong ones
 /// stay for the drafter, for who knows what else rests on them.
 pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
-    let (mut text, fixes) = lld::repair(text, issue, lld::repairs());
+    const OWN: &[(&str, lld::Repair)] = &[("headings", |text, _| lld::headings(SCHEMA, text))];
+    let (mut text, fixes) = lld::repair(text, issue, OWN.iter().chain(lld::repairs()));
     let before = text.clone();
     let searched = known.searched().filter(|line| !text.lines().any(|other| other == line));
     if searched.is_some() {
@@ -218,7 +219,7 @@ pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
 }
 
 fn parse(text: &str) -> Lld {
-    lld::view(text, &markdown::outline(text), SCHEMA.files)
+    lld::view(SCHEMA, text, &markdown::outline(text))
 }
 
 /// The rows of the table: name, stars, licence and link of each, without marks.

@@ -49,7 +49,7 @@ pub fn complete(text: &str, design: &str, tree: &dyn Tree, texts: &BTreeMap<Stri
 }
 
 fn at(section: &str) -> String {
-    format!("§{section}")
+    SCHEMA.title(section).to_owned()
 }
 
 /// People approved the design's files; nobody approved another.
@@ -278,7 +278,7 @@ fn tests(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
             let file = shown_path(&test.file);
             say(
                 "tests.file",
-                format!("`{name}` stands in `{file}`, which section 2 neither adds nor modifies"),
+                format!("`{name}` stands in `{file}`, which Files to Implement neither adds nor modifies"),
             );
         }
         for id in test.requirements.iter().filter(|id| !design.requirements.iter().any(|r| r.id == **id)) {
@@ -372,8 +372,8 @@ mod tests {
     use super::{super::tests::SOUND, *};
     use crate::documents::lld::{Bare, tests::Repo};
 
-    const DESIGN: &str = "# 42 - Feature: x\n\n### 2.1 Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| \
-        `src/lib.rs` | Modify | x |\n\n### 2.4 Function Signatures\n\n```rust\nfn read() -> u8;\n```\n\n## 3. Requirements\n\n1. It reads.\n";
+    const DESIGN: &str = "# 42 - Feature: x\n\n### Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| \
+        `src/lib.rs` | Modify | x |\n\n### Function Signatures\n\n```rust\nfn read() -> u8;\n```\n\n## Requirements\n\n1. It reads.\n";
 
     fn said_of(text: &str) -> Vec<String> {
         let texts = BTreeMap::from([("src/lib.rs".to_owned(), "//! A.\n\npub fn read() {}\n".to_owned())]);

@@ -94,7 +94,7 @@ const SECTIONS: &[SectionSpec] = &[
         Holds::Prose,
         0,
         "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
-         of the test function, File the file of section 2 that it stands in; Input and Expected are exact values",
+         of the test function, File the file of Files to Implement that it stands in; Input and Expected are exact values",
         "| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n\
          | REQ-1 | {test_name} | {path/from/the/root} | {input} | {expected} |",
     ),
@@ -123,7 +123,8 @@ pub fn rank(heading: &str) -> Option<Rank> {
 
 /// The form mended, and in how many ways.
 pub fn fix(text: &str, issue: IssueNo) -> (String, usize) {
-    let (text, fixes) = lld::repair(text, issue, lld::repairs());
+    const OWN: &[(&str, lld::Repair)] = &[("headings", |text, _| lld::headings(SCHEMA, text))];
+    let (text, fixes) = lld::repair(text, issue, OWN.iter().chain(lld::repairs()));
     (text, fixes.len())
 }
 
@@ -178,12 +179,12 @@ mod tests {
     use super::*;
     use crate::documents::lld::tests::Repo;
 
-    pub(super) const SOUND: &str = "# 42 - Implementation: Read a file\n\n## 1. Overview\n\nA reader.\n\n\
-        ## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | the reader |\n\n\
-        ## 3. Current State\n\n### `src/lib.rs`\n\n```rust\npub fn read() {}\n```\n\n## 4. Data Structures\n\n### Count\n\n\
-        ```rust\nstruct Count(u8);\n```\n\n```rust\nCount(3)\n```\n\n## 5. Function Specifications\n\n### read\n\n```rust\npub fn \
-        read() -> u8\n```\n\nInput: `\"3\"`\n\nOutput: `3`\n\n## 6. Change Instructions\n\n### src/lib.rs\n\nReturn the count.\n\n\
-        ## 7. Pattern References\n\n- `src/lib.rs:1-2` the style\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | \
+    pub(super) const SOUND: &str = "# 42 - Implementation: Read a file\n\n## Overview\n\nA reader.\n\n\
+        ## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | the reader |\n\n\
+        ## Current State\n\n### `src/lib.rs`\n\n```rust\npub fn read() {}\n```\n\n## Data Structures\n\n### Count\n\n\
+        ```rust\nstruct Count(u8);\n```\n\n```rust\nCount(3)\n```\n\n## Function Specifications\n\n### read\n\n```rust\npub fn \
+        read() -> u8\n```\n\nInput: `\"3\"`\n\nOutput: `3`\n\n## Change Instructions\n\n### src/lib.rs\n\nReturn the count.\n\n\
+        ## Pattern References\n\n- `src/lib.rs:1-2` the style\n\n## Test Mapping\n\n| Requirement | Test | File | Input | \
         Expected |\n|---|---|---|---|---|\n| REQ-1 | reads_three | `src/lib.rs` | `3` | `3` |\n";
 
     #[test]
@@ -223,5 +224,17 @@ mod tests {
         let spec = parse(&short);
         assert_eq!((spec.view.files.len(), spec.tests.len()), (1, 1), "{short}");
         assert!(summary(SOUND).contains("- Modify `src/lib.rs`: the reader"));
+    }
+
+    #[test]
+    fn numbers_are_taken_off_headings_and_read_where_they_stayed() {
+        let mut numbered = SOUND.to_owned();
+        for spec in SECTIONS {
+            let with_number = format!("## {}. {}", spec.number, spec.title);
+            numbered = numbered.replace(&format!("## {}\n", spec.title), &format!("{with_number}\n"));
+        }
+        assert!(numbered.contains("## 9. Test Mapping"), "{numbered}");
+        assert_eq!(parse(&numbered).tests.len(), 1);
+        assert_eq!(fix(&numbered, IssueNo(42)), (SOUND.to_owned(), 1));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{CHANGES, FILES, FUNCTIONS, PATTERNS, STATE, TESTS, TYPES};
+use super::{CHANGES, FUNCTIONS, PATTERNS, SCHEMA, STATE, TESTS, TYPES};
 use crate::documents::{
     lld::{self, Lld, column, items_in, tables_in},
     markdown::{self, Outline},
@@ -56,7 +56,7 @@ pub struct TestRow {
 /// Reads a spec. Total: any text gives a view.
 pub fn parse(text: &str) -> Spec {
     let outline = markdown::outline(text);
-    let view = lld::view(text, &outline, FILES);
+    let view = lld::view(SCHEMA, text, &outline);
     let body = |number| view.section(number).map(|section| section.body.clone()).unwrap_or_default();
     let parts = |number| parts(text, &outline, body(number));
     let (state, types, functions, changes) = (parts(STATE), parts(TYPES), parts(FUNCTIONS), parts(CHANGES));

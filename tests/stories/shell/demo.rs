@@ -147,7 +147,7 @@ fn findings_are_answered_and_dismissed_and_a_stale_gate_is_not_passed_unread() {
         &said,
         &[
             "review 1: REVISE by stub-reviewer",
-            "F1 [high] at §7: Nothing says who may read the output",
+            "F1 [high] at Security & Safety: Nothing says who may read the output",
             "review 2: REVISE by stub-reviewer",
             "REVISE: the LLD waits for a person (1 open finding)",
             "│ /dismiss F2 ",

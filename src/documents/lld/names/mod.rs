@@ -32,7 +32,7 @@ pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
     names_of(SCHEMA, text, &parse(text), repository)
 }
 
-/// The same of another document with numbered sections.
+/// The same of another document of a schema.
 pub(in crate::documents) fn names_of(
     schema: &Schema,
     text: &str,
@@ -79,10 +79,7 @@ impl<'a> Design<'a> {
     }
 
     fn place(&self, at: usize) -> String {
-        match self.number(at) {
-            "" => "document".to_owned(),
-            number => format!("§{number}"),
-        }
+        self.schema.title(self.number(at)).to_owned()
     }
 
     /// Code of the design with where it stands and whether it is a block. Tests and fixtures name what is made up for them.
@@ -147,7 +144,7 @@ impl<'a> Design<'a> {
             let message = format!(
                 "`{}` is named here, but it neither exists nor stands in {}; {hint}",
                 shown_path(named),
-                self.schema.files
+                self.schema.title(self.schema.files)
             );
             // Without an ending it may be anything else.
             let is_file = file.trim_start_matches('.').contains('.');
@@ -179,7 +176,7 @@ impl<'a> Design<'a> {
                 );
                 let message = format!(
                     "{what} is imported, but it neither exists nor is added in {}; {hint}",
-                    self.schema.files
+                    self.schema.title(self.schema.files)
                 );
                 let mistake = Mistake::error("names.import", self.place(block.range.start), message);
                 out.push(mistake.about(&format!("{module} {name}")).only_warns_unless(stray.sure));
@@ -232,7 +229,7 @@ impl<'a> Design<'a> {
             "`{}` is not in this repository: no file has the word `{}`; {hint} A new one has its signature in {}",
             shown_path(chain.text),
             shown_path(word),
-            self.schema.signatures
+            self.schema.title(self.schema.signatures)
         );
         let mistake = Mistake::error("names.word", self.place(at), message).about(word);
         mistake.only_warns_unless(sure && self.repository.knows_all())

@@ -45,10 +45,10 @@ impl Repository for Bare {
 /// What is told of a design with this text in §2.5 and this code in §2.4, errors with a `!`.
 fn told(text: &str, code: &str) -> Vec<String> {
     let design = format!(
-        "# 1 - Feature: T\n\n## 2. Proposed Changes\n\n### 2.1 Files Changed\n\n| File | Change Type | Description |\n\
+        "# 1 - Feature: T\n\n## Proposed Changes\n\n### Files Changed\n\n| File | Change Type | Description |\n\
          |---|---|---|\n| `src/a.rs` | Modify | x |\n| `src/new.rs` | Add | holds `Fresh::take_all()` |\n\n\
-         ### 2.4 Function Signatures\n\n```text\n{code}\n```\n\n### 2.5 Logic Flow\n\n{text}\n\n\
-         ## 10. Verification & Testing\n\n`made_up()` in `src/fixture.rs`\n"
+         ### Function Signatures\n\n```text\n{code}\n```\n\n### Logic Flow\n\n{text}\n\n\
+         ## Verification & Testing\n\n`made_up()` in `src/fixture.rs`\n"
     );
     let mark = |mistake: &Mistake| if mistake.is_error() { "!" } else { "" };
     let mistakes = names(&design, &Bare);
@@ -105,8 +105,8 @@ fn no_text_makes_it_panic_and_what_it_says_is_short() {
     use crate::documents::lld::check::tests::nasty;
     let units =
         ["`a_b` ", "`a` ", "`A::b` ", "x", "`src/x.rs`", "\n```rust\nuse a;\n```\n", "\n# 2.5 A\n`a_b`\n"];
-    let long = units.map(|unit| format!("## 2. Proposed Changes\n\n{}", unit.repeat(262_144 / unit.len())));
-    let design = "# 1 - Feature: x\n\n## 2. Proposed Changes\n\n`src/b.rs` `a_b::éc_d()?.x->y#` in `src/a.rs`\n\n```rust\nuse x;é (: =\n``` \n\n";
+    let long = units.map(|unit| format!("## Proposed Changes\n\n{}", unit.repeat(262_144 / unit.len())));
+    let design = "# 1 - Feature: x\n\n## Proposed Changes\n\n`src/b.rs` `a_b::éc_d()?.x->y#` in `src/a.rs`\n\n```rust\nuse x;é (: =\n``` \n\n";
     let cut = design.char_indices().map(|(at, _)| design[..at].to_owned());
     for text in nasty().into_iter().chain(long).chain([design.repeat(200)]).chain(cut) {
         let mistakes = names(&text, &Bare);
