@@ -154,7 +154,7 @@ async fn numbers_that_a_model_puts_before_headings_are_taken_off() {
     let numbered = design().replace("## Requirements", "## 3. Requirements");
     let numbered = numbered.replace("### Test Scenarios", "### 10.1 Test Scenarios");
     let script = Script::default().drafts(&numbered).reviews(&approved());
-    let setting = Setting { script: Some(script.toml()), in_comments: true, ..Setting::default() };
+    let setting = Setting { script: Some(script.toml()), ..Setting::default() };
     let mut w = World::new(setting).await;
     w.comes_to_the_gate().await;
     let gate = w.gate();
