@@ -88,6 +88,7 @@ impl Models {
             ("issue", rehearsed("issue"), None),
             ("spec", rehearsed("spec"), None),
             ("scout", rehearsed("scout"), None),
+            ("questions", question().to_string(), Some(question())),
             ("route", ROUTED.to_owned(), None),
             ("question", ROUTED.replace("work", "question"), None),
             (
@@ -176,6 +177,7 @@ if [ "$1" = --version ]; then echo 2.1.329; exit; fi
 echo called >>"$CLAUDE_CONFIG_DIR/calls"
 prompt="$(cat)"
 case "$prompt" in
+'Find what issue'*) answer=questions ;;
 *'Write the code that makes the tests pass'*) answer=small-code ;;
 *'Write the tests alone'*) answer=small-tests ;;
 'Write the implementation spec'*'pub fn sum'*) answer=small-spec ;;
@@ -264,9 +266,6 @@ async fn review(
     }
     tokio::time::sleep(reviewer.thinking).await;
     let prompt = request["contents"][0]["parts"][0]["text"].as_str().unwrap();
-    if prompt.starts_with("Find what issue") {
-        return gemini(&question());
-    }
     if prompt.starts_with("Write tests against the code") {
         return gemini(&json!({ "tests": [] }));
     }
