@@ -402,7 +402,12 @@ impl GitHub {
         Ok(minted.token)
     }
 
-    /// The next fetch gets a new token: a fetch with this one failed, and it may have been revoked.
+    /// Whether the next git token is one that was minted earlier.
+    pub fn keeps_git_token(&self, installation: InstallationId, repo: RepoId) -> bool {
+        self.inner.git_tokens.get(&format!("{installation} {repo}"), self.now()).is_some()
+    }
+
+    /// Has the next git token minted anew.
     pub fn forget_git_token(&self, installation: InstallationId, repo: RepoId) {
         self.inner.git_tokens.forget(&format!("{installation} {repo}"));
     }

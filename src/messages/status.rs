@@ -230,9 +230,8 @@ pub fn without_commands(role: &str) -> String {
 /// The whole comment.
 pub fn status(view: &StatusView) -> Body {
     let mut parts = vec![headline(view), stages(view)];
-    if let Some(waiting) = &view.waiting {
-        parts.push(waiting_text(waiting));
-    }
+    parts.extend(view.waiting.as_ref().map(waiting_text));
+    parts.extend(next_step(view));
     let (told, notes): (Vec<_>, Vec<_>) =
         view.notes.iter().partition(|note| matches!(note, Note::Said(_) | Note::Hosts(_)));
     let list = |notes: &[&Note]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
@@ -332,6 +331,19 @@ fn stages(view: &StatusView) -> String {
     });
     lines.extend(view.follows.map(|next| line(State::Working, next, " begins")));
     lines.join("\n")
+}
+
+/// What to type once a design or a spec is done and nothing follows by itself.
+fn next_step(view: &StatusView) -> Option<String> {
+    let later: &[&str] = match view.workflow.as_str() {
+        "lld" => &["spec", "implement"],
+        "spec" => &["implement"],
+        _ => return None,
+    };
+    let began = view.others.iter().any(|(workflow, ..)| later.contains(&workflow.as_str()));
+    let is_last = view.state == State::Done && view.follows.is_none() && !began;
+    is_last
+        .then(|| "To have it built, with tests first and a pull request at the end: `/implement`.".to_owned())
 }
 
 impl StepAt {

@@ -355,23 +355,30 @@ impl Desk {
         other: Option<&str>,
     ) -> Result<(Base, Option<Snapshot>), StepError> {
         let info = repo.info().await.map_err(fault)?;
-        let token = self.github.git_token(cx.run().trigger.installation, info.id).await.map_err(fault)?;
+        let installation = cx.run().trigger.installation;
+        let mut kept = self.github.keeps_git_token(installation, info.id);
         let branch = info.default_branch;
         let branches: Vec<String> =
             std::iter::once(branch.as_str()).chain(other).map(str::to_owned).collect();
-        let fetch = async |branches: &[String]| {
-            self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
-        };
         let began = cx.clock().now();
-        let fetched = match fetch(&branches).await {
-            Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
-                fetch(&branches[..1]).await.map(|()| None)
+        let fetched = loop {
+            let token = self.github.git_token(installation, info.id).await.map_err(fault)?;
+            let fetch = async |branches: &[String]| {
+                self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
+            };
+            let fetched = match fetch(&branches).await {
+                Err(GitError::NoSuchBranch { name }) if other == Some(&name) => {
+                    fetch(&branches[..1]).await.map(|()| None)
+                }
+                fetched => fetched.map(|()| other),
+            };
+            // A token that was kept may have been revoked meanwhile.
+            if !matches!(fetched, Err(GitError::Failed { .. })) || !kept {
+                break fetched;
             }
-            fetched => fetched.map(|()| other),
+            self.github.forget_git_token(installation, info.id);
+            kept = false;
         };
-        if fetched.is_err() {
-            self.github.forget_git_token(cx.run().trigger.installation, info.id);
-        }
         let mut failing = self.failing.lock().await;
         let cost =
             cx.clock().now().since(began) + GIT_AGAIN + failing.remove(&cx.run().id).unwrap_or_default();

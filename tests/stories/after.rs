@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     doors::knock,
-    implement::{CHANGE, can_run, plain, specified, specified_in},
+    implement::{CHANGE, can_run, plain, specified},
     operator::typed,
     prompts::{Drafts, segment, with_reviewer},
     script::{Script, approved, small},
@@ -426,29 +426,6 @@ async fn a_log_that_cannot_be_had_is_told_to_drafter_and_people() {
     }
     w.commits();
     w.pull();
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
-async fn a_pull_request_that_goes_elsewhere_before_the_push_gets_no_second_one() {
-    if !can_run().await {
-        return;
-    }
-    let (texts, files) = small();
-    let setting = Setting { as_files: true, files, bare: true, ..Setting::default() };
-    let mut w = specified_in(texts, setting, plain).await;
-    w.implement().await;
-    w.stands(Status::Asking).await;
-    let (pull, max) = (w.pull_number(), w.user("max"));
-    let main = w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "main").unwrap().1;
-    w.hub.move_branch(w.repo, "next", max, &main).unwrap();
-    w.hub.retarget(w.repo, pull, max, "next").unwrap();
-    w.approved_by("sam").await;
-    assert!(w.waits_for_merge().await);
-    let pulls: Vec<_> = w.pulls().into_iter().map(|pull| (pull.number, pull.base)).collect();
-    assert_eq!(pulls, [(pull, "next".to_owned())]);
-    assert!(w.pull().body.contains("Closes #1\n"));
-    w.commits();
 }
 
 /// What drafter and reviewer say one after the other, whatever they are asked.

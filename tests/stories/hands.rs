@@ -43,6 +43,13 @@ pub(crate) enum At {
     Fix,
 }
 
+impl At {
+    /// Whether documents are files there: by default there is no pull request before the push.
+    fn has_files(self) -> bool {
+        matches!(self, Self::Work | Self::Gate | Self::Push)
+    }
+}
+
 impl World {
     /// Somebody who maintains the repository does it.
     pub(crate) fn does(&self, act: Act) -> Result<(), HubError> {
@@ -60,7 +67,7 @@ impl World {
                 let before = self.hub.log(repo, &branch)[1].oid.clone();
                 self.hub.move_branch(repo, &branch, max, &before)
             }
-            Converts => self.hub.set_draft(repo, pull, max, false),
+            Converts => self.hub.set_draft(repo, pull, max, !self.pull().draft),
             Merges => {
                 self.hub.set_draft(repo, pull, max, false)?;
                 self.hub.merge(repo, pull, max)
@@ -110,9 +117,7 @@ impl Standing {
     /// `then` is what the models say after the change itself.
     pub(crate) async fn at(at: At, then: impl FnOnce(Script) -> Script) -> Self {
         let (texts, files) = small();
-        // By default there is no pull request before the push.
-        let as_files = matches!(at, At::Work | At::Gate | At::Push);
-        let setting = Setting { as_files, files, bare: true, ..Setting::default() };
+        let setting = Setting { as_files: at.has_files(), files, bare: true, ..Setting::default() };
         let mut w = specified_in(texts, setting, |script, texts| then(plain(script, texts))).await;
         if at == At::Work {
             w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:implement").unwrap();
@@ -223,7 +228,8 @@ async fn each(at: At, told: &[(Act, Ends, &str)]) {
         let first = &pulls[0];
         let base = if *act == Retargets { "next" } else { "main" };
         let open = pulls.iter().filter(|pull| pull.state == "open").count();
-        let ready = first.draft != matches!(act, Converts | Merges) && !first.title.starts_with("[WIP]");
+        let draft = if at.has_files() { !matches!(act, Converts | Merges) } else { *act == Converts };
+        let ready = first.draft == draft && !first.title.starts_with("[WIP]");
         if !holds
             || first.base != base
             || !ready

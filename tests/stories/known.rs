@@ -111,7 +111,7 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
     w.comes_to_the_gate().await;
     let first = models.sent("drafter").swap_remove(before.len());
     let rule = format!(
-        "- In 3 designs (#{}, #{}, #{}), section 3: Requirement {} names no exit status. Say what is observed.",
+        "- In 3 designs (#{}, #{}, #{}), section “requirements”: Requirement {} names no exit status. Say what is observed.",
         numbers[2], numbers[1], numbers[0], numbers[2]
     );
     assert_eq!(segment(&first, "rules"), rule);

@@ -177,11 +177,17 @@ impl Schema {
              exactly these headings:\n",
             self.kind
         );
-        for spec in self.sections.iter().filter(|s| s.holds != Holds::Group) {
-            let need = if spec.required {
-                "required"
-            } else {
-                "optional; leave it out when there is nothing to say"
+        for spec in self.sections {
+            let need = match spec.holds {
+                Holds::Group => {
+                    out.push_str(&format!(
+                        "- `{}` (required): stands above the sections that follow.\n",
+                        spec.heading()
+                    ));
+                    continue;
+                }
+                _ if spec.required => "required",
+                _ => "optional; leave it out when there is nothing to say",
             };
             out.push_str(&format!("- `{}` ({need}): {}.\n", spec.heading(), spec.rule));
         }
