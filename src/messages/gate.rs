@@ -730,10 +730,7 @@ mod tests {
             lines.contains("**Print a total for each week**\n- **Before the change:** 4 tests fail"),
             "{lines}"
         );
-        assert!(
-            lines.contains("**For your review**\n") && lines.contains("- … and 5 more, which"),
-            "{lines}"
-        );
+        assert!(lines.contains("**For your review**\n"), "{lines}");
         let body = gate(&card);
         let visible = visible(&body);
         let shown: Vec<_> = visible.iter().filter_map(|line| line.strip_prefix("| F")).collect();

@@ -161,23 +161,19 @@ impl ChangeReport {
     /// Its title, what was seen before and after it, and what to look at; the rest is folded. All lists are folded
     /// where findings stand above them.
     pub(super) fn at_gate(&self, unfolded: bool) -> String {
-        let mut review = self.to_review();
-        let more = review.len().saturating_sub(GATE_REVIEW_LINES);
-        if more > 0 {
-            review.truncate(GATE_REVIEW_LINES);
-            review.push(format!("… and {more} more, which the pull request will list"));
-        }
-        let (shown, review) = (self.shown(), list("**For your review**\n\n", &review));
-        let fold = |summary, text: &str| match text.trim() {
-            "" => String::new(),
-            text => folded(summary, text),
+        let (shown, review) = (self.shown(), self.to_review());
+        let split = |lines: &[String], most: usize| {
+            let (first, rest) = lines.split_at(lines.len().min(if unfolded { most } else { 0 }));
+            (first.to_vec(), rest.to_vec())
         };
-        let mut parts = vec![format!("**{}**", plain(&self.title, 180))];
-        if unfolded {
-            let (first, rest) = shown.split_at(shown.len().min(GATE_EVIDENCE_LINES));
-            parts.extend([list("", first), review, fold("More evidence", &list("", rest))]);
-        } else {
-            parts.push(fold("Evidence", &[list("", &shown), review].join("\n\n")));
+        let (first, mut rest) = split(&shown, GATE_EVIDENCE_LINES);
+        let (look_at, more) = split(&review, GATE_REVIEW_LINES);
+        rest.extend(more);
+        let mut parts = vec![format!("**{}**", plain(&self.title, 180)), list("", &first)];
+        parts.push(list("**For your review**\n\n", &look_at));
+        if !rest.is_empty() {
+            let summary = if unfolded { "More evidence" } else { "Evidence" };
+            parts.push(folded(summary, &list("", &rest)));
         }
         parts.retain(|part| !part.is_empty());
         parts.join("\n\n")

@@ -689,7 +689,10 @@ async fn a_branch_that_somebody_rewrote_is_left_alone() {
     }
     let mut w = pushed_as(|script, texts| plain(fixes(plain(script, texts.clone()), 1), texts)).await;
     let (branch, max, ours) = (w.branch(), w.user("max"), w.head());
-    let before = w.hub.log(w.repo, &branch)[2].oid.clone();
+    let main = w.hub.log(w.repo, &branch)[1].oid.clone();
+    w.hub.move_branch(w.repo, "theirs", max, &main).unwrap();
+    w.hub.push_commit(w.repo, "theirs", max, &[("OTHER.md", b"theirs")], "Theirs").unwrap();
+    let before = w.hub.log(w.repo, "theirs")[0].oid.clone();
     w.hub.move_branch(w.repo, &branch, max, &before).unwrap();
     w.looked().await;
     assert!(w.waits_for_merge().await);
