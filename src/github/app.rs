@@ -403,11 +403,11 @@ impl GitHub {
     }
 
     /// Whether the next git token is one that was minted earlier.
-    pub fn keeps_git_token(&self, installation: InstallationId, repo: RepoId) -> bool {
+    pub fn has_git_token(&self, installation: InstallationId, repo: RepoId) -> bool {
         self.inner.git_tokens.get(&format!("{installation} {repo}"), self.now()).is_some()
     }
 
-    /// Has the next git token minted anew.
+    /// Drops the kept git token: the next call mints one.
     pub fn forget_git_token(&self, installation: InstallationId, repo: RepoId) {
         self.inner.git_tokens.forget(&format!("{installation} {repo}"));
     }

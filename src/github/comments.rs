@@ -341,7 +341,7 @@ impl Repo {
         });
         let done = self.mutate(&EDIT_AND_LABEL, &fields, Urgency::Decoration).await?;
         done.field(&EDIT_AND_LABEL, "edit")?;
-        Ok(self.changed(&EDIT_AND_LABEL, &done, &fields, change).is_ok())
+        Ok(self.changed(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.

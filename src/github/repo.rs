@@ -401,7 +401,7 @@ impl Repo {
         }
         let about = format!("labels of issue {}", change.issue);
         let done = self.mutate(&CHANGE_LABELS, &fields, Urgency::Decoration).await?;
-        match self.changed(&CHANGE_LABELS, &done, &fields, change) {
+        match self.changed(&CHANGE_LABELS, &done, &fields, change).await {
             Ok(()) => {
                 self.sure(&about, ());
                 Ok(())
@@ -415,7 +415,10 @@ impl Repo {
     /// A label that the repository does not have is on none of its issues, and need not be taken off.
     pub(super) async fn label_fields(&self, change: &LabelChange<'_>) -> Result<Vec<Field>, Fault> {
         let add = match change.on {
-            Some(on) => Some(self.define_label(on).await?),
+            Some(on) => Some(match self.github.node(&self.label_key(on.name)) {
+                Some(node) => node,
+                None => self.define_label(on).await?,
+            }),
             None => None,
         };
         let remove = match change.off {
@@ -442,8 +445,9 @@ impl Repo {
         Ok(add.into_iter().chain(remove).collect())
     }
 
-    /// Whether the labels changed. After a failure their node ids are looked up again.
-    pub(super) fn changed(
+    /// Whether the labels changed. After a failure all node ids are looked up again; a label that was not taken off by its
+    /// id is taken off by its name, for it may have been made again.
+    pub(super) async fn changed(
         &self,
         call: &Call,
         done: &Mutated,
@@ -453,13 +457,14 @@ impl Repo {
         let mut failed = None;
         for field in fields {
             let Err(fault) = done.field(call, field.alias) else { continue };
-            for name in change.off.into_iter().chain(change.on.map(|on| on.name)) {
-                self.github.forget_node(&self.label_key(name));
-            }
-            match fault {
-                // That it was not there is fine.
-                Fault::NotFound { .. } | Fault::Rejected { .. } if field.alias == "remove" => {}
-                fault => drop(failed.get_or_insert(fault)),
+            let labels = change.off.into_iter().chain(change.on.map(|on| on.name));
+            labels.for_each(|name| self.github.forget_node(&self.label_key(name)));
+            self.github.forget_node(&self.issue_key(change.issue));
+            match (fault, change.off) {
+                (Fault::NotFound { .. } | Fault::Rejected { .. }, Some(off)) if field.alias == "remove" => {
+                    self.remove_label(change.issue, off).await?;
+                }
+                (fault, _) => drop(failed.get_or_insert(fault)),
             }
         }
         failed.map_or(Ok(()), Err)
@@ -468,7 +473,7 @@ impl Repo {
     /// Makes a label known in the repository and returns its node id. One that is there keeps the look people gave it.
     pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, Fault> {
         let LabelSpec { name, color, description } = label;
-        if let Some(found) = self.known_label(name).await? {
+        if let Some(found) = self.label(name).await? {
             return Ok(found);
         }
         let body = json!({ "name": name, "color": color, "description": description });

@@ -157,8 +157,12 @@ impl Intake {
         suspended: bool,
     ) -> Result<(), Trouble> {
         let known = self.store.directory().installation(installation).await?;
-        if !suspended && known.is_some_and(|known| known.suspended) {
-            self.find_comments(installation).await?;
+        if !suspended
+            && known.is_some_and(|known| known.suspended)
+            && let Err(trouble) = self.find_comments(installation).await
+        {
+            // What people wrote is less than that the work goes on.
+            tracing::warn!(%installation, ?trouble, "could not read comments from while the App was suspended");
         }
         self.store.directory().saw_installation(installation, account, suspended).await?;
         if !suspended {
@@ -176,17 +180,18 @@ impl Intake {
             let live = Filter { repo: Some(repo.id), issue: None, live_only: true };
             let mut since = BTreeMap::new();
             for run in self.engine.list(live).await? {
-                let oldest = since.entry(run.issue).or_insert(run.updated_at);
-                *oldest = run.updated_at.min(*oldest);
+                let asked = run.gate.as_ref().map_or(run.updated_at, |gate| gate.shown_at);
+                let oldest = since.entry(run.issue).or_insert(asked);
+                *oldest = asked.min(*oldest);
             }
             let handle = self.github.repo(installation, repo.id, repo.name.clone());
             for (issue, since) in since {
                 let comments = match handle.comments_since(&repo, issue, since.minus(LAG)).await {
-                    Err(fault) if fault.is_final() => {
+                    Err(fault) => {
                         tracing::warn!(repository = %repo.name, %issue, %fault, "cannot read comments from while the App was suspended");
                         continue;
                     }
-                    read => read?,
+                    Ok(comments) => comments,
                 };
                 for (id, body) in comments {
                     let event = "issue_comment".to_owned();

@@ -67,8 +67,8 @@ pub(super) fn waits(ci: Option<&CiView>, conflicts: bool, on_top: bool, unknown:
     };
     let conflicts = if conflicts { " It cannot be merged as it is: there are conflicts." } else { "" };
     format!(
-        "**Waits for the merge.**{ci}{unknown}{conflicts} What brings it back to work: CI that fails, `/revise TEXT`, and a review of \
-         somebody with write access that asks for changes or comments."
+        "**Waits for the merge.**{ci}{unknown}{conflicts} Failing CI, `/revise TEXT` and a review by somebody with write access start work on it \
+         again."
     )
 }
 

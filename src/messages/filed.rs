@@ -84,7 +84,7 @@ pub fn labels_lacking(labels: &[String]) -> String {
 
 /// No model's answer about open questions could be used.
 pub fn questions_unknown() -> String {
-    "no model could say what the issue leaves open, so nobody was asked about that".to_owned()
+    "no model could be asked what is unclear in this issue, so it raised no questions".to_owned()
 }
 
 #[cfg(test)]

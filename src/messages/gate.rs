@@ -272,7 +272,7 @@ pub fn gate(card: &GateCard) -> Body {
     } else if !card.summary.trim().is_empty() {
         let lines: Vec<&str> = card.summary.trim().lines().take(SUMMARY_LINES).collect();
         let summary = clean(&lines.join("\n"), SUMMARY_CHARS);
-        let what = if card.diff.is_some() { "change".to_owned() } else { stage_name(&card.stage) };
+        let what = if card.report.is_some() { "change".to_owned() } else { stage_name(&card.stage) };
         parts.push(folded(&format!("The {what} in short"), &summary.to_string()));
     }
     if waits && !card.executed.is_empty() {
@@ -343,7 +343,7 @@ impl WholeDocument {
 /// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
 pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> Body {
     let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
-    let parts = [heading, "By the settings nobody has to approve it.".to_owned(), whole.folded(stage)];
+    let parts = [heading, "The settings require no approval for it.".to_owned(), whole.folded(stage)];
     Body::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
 }
 

@@ -166,14 +166,14 @@ impl ChangeReport {
             let (first, rest) = lines.split_at(lines.len().min(if unfolded { most } else { 0 }));
             (first.to_vec(), rest.to_vec())
         };
-        let (first, mut rest) = split(&shown, GATE_EVIDENCE_LINES);
+        let (first, rest) = split(&shown, GATE_EVIDENCE_LINES);
         let (look_at, more) = split(&review, GATE_REVIEW_LINES);
-        rest.extend(more);
+        let rest = list("", &rest) + &list("\n\n**For your review**\n\n", &more);
         let mut parts = vec![format!("**{}**", plain(&self.title, 180)), list("", &first)];
         parts.push(list("**For your review**\n\n", &look_at));
         if !rest.is_empty() {
             let summary = if unfolded { "More evidence" } else { "Evidence" };
-            parts.push(folded(summary, &list("", &rest)));
+            parts.push(folded(summary, rest.trim()));
         }
         parts.retain(|part| !part.is_empty());
         parts.join("\n\n")

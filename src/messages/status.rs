@@ -335,15 +335,13 @@ fn stages(view: &StatusView) -> String {
 
 /// What to type once a design or a spec is done and nothing follows by itself.
 fn next_step(view: &StatusView) -> Option<String> {
-    let later: &[&str] = match view.workflow.as_str() {
-        "lld" => &["spec", "implement"],
-        "spec" => &["implement"],
+    let (later, says): (&[&str], &str) = match view.workflow.as_str() {
+        "lld" => (&["spec", "implement"], "Next: `/spec` writes the implementation spec of it."),
+        "spec" => (&["implement"], "Next: `/implement` writes tests, then code, and opens a pull request."),
         _ => return None,
     };
     let began = view.others.iter().any(|(workflow, ..)| later.contains(&workflow.as_str()));
-    let is_last = view.state == State::Done && view.follows.is_none() && !began;
-    is_last
-        .then(|| "To have it built, with tests first and a pull request at the end: `/implement`.".to_owned())
+    (view.state == State::Done && view.follows.is_none() && !began).then(|| says.to_owned())
 }
 
 impl StepAt {

@@ -356,7 +356,7 @@ impl Desk {
     ) -> Result<(Base, Option<Snapshot>), StepError> {
         let info = repo.info().await.map_err(fault)?;
         let installation = cx.run().trigger.installation;
-        let mut kept = self.github.keeps_git_token(installation, info.id);
+        let mut kept = self.github.has_git_token(installation, info.id);
         let branch = info.default_branch;
         let branches: Vec<String> =
             std::iter::once(branch.as_str()).chain(other).map(str::to_owned).collect();

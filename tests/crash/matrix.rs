@@ -157,9 +157,13 @@ fn thread_of(w: &World) -> Thread<'_> {
 
 /// The usual world, with models that cost money.
 pub(crate) async fn world(models: &Models, key: &str) -> World {
+    World::new(setting(models, key)).await
+}
+
+pub(crate) fn setting(models: &Models, key: &str) -> Setting {
     let (toml, env) = (models.toml(), Models::env(key));
     let models = Some(("claude:opus", "gemini:pro"));
-    World::new(Setting { models, toml, env, toys: true, ..Setting::default() }).await
+    Setting { models, toml, env, toys: true, ..Setting::default() }
 }
 
 /// The same, with the scenario's cap, and in this Postgres where one is named.

@@ -23,13 +23,13 @@ use secrecy::SecretString;
 use tempfile::TempDir;
 
 use crate::{
-    matrix::{runtime, world},
+    matrix::{runtime, setting},
     models::Models,
     points::copy,
     random::Random,
     say,
     seen::seen,
-    world::{Known, SECRET, World, directory},
+    world::{Known, SECRET, Setting, World, directory},
 };
 
 /// Somebody does something. What makes no sense as things stand is left out by whoever carries it out.
@@ -372,7 +372,8 @@ struct Beginning {
 
 impl Beginning {
     async fn make(models: &Models) -> Self {
-        let w = world(models, "sequences").await;
+        // Half of the acts are on the branch of a design.
+        let w = World::new(Setting { as_files: true, ..setting(models, "sequences") }).await;
         let (known, now) = (w.known(), w.clock.now());
         Self { directory: w.leave().await, known, now }
     }

@@ -272,7 +272,7 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     - ✅ **Spec**: approved by its review, 1 round ([result](HUB/maya/tally/issues/1#issuecomment-1047))
     - ✅ **Implement**: approved by sam, 2 rounds ([result](HUB/maya/tally/pull/2))
 
-    **Waits for the merge.** What brings it back to work: CI that fails, `/revise TEXT`, and a review of somebody with write access that asks for changes or comments.
+    **Waits for the merge.** Failing CI, `/revise TEXT` and a review by somebody with write access start work on it again.
 
     ▸ Details
 

@@ -103,7 +103,7 @@ const FRAME: [&str; 11] = [
     "<details><summary>Details of the findings</summary>",
     "<p><strong>F1</strong>",
     "</details>",
-    "<details><summary>The change in short</summary>",
+    "<details><summary>The LLD in short</summary>",
     "</details>",
     "<pre><code>/approve lld ",
     "<p><strong>1 of 2 approvals</strong>",

@@ -177,7 +177,7 @@ fn files(schema: &Schema, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
     let mut seen = BTreeSet::new();
     for row in &lld.files {
         let mut say =
-            |rule, message: String| out.push(Mistake::error(rule, format!("§{}", schema.files), message));
+            |rule, message: String| out.push(Mistake::error(rule, schema.title(schema.files), message));
         if let Some(why) = path::refused(&row.path) {
             say("files.path", format!("`{}` {why}", shown_path(&row.path)));
             continue;

@@ -149,6 +149,11 @@ pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<(Str
     let (mut edits, mut changed) = (Vec::new(), Vec::new());
     for (heading, spec) in outline.headings.iter().zip(found) {
         let Some(spec) = spec else { continue };
+        let (number, title) = numbered(&heading.text);
+        // Words that are only near the title may mean something else.
+        if number.is_none() && !spec.is_titled(title) {
+            continue;
+        }
         let wanted = spec.heading() + "\n";
         if text[heading.range.clone()].trim_end() != wanted.trim_end() {
             edits.push((heading.range.clone(), wanted));
@@ -298,6 +303,14 @@ mod tests {
             "{fixed}"
         );
         assert!(fixed.contains("\n### 3 options were weighed\n"));
+    }
+
+    #[test]
+    fn a_step_with_a_number_is_no_section_beside_the_one_with_the_title() {
+        let text = "# 42 - Feature: x\n\n## Context & Goal\n\n#### 1. Parse the context\n\n## Non requirements\n\nx\n";
+        let (fixed, _) = fix(text, ISSUE);
+        assert!(fixed.contains("\n#### 1. Parse the context\n"), "{fixed}");
+        assert!(fixed.contains("\n## Non requirements\n"), "words near a title stay: {fixed}");
     }
 
     #[test]

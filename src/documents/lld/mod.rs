@@ -21,7 +21,7 @@ pub(in crate::documents) use names::names_of;
 pub(in crate::documents) use names::tests::Bare;
 pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse, signatures};
 pub(in crate::documents) use parse::{column, function_names, items_in, tables_in, view};
-pub(in crate::documents) use place::{file_of, first_line};
+pub(in crate::documents) use place::{file_of, first_line, is_title};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
@@ -131,14 +131,19 @@ impl Schema {
     /// words with it, if there is only one.
     pub(in crate::documents) fn sections_of(&self, outline: &Outline) -> Vec<Option<&'static SectionSpec>> {
         let headings = &outline.headings;
+        let is_alone = |spec: &SectionSpec| !headings.iter().any(|heading| spec.is_titled(&heading.text));
+        // A step that the drafter numbered is no section beside the one that has the title.
+        let alone: Vec<_> = self.sections.iter().filter(|spec| is_alone(spec)).collect();
+        let mut numbers = BTreeSet::new();
         let of = |(at, heading): (usize, &Heading)| {
             let (number, title) = parse::numbered(&heading.text);
             if at == 0 && heading.level == 1 && !self.names_a_section(&heading.text) {
                 return None;
             }
             let titled = |spec: &&SectionSpec| spec.is_titled(title) && spec.level() == heading.level;
-            let numbered = |spec: &&SectionSpec| number.is_some_and(|number| spec.is_numbered(number, title));
-            self.sections.iter().find(titled).or_else(|| self.sections.iter().find(numbered))
+            let first = number.filter(|number| numbers.insert((*number).to_owned()));
+            let numbered = |spec: &&&SectionSpec| first.is_some_and(|number| spec.is_numbered(number, title));
+            self.sections.iter().find(titled).or_else(|| alone.iter().find(numbered).copied())
         };
         let mut found: Vec<_> = headings.iter().enumerate().map(of).collect();
         let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();

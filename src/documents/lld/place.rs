@@ -43,12 +43,19 @@ fn stands_at(lld: &Lld, place: &str) -> Option<Range<usize>> {
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
     let number = word.trim_end_matches('.');
     let upper = word.to_ascii_uppercase();
-    let section = lld.sections.iter().find(|s| s.number == number || s.title.eq_ignore_ascii_case(bare));
+    let section = lld.sections.iter().find(|s| s.number == number || is_title(&s.title, bare));
     let requirement = || lld.requirements.iter().find(|r| r.id == upper).map(|r| r.range.clone());
     let named = |id: &str| id == number || place.strip_prefix("scenario ") == Some(id);
     let scenario = || lld.scenarios.iter().find(|s| named(&s.id)).map(|s| s.range.clone());
     let file = || lld.files.iter().find(|f| f.path == file_of(place)).map(|f| f.range.clone());
     section.map(|s| s.body.clone()).or_else(requirement).or_else(scenario).or_else(file)
+}
+
+/// Whether a place is a section's title, alone or followed by more: `Files Changed: src/lib.rs`.
+pub(in crate::documents) fn is_title(title: &str, place: &str) -> bool {
+    let Some(begins) = place.get(..title.len()) else { return false };
+    let rest = &place[title.len()..];
+    begins.eq_ignore_ascii_case(title) && (rest.is_empty() || rest.trim_start().starts_with([',', '(', ':']))
 }
 
 /// The path in `path:line`.
@@ -89,6 +96,9 @@ mod tests {
             "`src/lib.rs`",
             "src/",
             "Open Questions",
+            "Files Changed: src/lib.rs",
+            "requirements, REQ-1",
+            "Test Scenarios (010)",
         ] {
             assert!(place_exists(&text, real, &Repo), "{real}");
         }
@@ -96,7 +106,18 @@ mod tests {
         assert!(line("REQ-1").unwrap().starts_with("1. "), "{:?}", line("REQ-1"));
         assert!(line("`src/lib.rs`").unwrap().starts_with("| `src/lib.rs` |"), "{:?}", line("`src/lib.rs`"));
         assert_eq!((line("9.9"), line_of("", "1")), (None, None));
-        for unreal in ["", "2.9", "REQ-9", "src/none.rs", "../src/lib.rs", "somewhere", "020", ":", "§"] {
+        for unreal in [
+            "",
+            "2.9",
+            "REQ-9",
+            "src/none.rs",
+            "../src/lib.rs",
+            "somewhere",
+            "020",
+            ":",
+            "§",
+            "Requirements of others",
+        ] {
             assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
         }
     }

@@ -81,9 +81,7 @@ impl Spec {
         let file = || self.view.files.iter().find(|row| is(&row.path)).map(|row| row.range.clone());
         let section = || {
             let mut sections = self.view.sections.iter();
-            sections
-                .find(|s| s.number == number || s.title.eq_ignore_ascii_case(bare))
-                .map(|s| s.body.clone())
+            sections.find(|s| s.number == number || lld::is_title(&s.title, bare)).map(|s| s.body.clone())
         };
         part.or_else(|| test().map(|test| test.range.clone())).or_else(section).or_else(file)
     }

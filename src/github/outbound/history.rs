@@ -113,12 +113,14 @@ fn points_to_issue(rest: &str) -> bool {
 
 /// In several lines, where it is longer.
 fn wrap(line: &str, columns: usize) -> String {
+    let indent = if line.starts_with("- ") { "  " } else { "" };
     let (mut out, mut length) = (String::new(), 0);
     for word in line.split(' ') {
         let chars = word.chars().count();
         if length > 0 && length + 1 + chars > columns {
             out.push('\n');
-            length = 0;
+            out.push_str(indent);
+            length = indent.len();
         } else if !out.is_empty() {
             out.push(' ');
             length += 1;
@@ -173,7 +175,7 @@ mod tests {
     fn a_message_is_wrapped_before_its_marks_are_parted() {
         let text = "One two three Signed-off-by: a\n\n- `[skip ci]` and @mona";
         let said = message(text, 1_000, 14).replace(GUARD, "·");
-        assert_eq!(said, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\nand @·mona");
+        assert_eq!(said, "One two three\nSigned-off-by·:\na\n\n- `[·skip ci]`\n  and @·mona");
         assert_eq!(subject("Fixes #1: [skip ci]\nx", 72).replace(GUARD, "·"), "Fixes #·1: [·skip ci] x");
     }
 }

@@ -72,9 +72,8 @@ struct Chain<'a> {
 impl<'a> Design<'a> {
     /// The section that a place in the text belongs to.
     fn number(&self, at: usize) -> &'a str {
-        // In the order of the text: the last that begins before it is the innermost.
-        let after = self.lld.sections.partition_point(|section| section.body.start <= at);
-        let section = after.checked_sub(1).map(|before| &self.lld.sections[before]);
+        // In the order of the text: the last that holds it is the innermost.
+        let section = self.lld.sections.iter().rfind(|section| section.body.contains(&at));
         section.map_or("", |section| section.number.as_str())
     }
 
