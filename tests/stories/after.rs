@@ -47,7 +47,7 @@ async fn pushed_with(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> 
     w.implement().await;
     w.stands(Status::Asking).await;
     w.approved_by("sam").await;
-    assert!(w.status().body.contains("**Waits for the merge.** What brings it back"), "{}", w.status().body);
+    assert!(w.status().body.contains("**Waits for the merge.** Failing CI, "), "{}", w.status().body);
     w
 }
 

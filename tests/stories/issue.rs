@@ -570,7 +570,7 @@ async fn a_question_about_words_that_are_not_in_the_issue_is_left_out() {
     let mut w = world(CLEAR, "", Some(script)).await;
     w.label("maya", "countersign:issue").await;
     w.stops_to_ask().await;
-    assert!(w.status().body.contains("no model could say what the issue leaves open"), "{}", w.status().body);
+    assert!(w.status().body.contains("no model could be asked what is unclear"), "{}", w.status().body);
 }
 
 #[tokio::test]

@@ -87,6 +87,8 @@ async fn a_label_ends_in_an_approved_design() {
 
     - ✅ **LLD**: approved by sam, 2 rounds ([result](HUB/maya/tally/issues/1#issuecomment-1022))
 
+    Next: `/spec` writes the implementation spec of it.
+
 
 
     <sub>`/status` · `/stop` · `/help` · run `1002-1`, asked for by maya · updated on 2026-03-02 09:01 UTC</sub>
