@@ -346,6 +346,7 @@ impl Site {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn servers_and_their_database_die_and_it_is_as_if_nothing_had_happened() {
     let size = if crate::world::all() {
         Size { repositories: 8, issues: 5, faults: 24 }

@@ -403,6 +403,7 @@ fn killed_anywhere_the_thread_is_as_if_nothing_had_happened() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn killed_anywhere_another_document_is_published_once() {
     for scenario in scenarios::OTHERWISE {
         killed_everywhere(scenario, 6);

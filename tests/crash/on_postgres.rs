@@ -172,6 +172,7 @@ fn killed_on_postgres(scenario: &'static Scenario, commits: usize) {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
     for scenario in scenarios::ALL.iter().take(if crate::world::all() { scenarios::ALL.len() } else { 2 }) {
         killed_on_postgres(scenario, 3);
@@ -179,6 +180,7 @@ fn killed_anywhere_on_postgres_the_thread_is_as_if_nothing_had_happened() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn killed_anywhere_on_postgres_a_run_spends_no_more_than_it_may() {
     killed_on_postgres(&scenarios::PAUSED, 4);
 }

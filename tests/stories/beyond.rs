@@ -61,6 +61,7 @@ impl World {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() {
     if !can_run().await {
         return;
@@ -155,6 +156,7 @@ async fn who_wants_no_further_file_sends_the_code_back_without() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_run_that_is_stopped_while_it_wants_a_file_wants_it_no_more() {
     if !can_run().await {
         return;
@@ -179,6 +181,7 @@ async fn a_run_that_is_stopped_while_it_wants_a_file_wants_it_no_more() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn of_a_wish_that_nobody_answers_people_are_reminded_once_and_then_it_ends() {
     if !can_run().await {
         return;
@@ -248,6 +251,7 @@ async fn other_tests_that_show_nothing_leave_the_code_and_why_it_came_to_nothing
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn locked_tests_give_way_to_others_once_these_were_proven_and_somebody_allowed_them() {
     if !can_run().await {
         return;

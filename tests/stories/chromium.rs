@@ -163,6 +163,7 @@ async fn busy() -> World {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn every_page_is_whole_in_both_themes_wide_and_narrow_and_by_keyboard() {
     let w = busy().await;
     let Some(browser) = Chromium::start().await else { return };

@@ -183,6 +183,7 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long"]
 async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;

@@ -472,6 +472,7 @@ fn full() -> Value {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn code_that_only_the_reviewers_test_finds_wrong_is_mended_and_the_test_stays() {
     if !can_run().await {
         return;

@@ -7,6 +7,7 @@ use crate::{
 };
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_change_with_a_test_of_the_reviewers_model_goes_back_to_work_in_every_way() {
     if !can_run().await {
         return;

@@ -97,6 +97,7 @@ async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn a_retry_at_the_code_gate_has_the_change_reviewed_again() {
     if !can_run().await {
         return;

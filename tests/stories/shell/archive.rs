@@ -199,6 +199,7 @@ fn shape(file: &Path) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn what_is_in_a_postgres_is_archived_alike() {
     let Some(address) = postgres::database() else { return };
     let in_files = old_and_new(world().await).await.0;

@@ -136,6 +136,7 @@ fn calling(site: &Site) -> String {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn a_server_that_was_frozen_is_refused_what_another_took_meanwhile() {
     let Some(mut site) = on_postgres() else { return };
     let config = another(&site);
@@ -188,6 +189,7 @@ fn a_pause_and_a_stop_reach_every_server() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn doctor_says_whether_a_node_could_serve_from_there() {
     let Some(site) = on_postgres() else { return };
     let file = site.directory().join("postgres.url");

@@ -101,6 +101,7 @@ fn a_run_at_its_gate_is_moved_and_goes_on_there() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn the_demo_goes_on_when_one_of_its_processes_is_killed() {
     let Some(address) = postgres::database() else { return };
     let home = tempfile::tempdir().unwrap();

@@ -131,6 +131,7 @@ fn node_runs() {
 }
 
 #[test]
+#[ignore = "takes long"]
 fn go_runs() {
     let Some(lines) = tested(planted("go").path(), &[]) else { return };
     insta::assert_snapshot!(lines.join("\n"), @r"

@@ -119,6 +119,7 @@ async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long"]
 async fn with_the_data_in_a_postgres_the_same_is_told() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
