@@ -167,8 +167,8 @@ async fn context(
 ) -> anyhow::Result<codebase::Context> {
     // Into the copy: the server's own mirror is the server's.
     let mirrors = Mirrors::new(app.store.repos_dir(), app.settings.github.git_url.clone());
-    let (token, cancel) =
-        (app.github.git_token(run.trigger.installation, info.id).await?, CancellationToken::new());
+    let (token, _) = app.github.git_token(run.trigger.installation, info.id).await?;
+    let cancel = CancellationToken::new();
     let branch = std::slice::from_ref(&info.default_branch);
     mirrors.fetch(info.id, &info.name, branch, &token, &cancel).await?;
     let snapshot = mirrors.snapshot(info.id, &info.default_branch).await?;

@@ -390,21 +390,21 @@ impl GitHub {
         Ok(HookConfig { url: config.url, content_type: config.content_type, insecure })
     }
 
-    /// A token that can read the code of one repository and nothing else, for `git fetch`.
-    pub async fn git_token(&self, installation: InstallationId, repo: RepoId) -> Result<SecretString, Fault> {
+    /// A token that can read the code of one repository and nothing else, for `git fetch`; and whether it was minted earlier,
+    /// so that it may have been revoked since.
+    pub async fn git_token(
+        &self,
+        installation: InstallationId,
+        repo: RepoId,
+    ) -> Result<(SecretString, bool), Fault> {
         let name = format!("{installation} {repo}");
         if let Some(token) = self.inner.git_tokens.get(&name, self.now()) {
-            return Ok(token);
+            return Ok((token, true));
         }
         let scope = json!({ "repository_ids": [repo.0], "permissions": { "contents": "read" } });
         let minted = self.api().mint(installation, scope).await?;
         self.inner.git_tokens.keep(name, minted.token.clone(), minted.expires.minus(GIT_TOKEN_MARGIN));
-        Ok(minted.token)
-    }
-
-    /// Whether the next git token is one that was minted earlier.
-    pub fn has_git_token(&self, installation: InstallationId, repo: RepoId) -> bool {
-        self.inner.git_tokens.get(&format!("{installation} {repo}"), self.now()).is_some()
+        Ok((minted.token, false))
     }
 
     /// Drops the kept git token: the next call mints one.

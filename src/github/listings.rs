@@ -52,7 +52,7 @@ impl Labeling {
     }
 }
 
-/// As a payload has it.
+/// The repository as a webhook payload describes it.
 fn repository(repo: &RepoRef) -> Value {
     let owner = if repo.user_owned { "User" } else { "Organization" };
     json!({

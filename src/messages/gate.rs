@@ -2,8 +2,8 @@
 
 use super::{
     Approvals, ApproveLine, Author, ChangeReport, Inconclusive, access, approvals::approvals, cost::spending,
-    count, folded, held::day_and_clock, link, links, others, overrides, rehearsal, sign, stage_name,
-    status::place,
+    count, folded, held::day_and_clock, link, links, list_paths, others, overrides, rehearsal, sign,
+    stage_name, status::place,
 };
 use serde::{Deserialize, Serialize};
 
@@ -276,13 +276,9 @@ pub fn gate(card: &GateCard) -> Body {
         parts.push(folded(&format!("The {what} in short"), &summary.to_string()));
     }
     if waits && !card.executed.is_empty() {
-        let named: Vec<_> =
-            card.executed.iter().take(EXECUTED).map(|path| code(path, 100).to_string()).collect();
-        let more = card.executed.len().saturating_sub(EXECUTED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         parts.push(format!(
-            "**Builds or CI run these by themselves**, so look at them first: {}{more}.",
-            named.join(", ")
+            "**Builds or CI run these by themselves**, so look at them first: {}.",
+            list_paths(card.executed.iter().map(String::as_str), EXECUTED)
         ));
     }
     parts.extend(card.diff.as_ref().filter(|_| waits).map(|diff| {

@@ -284,6 +284,14 @@ fn rehearsal(on: bool) -> &'static str {
     if on { REHEARSAL } else { "" }
 }
 
+/// The first paths as code, and how many more there are.
+fn list_paths<'p>(paths: impl ExactSizeIterator<Item = &'p str>, most: usize) -> String {
+    let more = paths.len().saturating_sub(most);
+    let named: Vec<_> = paths.take(most).map(|path| outbound::code(path, 100)).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    named.join(", ") + &more
+}
+
 /// A sentence of ours with its first letter large.
 fn capital(text: &str) -> String {
     let mut chars = text.chars();

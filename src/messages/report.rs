@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Acceptance, Author, capital, cost::spending, folded, link, rehearsal, sign, stage_name, status::place,
+    Acceptance, Author, capital, cost::spending, folded, link, list_paths, rehearsal, sign, stage_name,
+    status::place,
 };
 use crate::{
     documents::{change::Evidence, findings::Finding},
@@ -148,10 +149,8 @@ impl ChangeReport {
     }
 
     fn shown(&self) -> Vec<String> {
-        let Evidence { shown, not_shown, .. } = &self.evidence;
-        let gaps = (!not_shown.is_empty()).then(|| ("Not shown", not_shown.join(" ")));
-        let shown = shown.iter().cloned().chain(gaps);
-        shown.map(|(label, text)| format!("**{label}:** {}", fact(&text))).collect()
+        let facts = self.evidence.labelled();
+        facts.map(|(label, text)| format!("**{label}:** {}", fact(&text))).collect()
     }
 
     fn to_review(&self) -> Vec<String> {
@@ -217,18 +216,12 @@ fn for_review(card: &ChangeCard) -> Vec<String> {
     };
     let mut lines: Vec<String> = card.findings.iter().map(finding).collect();
     lines.extend(card.report.to_review());
-    let named = |paths: &mut dyn ExactSizeIterator<Item = &str>| {
-        let more = paths.len().saturating_sub(PATHS);
-        let named: Vec<_> = paths.take(PATHS).map(|path| code(path, 100)).collect();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        named.join(", ") + &more
-    };
     if !card.executed.is_empty() {
-        let paths = named(&mut card.executed.iter().map(String::as_str));
+        let paths = list_paths(card.executed.iter().map(String::as_str), PATHS);
         lines.push(format!("Builds or CI run this by themselves: {paths}."));
     }
     if !card.others.is_empty() {
-        let paths = named(&mut card.others.iter().map(|changed| changed.path.as_str()));
+        let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), PATHS);
         let shown = if card.others_shown { "" } else { ", nor whoever approved the rest" };
         lines.push(format!("Others changed {paths} on this branch. No model reviewed that{shown}."));
     }

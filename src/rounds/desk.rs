@@ -356,13 +356,12 @@ impl Desk {
     ) -> Result<(Base, Option<Snapshot>), StepError> {
         let info = repo.info().await.map_err(fault)?;
         let installation = cx.run().trigger.installation;
-        let mut kept = self.github.has_git_token(installation, info.id);
         let branch = info.default_branch;
         let branches: Vec<String> =
             std::iter::once(branch.as_str()).chain(other).map(str::to_owned).collect();
         let began = cx.clock().now();
         let fetched = loop {
-            let token = self.github.git_token(installation, info.id).await.map_err(fault)?;
+            let (token, kept) = self.github.git_token(installation, info.id).await.map_err(fault)?;
             let fetch = async |branches: &[String]| {
                 self.mirrors.fetch(info.id, &info.name, branches, &token, cx.cancelled()).await
             };
@@ -372,12 +371,10 @@ impl Desk {
                 }
                 fetched => fetched.map(|()| other),
             };
-            // A token that was kept may have been revoked meanwhile.
             if !matches!(fetched, Err(GitError::Failed { .. })) || !kept {
                 break fetched;
             }
             self.github.forget_git_token(installation, info.id);
-            kept = false;
         };
         let mut failing = self.failing.lock().await;
         let cost =

@@ -119,11 +119,7 @@ async fn result(
 }
 
 /// The issue's other stages, each by its newest run: those that made something, and those at work.
-async fn others(
-    cx: &Cx,
-    rows: &[RunRow],
-    shows_cost: bool,
-) -> Result<Vec<(String, messages::State, StageResult)>, StepError> {
+fn other_stages<'r>(cx: &Cx, rows: &'r [RunRow]) -> Vec<(&'r RunRow, messages::State)> {
     let mut others = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let later = rows[at + 1..].iter().any(|later| later.workflow == row.workflow);
@@ -131,15 +127,32 @@ async fn others(
             continue;
         }
         let view = RunView::new::<()>(row, None);
-        let url = row.outcome.as_ref().and_then(|outcome| outcome.url.clone());
         let state = match view.status {
-            Status::Done if url.is_some() => messages::State::Done,
+            Status::Done if url_of(row).is_some() => messages::State::Done,
             Status::Asking if publication::waits_for_merge(&view) => messages::State::Done,
             status if !status.live() || row.cancel.is_some() => continue,
             Status::Asking => messages::State::NeedsYou,
             _ => messages::State::Working,
         };
-        others.push((row.workflow.clone(), state, result(cx, row.id, url, shows_cost).await?));
+        others.push((row, state));
+    }
+    others
+}
+
+/// What the run made.
+fn url_of(row: &RunRow) -> Option<String> {
+    row.outcome.as_ref()?.url.clone()
+}
+
+/// The same with what came of each, by its ledger.
+async fn others(
+    cx: &Cx,
+    rows: &[RunRow],
+    shows_cost: bool,
+) -> Result<Vec<(String, messages::State, StageResult)>, StepError> {
+    let mut others = Vec::new();
+    for (row, state) in other_stages(cx, rows) {
+        others.push((row.workflow.clone(), state, result(cx, row.id, url_of(row), shows_cost).await?));
     }
     Ok(others)
 }
@@ -428,9 +441,10 @@ pub(super) async fn change(
     let text = text_of(cx, &document).await?;
     let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
     let row = s.approval.as_ref().filter(|row| row.document == document);
-    let mut documents = others(cx, &runs_of_issue(cx).await?, false).await?;
-    documents.retain(|(_, state, _)| *state == messages::State::Done);
-    let in_comment = |url: &String| url.contains("#issuecomment-");
+    let rows = runs_of_issue(cx).await?;
+    let made = other_stages(cx, &rows).into_iter().filter(|(_, state)| *state == messages::State::Done);
+    let documents = made.filter_map(|(row, _)| Some((row.workflow.clone(), url_of(row)?)));
+    let documents = documents.filter(|(_, url)| url.contains("#issuecomment-")).collect();
     Ok(Some(messages::change_section(&ChangeCard {
         run: cx.run().id,
         report,
@@ -444,10 +458,7 @@ pub(super) async fn change(
         executed: v.doc.executed(&text),
         patch: v.doc.offered(&text),
         gate_url: s.asked.as_ref().map(|asked| asked.url.clone()),
-        documents: documents
-            .into_iter()
-            .filter_map(|(stage, _, result)| Some((stage, result.url.filter(in_comment)?)))
-            .collect(),
+        documents,
         document,
         subject: row.map(|row| row.subject),
         audit,

@@ -1,13 +1,13 @@
-//! What the runs of a change came to, in sentences of ours, for models and people alike.
+//! Results of a change's runs, as sentences for models and people.
 
 /// Names and paths stand between backticks, so that nothing in them means anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// What was seen, below a label: `Before the change`.
+    /// Sentences by their label: `Before the change`.
     pub shown: Vec<(&'static str, String)>,
-    /// What nobody saw.
+    /// Gaps: what no run showed.
     pub not_shown: Vec<String>,
-    /// What a person should look at before they decide.
+    /// Points for a person to look at before they decide.
     pub review: Vec<String>,
 }
 
@@ -16,13 +16,15 @@ impl Evidence {
         self.shown.push((label, text));
     }
 
-    /// What was shown and what was not, as Markdown: `**Before the change:** 4 new tests fail.`
+    /// `shown`, and the gaps under the label `Not shown`.
+    pub fn labelled(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let gaps = (!self.not_shown.is_empty()).then(|| ("Not shown", self.not_shown.join(" ")));
+        self.shown.iter().cloned().chain(gaps)
+    }
+
+    /// Those as Markdown: `**Before the change:** 4 new tests fail.`
     pub fn lines(&self) -> Vec<String> {
-        let label = |(label, text): &(&str, String)| format!("**{label}:** {text}");
-        let shown = self.shown.iter().map(label);
-        let gaps =
-            (!self.not_shown.is_empty()).then(|| format!("**Not shown:** {}", self.not_shown.join(" ")));
-        shown.chain(gaps).collect()
+        self.labelled().map(|(label, text)| format!("**{label}:** {text}")).collect()
     }
 
     /// Everything, a line each.

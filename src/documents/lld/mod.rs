@@ -79,7 +79,7 @@ impl SectionSpec {
         self.number == number && (number.contains('.') || self.shared_words(title) > 0)
     }
 
-    /// How many words of at least four letters the title shares.
+    /// Number of words of at least four letters that the title shares.
     fn shared_words(&self, title: &str) -> usize {
         let own = self.title.to_lowercase();
         title.split_whitespace().filter(|word| word.len() >= 4 && own.contains(&word.to_lowercase())).count()
@@ -132,7 +132,7 @@ impl Schema {
     pub(in crate::documents) fn sections_of(&self, outline: &Outline) -> Vec<Option<&'static SectionSpec>> {
         let headings = &outline.headings;
         let is_alone = |spec: &SectionSpec| !headings.iter().any(|heading| spec.is_titled(&heading.text));
-        // A step that the drafter numbered is no section beside the one that has the title.
+        // Where one heading has the title, a numbered step of the drafter is not that section.
         let alone: Vec<_> = self.sections.iter().filter(|spec| is_alone(spec)).collect();
         let mut numbers = BTreeSet::new();
         let of = |(at, heading): (usize, &Heading)| {
@@ -169,7 +169,7 @@ impl Schema {
         self.sections.iter().any(|spec| spec.is_titled(title))
     }
 
-    /// What people call the section.
+    /// The section's title.
     pub(in crate::documents) fn title(&self, number: &str) -> &'static str {
         self.sections.iter().find(|spec| spec.number == number).map_or("document", |spec| spec.title)
     }

@@ -260,7 +260,7 @@ async fn nothing_is_written_to_a_repository_that_took_the_name() {
 #[tokio::test]
 async fn a_token_for_git_reads_one_repository() {
     let fake = Fake::start(|_, _| None).await;
-    let token = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
+    let (token, _) = fake.github().git_token(InstallationId(3), OURS).await.unwrap();
     assert_eq!(secrecy::ExposeSecret::expose_secret(&token), "ghs_1");
     let asked = fake.seen().pop().unwrap();
     assert_eq!(asked.body, json!({ "repository_ids": [9], "permissions": { "contents": "read" } }));
