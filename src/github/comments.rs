@@ -269,16 +269,14 @@ impl Repo {
         }
     }
 
-    /// Edits the newest comments of ours. `change` sees each one's text and marker, and gives the text to be there.
-    pub async fn edit_comments(
-        &self,
-        issue: IssueNo,
-        change: impl Fn(&str, &str) -> Option<Body>,
-    ) -> Result<(), Fault> {
+    /// Replaces the text of our comment with this marker, if it is among the newest and says something else.
+    pub async fn edit_marked(&self, issue: IssueNo, marker: &str, body: &Body) -> Result<(), Fault> {
         for comment in self.our_comments(issue).await? {
-            let Some((text, marker)) = comment.marked() else { continue };
-            let Some(body) = change(&text, marker).filter(|body| first_piece(body) != text) else { continue };
-            match self.edit_comment(CommentId(comment.id), marker, &body).await {
+            let shown = comment.marked().filter(|(_, own)| *own == marker);
+            if shown.is_none_or(|(text, _)| text == first_piece(body)) {
+                continue;
+            }
+            match self.edit_comment(CommentId(comment.id), marker, body).await {
                 Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
                 Err(fault) => return Err(fault),
             }

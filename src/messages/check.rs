@@ -144,24 +144,13 @@ fn annotation(path: &str, finding: &Finding, at: usize) -> Annotation {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::{documents::findings::Status, types::RepoId};
 
     #[test]
     fn a_check_says_one_line_and_nothing_in_it_acts() {
         let finding = Finding {
-            id: "F1".into(),
-            round: 1,
-            last_round: 1,
-            severity: Severity::Blocking,
             category: HOSTILE.into(),
-            place: HOSTILE.into(),
-            title: HOSTILE.into(),
             detail: HOSTILE.repeat(100),
-            status: Status::Open,
-            why: String::new(),
-            must_fix: false,
-            reply: None,
-            answer: None,
+            ..finding("F1", Severity::Blocking, HOSTILE, HOSTILE)
         };
         let acceptance = Acceptance::Overridden {
             by: HOSTILE.into(),
@@ -170,7 +159,7 @@ mod tests {
         };
         let text = check(&CheckCard {
             stage: "lld".into(),
-            run: RunId { repo: RepoId(8123), seq: 4 },
+            run: RUN,
             page: None,
             stands: CheckStands::Accepted { acceptance: Some(acceptance), audit: Hash::of(b"x") },
             path: "docs/lld/LLD-42.md".into(),

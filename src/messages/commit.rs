@@ -94,10 +94,8 @@ fn cut(words: &str, columns: usize) -> String {
 /// What a commit on our branch is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitKind {
-    /// A version that is shown to people; of code all that its tests are not.
+    /// A version that is shown to people.
     Proposal,
-    /// The tests of code, before it.
-    Tests,
     /// The accepted bytes, with their log.
     Approval(Acceptance),
 }
@@ -141,7 +139,6 @@ pub fn commit_message(card: &CommitCard) -> String {
         Some(change) => {
             let part = match card.kind {
                 CommitKind::Proposal => "",
-                CommitKind::Tests => " (tests)",
                 CommitKind::Approval(_) => " (report)",
             };
             let why = message(&change.why, BODY_CHARS, COLUMNS);
@@ -180,10 +177,11 @@ fn approved_by(actor: &Actor, host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::report::tests::report, *};
-    use crate::types::{RepoId, Timestamp, UserId};
-
-    const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
+    use super::{
+        super::{report::tests::report, tests::RUN},
+        *,
+    };
+    use crate::types::{Timestamp, UserId};
 
     fn card() -> CommitCard {
         CommitCard {

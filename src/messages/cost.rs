@@ -224,11 +224,10 @@ pub fn costs_not_shown() -> Body {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::RepoId;
 
     fn card(way_on: WayOn) -> PauseCard {
         PauseCard {
-            run: RunId { repo: RepoId(8123), seq: 4 },
+            run: RUN,
             at_step: "Draft the design".into(),
             cap: Cap::Run,
             way_on,

@@ -1,9 +1,9 @@
 //! How a run ends: done, stopped by a person, or halted, with what was kept and what to type next.
 
-use super::{block, capital, count, link, rehearsal, stage_name};
+use super::{block, capital, count, link, rehearsal};
 use crate::{
     github::outbound::{Body, code, plain},
-    types::{Hash, IssueNo, RunId},
+    types::{Hash, RunId},
 };
 
 /// A run that could not go on.
@@ -126,19 +126,6 @@ pub fn halted(card: &HaltCard) -> Body {
     ))
 }
 
-/// The same on the pull request of the documents, for whoever looks for the code there.
-pub fn missing(card: &HaltCard, stage: &str, issue: IssueNo) -> Body {
-    Body::frame(format!(
-        "### {}\n\n{}**Tests and code are missing here.** Run `{}` halted at {} before anything of them was pushed. {}\n\nWhat there \
-         is of them, and how to go on, stands on #{issue}.",
-        stage_name(stage),
-        rehearsal(card.rehearsal),
-        card.run,
-        plain(&card.at_step, 80),
-        sentence(&card.reason.text())
-    ))
-}
-
 fn sentence(text: &str) -> String {
     let text = capital(text);
     if text.ends_with(['.', '!', '?']) { text } else { format!("{text}.") }
@@ -147,10 +134,6 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::RepoId;
-
-    const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
-
     fn card(reason: HaltReason, kept: Vec<Kept>) -> HaltCard {
         HaltCard { run: RUN, at_step: "Review".into(), reason, kept, again: "/lld".into(), rehearsal: false }
     }

@@ -1,18 +1,19 @@
 //! The gate comment: the one that sends mail, because a person must decide. Once that is over it is edited to say so.
 
-use super::{
-    Approvals, ApproveLine, Author, ChangeReport, Inconclusive, access, approvals::approvals, cost::spending,
-    count, folded, held::day_and_clock, link, links, list_paths, others, overrides, rehearsal, sign,
-    stage_name, status::place,
-};
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use super::{
+    Approvals, ApproveLine, ChangeReport, Inconclusive, Provenance, access, approvals::approvals,
+    cost::spending, count, folded, held::day_and_clock, link, links, list_paths, others, overrides, place,
+    rehearsal, sign, stage_name,
+};
 use crate::{
     documents::findings::Finding,
     git::Changed,
     github::outbound::{Body, clean, code, fenced, plain},
-    store::Spending,
-    types::{IssueNo, RepoName, Role, RunId, Timestamp, Verdict},
+    types::{IssueNo, RepoName, Role, Timestamp, Verdict},
 };
 
 const SUMMARY_LINES: usize = 40;
@@ -40,10 +41,8 @@ pub struct GateCard {
     pub standing: Standing,
     /// No review follows.
     pub final_word: bool,
-    pub run: RunId,
+    pub provenance: Provenance,
     pub round: u32,
-    /// `None` at a gate before the review.
-    pub verdict: Option<Verdict>,
     /// Why there is no verdict, when there is none.
     pub inconclusive: Option<Inconclusive>,
     /// The reviewer's reason, in its words.
@@ -52,6 +51,8 @@ pub struct GateCard {
     pub findings: Vec<Finding>,
     /// What people dismissed.
     pub dismissed: Vec<Finding>,
+    /// The text of each requirement by its id.
+    pub requirements: BTreeMap<String, String>,
     /// What the document says, in short; the drafter's words.
     pub summary: String,
     /// What is known of a change.
@@ -64,12 +65,8 @@ pub struct GateCard {
     pub executed: Vec<String>,
     /// The reviewer that the settings name now, where the review asked another.
     pub reviewer_now: Option<String>,
-    /// Who may pass an approved document.
-    pub role: Role,
-    /// Who may pass one that is not; none: nobody.
-    pub override_role: Option<Role>,
-    pub drafter: Author,
-    pub reviewer: Author,
+    /// Whether a maintainer may accept what the review did not approve.
+    pub overridable: bool,
     /// What others have on the branch.
     pub others: Vec<Changed>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
@@ -89,9 +86,6 @@ pub struct GateCard {
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
-    /// None where everybody would read it.
-    pub cost: Option<Spending>,
-    pub rehearsal: bool,
 }
 
 /// A document that is published in a comment.
@@ -170,10 +164,6 @@ impl Standing {
         matches!(self, Self::Waits(_) | Self::WaitsAnew(_))
     }
 
-    pub fn accepted(&self) -> bool {
-        matches!(self, Self::Answered { verb, .. } if verb != "revise")
-    }
-
     /// What came of it, once nobody is asked any more.
     pub fn over(&self) -> Option<String> {
         Some(match self {
@@ -209,32 +199,9 @@ impl Standing {
     }
 }
 
-/// Takes the lines out of a comment of ours that begin so and cannot be pasted any more; none where there are none.
-pub fn without_stale_lines(text: &str, begins: &str, counts: Option<&ApproveLine>) -> Option<Body> {
-    let counts = counts.map_or_else(Vec::new, ApproveLine::texts);
-    let lines: Vec<&str> = text.split('\n').collect();
-    let (mut out, mut at) = (Vec::new(), 0);
-    while let Some(line) = lines.get(at) {
-        // A whole block and nothing else goes: inside code of a model's, that leaves its fences as they are.
-        match lines[at..] {
-            ["```", stale, "```", ..]
-                if stale.starts_with(begins) && !counts.iter().any(|line| line == stale) =>
-            {
-                out.push("*This line does not count any more.*");
-                at += 3;
-            }
-            _ => {
-                out.push(line);
-                at += 1;
-            }
-        }
-    }
-    (out.len() < lines.len()).then(|| Body::again(out.join("\n")))
-}
-
 /// What it is, what was found, the rest folded, and what to type.
 pub fn gate(card: &GateCard) -> Body {
-    let waits = card.standing.waits();
+    let (waits, provenance) = (card.standing.waits(), &card.provenance);
     let mut parts = vec![headline(card)];
     parts.extend(card.left.as_ref().map(|branch| {
         format!(
@@ -287,7 +254,7 @@ pub fn gate(card: &GateCard) -> Body {
             0 => String::new(),
             more => format!(
                 "\n\n**{more} more characters have no room here**; `countersign diff {}` prints all of it on the server.",
-                card.run
+                provenance.run
             ),
         };
         folded("The change", &(fenced("diff", diff, CODE_CHARS).to_string() + &cut))
@@ -298,7 +265,7 @@ pub fn gate(card: &GateCard) -> Body {
         let login = code(login, 60);
         format!("{login} changed this comment, and it was put back. So `/approve` does not pass here without the hash.")
     }));
-    if waits && !card.others.is_empty() && matches!(card.verdict, None | Some(Verdict::Approved)) {
+    if waits && !card.others.is_empty() && matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         parts.push(
             "So `/approve` does not pass without the hash, which covers them as they are now.".to_owned(),
         );
@@ -309,18 +276,14 @@ pub fn gate(card: &GateCard) -> Body {
         ("Status", &card.status_url),
     ]);
     let round = card.round;
-    let reviewed = match card.reviewer {
-        Author::Nobody => String::new(),
-        _ => format!(", reviewed by {}", card.reviewer.text()),
-    };
-    let cost = card.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
-    let by = format!("Drafted by {}{reviewed}, round {round}.{cost}", card.drafter.text());
+    let cost = provenance.cost.map_or(String::new(), |cost| format!(" Cost so far: {}.", spending(&cost)));
+    let by = format!("{}, round {round}.{cost}", provenance.models());
     parts.push([by, links].join("\n\n").trim_end().to_owned());
     parts.push(format!(
         "<sub>Run {} · the hash to approve covers the document, the files it names and this gate's rules</sub>",
-        card.run
+        provenance.run
     ));
-    Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+    Body::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 impl WholeDocument {
@@ -372,11 +335,11 @@ fn found(card: &GateCard) -> Vec<String> {
     findings.sort_by_key(|finding| std::cmp::Reverse((finding.must_fix, finding.severity)));
     let (first, rest) = findings.split_at(findings.len().min(TABLED));
     if !first.is_empty() {
-        parts.push(table(first));
+        parts.push(table(card, first));
     }
     let mut inside = Vec::new();
     if !rest.is_empty() || !card.dismissed.is_empty() {
-        inside.push(table(rest) + &dismissed(&card.dismissed));
+        inside.push(table(card, rest) + &dismissed(card));
     }
     if !first.is_empty() {
         inside.push(details(&findings));
@@ -397,7 +360,7 @@ pub fn reminder(card: &GateCard, gate_url: &str) -> Body {
     let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision(card)];
     parts.extend(asks(card));
     parts.push(link("What is asked", gate_url));
-    Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+    Body::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// Why the run ends.
@@ -407,14 +370,14 @@ pub fn nobody_answered(days: u32) -> String {
 
 /// Whom an approval takes besides a role.
 fn asks(card: &GateCard) -> Option<String> {
-    let passes = matches!(card.verdict, None | Some(Verdict::Approved));
+    let passes = matches!(card.provenance.verdict, None | Some(Verdict::Approved));
     let waits = card.standing.waits() && passes;
     card.approvals.as_ref().filter(|_| waits).map(approvals).filter(|said| !said.is_empty())
 }
 
 fn headline(card: &GateCard) -> String {
     let (stage, stands) = (stage_name(&card.stage), card.standing.headline());
-    let Some(verdict) = card.verdict else {
+    let Some(verdict) = card.provenance.verdict else {
         let review = if card.final_word { "; no model reviews it" } else { ", before it goes to review" };
         return format!("### 👤 The {stage} {stands}{review}");
     };
@@ -436,12 +399,12 @@ fn headline(card: &GateCard) -> String {
 /// What may be typed, by whom, or what came of it. Only the line that can be pasted as it stands gets a block with a
 /// copy button; a placeholder that was copied would count.
 fn decision(card: &GateCard) -> String {
-    let role = access(card.role);
+    let role = access(Role::Write);
     let line = match &card.standing {
         Standing::Waits(line) | Standing::WaitsAnew(line) => line,
         standing => return standing.over().unwrap_or_default(),
     };
-    if matches!(card.verdict, None | Some(Verdict::Approved)) {
+    if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         let anew = match card.standing {
             Standing::WaitsAnew(_) => {
                 "What it covers changed since it was posted, so the line is a new one.\n\n"
@@ -453,19 +416,20 @@ fn decision(card: &GateCard) -> String {
             line.block()
         );
     }
-    let over = card.override_role.map_or(String::new(), |over| {
-        let over = access(over);
-        format!(
-            "\n- {}, by someone with {over}, accepts it all the same; the reason is recorded.",
-            overrides(line)
-        )
-    });
+    let over = match card.overridable {
+        true => format!(
+            "\n- {}, by someone with {}, accepts it all the same; the reason is recorded.",
+            overrides(line),
+            access(Role::Maintain)
+        ),
+        false => String::new(),
+    };
     let can_change = card.inconclusive.as_ref().is_none_or(Inconclusive::can_change);
     let (mut retry, mut revise) = (String::new(), String::new());
     if can_change {
         revise = format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter.");
     }
-    if can_change && card.verdict == Some(Verdict::Inconclusive) {
+    if can_change && card.provenance.verdict == Some(Verdict::Inconclusive) {
         let now = card.reviewer_now.as_ref().map_or(String::new(), |reviewer| {
             format!(" The reviewer has changed since: it is {} now.", code(reviewer, 80))
         });
@@ -475,24 +439,24 @@ fn decision(card: &GateCard) -> String {
     format!("`/approve` does not pass this verdict.\n{retry}{revise}{over}")
 }
 
-fn table(findings: &[&Finding]) -> String {
+fn table(card: &GateCard, findings: &[&Finding]) -> String {
     let mut out = String::from("| | Severity | Place | Finding |\n|---|---|---|---|");
     for finding in findings {
         let severity = if finding.must_fix { "must fix" } else { finding.severity.as_str() };
-        let (place, title) = (place(&finding.place), plain(&finding.title, 200));
+        let (place, title) = (place(finding, &card.requirements), plain(&finding.title, 200));
         out.push_str(&format!("\n| {} | {severity} | {place} | {title} |", finding.id));
     }
     out
 }
 
 /// Rows of the same table.
-fn dismissed(findings: &[Finding]) -> String {
+fn dismissed(card: &GateCard) -> String {
     let row = |finding: &Finding| {
-        let (place, title, why) =
-            (place(&finding.place), plain(&finding.title, 200), plain(&finding.why, 300));
+        let place = place(finding, &card.requirements);
+        let (title, why) = (plain(&finding.title, 200), plain(&finding.why, 300));
         format!("\n| ~~{}~~ | dismissed | {place} | ~~{title}~~ ({why}) |", finding.id)
     };
-    findings.iter().map(row).collect()
+    card.dismissed.iter().map(row).collect()
 }
 
 fn details(findings: &[&Finding]) -> String {
@@ -518,41 +482,10 @@ mod tests {
         super::{report::tests::report, tests::*},
         *,
     };
-    use crate::{
-        documents::{findings::Status, verdict::Severity},
-        types::{Family, Hash, RepoId},
-    };
+    use crate::{documents::verdict::Severity, types::Hash};
 
     fn finding(id: &str, text: &str) -> Finding {
-        Finding {
-            id: id.into(),
-            round: 1,
-            last_round: 1,
-            severity: Severity::Blocking,
-            category: "tests".into(),
-            place: text.into(),
-            title: text.into(),
-            detail: text.into(),
-            status: Status::Open,
-            why: String::new(),
-            must_fix: false,
-            reply: None,
-            answer: None,
-        }
-    }
-
-    #[test]
-    fn only_a_whole_line_of_ours_is_taken_out() {
-        let out = |text: &str| {
-            without_stale_lines(text, "/approve lld ", None).map(|body| body.as_str().to_owned())
-        };
-        let gone = "*This line does not count any more.*";
-        assert_eq!(out("a\n```\n/approve lld 3f9c\n```\nb"), Some(format!("a\n{gone}\nb")));
-        // A model's code keeps its fences: what stands behind it stays what it was.
-        let code = "````\n```\n/approve lld x\n@a\n````\n\n````\n@mona\n````";
-        assert_eq!(out(code), None);
-        let inside = "````\n```\n/approve lld x\n```\n@a\n````";
-        assert_eq!(out(inside), Some(format!("````\n{gone}\n@a\n````")));
+        super::super::tests::finding(id, Severity::Blocking, text, text)
     }
 
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
@@ -560,31 +493,20 @@ mod tests {
             stage: "lld".into(),
             standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
             final_word: false,
-            run: RunId { repo: RepoId(8123), seq: 4 },
+            provenance: Provenance { verdict: Some(verdict), ..provenance() },
             round: 2,
-            verdict: Some(verdict),
             inconclusive: None,
             reviewer_now: None,
             rationale: "Sound.".into(),
             findings,
             dismissed: Vec::new(),
+            requirements: BTreeMap::from([("REQ-1".into(), "Each week has a total".into())]),
             summary: "Reads a file.".into(),
             report: None,
             whole: None,
             diff: None,
             executed: vec![],
-            role: Role::Write,
-            override_role: Some(Role::Maintain),
-            drafter: Author::Model {
-                served: Some("claude-opus-4-6".into()),
-                family: Some(Family("claude".into())),
-                in_place_of: None,
-            },
-            reviewer: Author::Model {
-                served: Some("gemini-3-pro".into()),
-                family: Some(Family("gemini".into())),
-                in_place_of: None,
-            },
+            overridable: true,
             others: Vec::new(),
             left: None,
             authorship: vec![],
@@ -596,8 +518,6 @@ mod tests {
             document_url: Some("https://github.com/o/r/blob/b/d.md".into()),
             pull_url: Some("https://github.com/o/r/pull/7".into()),
             status_url: None,
-            cost: None,
-            rehearsal: false,
         }
     }
 
@@ -720,7 +640,7 @@ mod tests {
         // The issue's text gives way to another issue alone, and never to a change.
         let of_change = GateCard { report: Some(report), edited: None, ..card.clone() };
         visible(&gate(&of_change));
-        let approved = GateCard { verdict: Some(Verdict::Approved), findings: vec![], ..of_change };
+        let approved = GateCard { provenance: provenance(), findings: vec![], ..of_change };
         let lines = visible(&gate(&approved)).join("\n");
         assert!(
             lines.contains("**Print a total for each week**\n- **Before the change:** 4 tests fail"),
@@ -745,7 +665,7 @@ mod tests {
         hostile.evidence.show("Linter", HOSTILE.into());
         hostile.evidence.review = vec![HOSTILE.into()];
         card.report = Some(hostile);
-        card.reviewer = Author::Model { served: Some(HOSTILE.into()), family: None, in_place_of: None };
+        card.provenance.reviewer = model(HOSTILE, HOSTILE);
         let body = gate(&card);
         assert_inert(body.as_str());
         assert_eq!(body.pieces().len(), 1);

@@ -155,10 +155,8 @@ pub(super) fn day_and_clock(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        messages::{StageResult, State, StatusView, StepAt, status},
-        types::{RepoId, RunId},
-    };
+    use crate::messages::tests::RUN;
+    use crate::messages::{StageResult, State, StatusView, StepAt, status};
 
     #[test]
     fn only_a_run_that_may_go_on_is_called_paused() {
@@ -175,7 +173,7 @@ mod tests {
             for rehearsal in [false, true] {
                 let text = status(&StatusView {
                     workflow: "lld".into(),
-                    run: RunId { repo: RepoId(1), seq: 1 },
+                    run: RUN,
                     page: None,
                     requested_by: "ada".into(),
                     rehearsal,

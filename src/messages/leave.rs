@@ -96,7 +96,7 @@ pub fn allowed(paths: &[String], document: Hash, by: &str, at: Timestamp) -> Str
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::{messages::ApproveLine, types::RepoId};
+    use crate::messages::ApproveLine;
 
     #[test]
     fn what_a_drafter_wants_is_inert_and_the_line_to_paste_is_whole() {
@@ -105,7 +105,7 @@ mod tests {
         let text = line.texts().concat();
         let card = LeaveCard {
             again: true,
-            run: RunId { repo: RepoId(1), seq: 2 },
+            run: RUN,
             paths: vec![HOSTILE.to_owned()],
             diff: None,
             verdict: None,

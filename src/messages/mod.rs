@@ -41,19 +41,21 @@ pub use cost::{
     raise_useless, spending,
 };
 pub use detour::{Detour, Trouble, detours};
-pub use endings::{HaltCard, HaltReason, Kept, halted, missing, run_was};
+pub use endings::{HaltCard, HaltReason, Kept, halted, run_was};
 pub use failure::{FailureKind, Inconclusive, no_usable_draft};
-pub use filed::{Credit, Origin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
+pub use filed::{Origin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
 pub use gate::{
     AskedBecause, Authorship, GateCard, Standing, WholeDocument, document_comment, gate, nobody_answered,
-    reminder, without_stale_lines,
+    reminder,
 };
 pub use held::{Hold, ModelWait, with_pause};
 pub use labels::{
     DONE, LabelView, NEEDS_YOU, OLD_WORKING, STATES, STOPPED, TRIGGER_COLOR, trigger_description,
 };
 pub use leave::{LeaveCard, allowed, leave, leave_reminder};
-pub use pull::{Acceptance, PullCard, ReviewLog, RoundLog, pull_body, pull_section, pull_title, review_log};
+pub use pull::{
+    Acceptance, Provenance, PullCard, ReviewLog, RoundLog, pull_body, pull_section, pull_title, review_log,
+};
 pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
 pub use replies::{
     HelpRow, LONGEST_DIFF, RunLine, already_running, answers, came_late, empty_args, help, in_vain,
@@ -76,7 +78,10 @@ pub use status::{
     status, waived, without_commands,
 };
 
+use std::collections::BTreeMap;
+
 use crate::{
+    documents::findings::Finding,
     git::{Changed, Mode},
     github::outbound,
     types::{Family, Hash, IN_PLACE, NEW, Role, Verdict, count},
@@ -193,6 +198,23 @@ impl Author {
     }
 }
 
+/// Where a finding is: a file or a section as code, and of a requirement its words: `Weeks are summed (REQ-1)`.
+fn place(finding: &Finding, requirements: &BTreeMap<String, String>) -> String {
+    let id = finding.place.trim().trim_matches('`');
+    match requirements.contains_key(id) {
+        true => in_words(id, requirements),
+        false => outbound::code(&finding.place, 80),
+    }
+}
+
+/// A requirement's words and id, or the id alone where no words are known.
+fn in_words(id: &str, requirements: &BTreeMap<String, String>) -> String {
+    match requirements.get(id) {
+        Some(words) => format!("{} ({})", outbound::plain(words, 200), outbound::plain(id, 20)),
+        None => outbound::plain(id, 100),
+    }
+}
+
 /// Text for a page of ours.
 pub fn html(text: &str) -> String {
     text.replace('&', "&amp;")
@@ -300,6 +322,54 @@ fn capital(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::{Author, Provenance};
+    use crate::{
+        documents::{
+            findings::{Finding, Status},
+            verdict::Severity,
+        },
+        types::{Family, Hash, RepoId, RunId, Verdict},
+    };
+
+    pub(super) const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
+
+    pub(super) fn model(name: &str, family: &str) -> Author {
+        Author::Model { served: Some(name.into()), family: Some(Family(family.into())), in_place_of: None }
+    }
+
+    pub(super) fn provenance() -> Provenance {
+        Provenance {
+            run: RUN,
+            document: Hash::of(b"x"),
+            verdict: Some(Verdict::Approved),
+            drafter: model("claude-opus-4-6", "claude"),
+            reviewer: model("gemini-3-pro", "gemini"),
+            acceptance: None,
+            subject: None,
+            audit: None,
+            cost: None,
+            rehearsal: false,
+        }
+    }
+
+    pub(super) fn finding(id: &str, severity: Severity, place: &str, text: &str) -> Finding {
+        Finding {
+            id: id.into(),
+            round: 1,
+            last_round: 1,
+            severity,
+            category: "tests".into(),
+            place: place.into(),
+            title: text.into(),
+            detail: text.into(),
+            status: Status::Open,
+            why: String::new(),
+            must_fix: false,
+            reply: None,
+            answer: None,
+        }
+    }
+
     /// A frame may be quoted, mailed and parsed again: nothing in it may act.
     pub(super) fn assert_inert(text: &str) {
         let mut fence: Option<String> = None;

@@ -1,6 +1,8 @@
 //! The pull request of documents and the review log: evidence, written by code only.
 
-use super::{Author, cost::spending, folded, link, others, rehearsal, sign, stage_name, status::place};
+use std::collections::BTreeMap;
+
+use super::{Author, cost::spending, folded, link, others, place, rehearsal, sign, stage_name};
 use crate::{
     documents::findings::Finding,
     git::Changed,
@@ -66,34 +68,65 @@ pub fn pull_title(stage: &str, issue: IssueNo, title: &str) -> String {
     format!("{} for #{issue}: {}", stage_name(stage), subject(title, 180))
 }
 
+/// Which models and people made a document, and by which records.
 #[derive(Debug, Clone)]
-pub struct PullCard {
-    pub issue: IssueNo,
-    pub stage: String,
+pub struct Provenance {
     pub run: RunId,
-    pub document_path: String,
     pub document: Hash,
-    pub document_url: Option<String>,
-    pub log_path: Option<String>,
     /// `None` before the review.
     pub verdict: Option<Verdict>,
     pub drafter: Author,
     pub reviewer: Author,
-    /// `None` while the gate waits.
-    pub approval: Option<Acceptance>,
-    /// What came of the gate, where nobody is asked any more and nothing was approved.
-    pub over: Option<String>,
-    /// What others have on the branch.
-    pub others: Vec<Changed>,
-    /// Was whoever approved shown just that?
-    pub others_shown: bool,
-    /// What was approved, as people's line names it.
+    /// `None` while nobody accepted it.
+    pub acceptance: Option<Acceptance>,
+    /// The approved hash, which covers more than the document.
     pub subject: Option<Hash>,
-    /// The head of the audit chain.
+    /// Head of the audit chain once the approval is in it.
     pub audit: Option<Hash>,
-    /// None where everybody would read it.
+    /// `None` where everybody would read it.
     pub cost: Option<Spending>,
     pub rehearsal: bool,
+}
+
+impl Provenance {
+    /// `` Drafted by `opus`, reviewed by `gemini` ``
+    pub(super) fn models(&self) -> String {
+        let reviewed = match self.reviewer {
+            Author::Nobody => String::new(),
+            _ => format!(", reviewed by {}", self.reviewer.text()),
+        };
+        format!("Drafted by {}{reviewed}", self.drafter.text())
+    }
+
+    /// A table that begins with `rows`.
+    pub(super) fn table(&self, mut rows: Vec<(String, String)>) -> String {
+        let hash = |hash: &Hash| format!("`{hash}`");
+        let facts = [
+            ("Drafted by", Some(self.drafter.text())),
+            ("Reviewed by", Some(self.reviewer.text())),
+            ("Verdict", self.verdict.map(|verdict| format!("{} {verdict}", sign(verdict)))),
+            ("Decision", self.acceptance.as_ref().map(Acceptance::text)),
+            ("Cost so far", self.cost.as_ref().map(spending)),
+            ("sha256", Some(hash(&self.document))),
+            ("Approved hash", self.subject.map(|subject| format!("`{}`", subject.short()))),
+            ("Audit head", self.audit.as_ref().map(hash)),
+        ];
+        rows.extend(facts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        let rows: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
+        format!("| Fact | Value |\n|---|---|{rows}")
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct PullCard {
+    pub issue: IssueNo,
+    pub stage: String,
+    pub document_path: String,
+    pub document_url: Option<String>,
+    pub log_path: String,
+    pub provenance: Provenance,
+    /// Files that others have on the branch.
+    pub others: Vec<Changed>,
 }
 
 /// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch. Once there is
@@ -114,55 +147,28 @@ pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
 
 /// What one stage says on the pull request.
 pub fn pull_section(card: &PullCard) -> Body {
+    let provenance = &card.provenance;
     let path = code(&card.document_path, 150);
     let document =
         card.document_url.as_ref().map_or(path.clone(), |url| format!("{path} ({})", link("file", url)));
-    let waits = if card.over.is_some() { "none" } else { "waits for a person" };
-    let mut rows = vec![
-        ("Document", document),
-        ("sha256", format!("`{}`", card.document)),
-        ("Verdict", card.verdict.map_or("not reviewed yet".into(), |v| format!("{} {v}", sign(v)))),
-        ("Drafted by", card.drafter.text()),
-        ("Reviewed by", card.reviewer.text()),
-        ("Decision", card.approval.as_ref().map_or(waits.into(), Acceptance::text)),
-    ];
-    if let Some(subject) = &card.subject {
-        rows.push(("Approved hash", format!("`{}`", subject.short())));
+    let mut rows = vec![("Document".to_owned(), document)];
+    if provenance.audit.is_some() {
+        rows.push(("Review log".to_owned(), code(&card.log_path, 150)));
     }
-    if let Some(cost) = &card.cost {
-        rows.push(("Cost so far", spending(cost)));
-    }
-    if let Some(path) = &card.log_path {
-        rows.push(("Review log", code(path, 150)));
-    }
-    if let Some(audit) = &card.audit {
-        rows.push(("Audit head", format!("`{audit}`")));
-    }
-    let table: String = rows.iter().map(|(name, value)| format!("\n| {name} | {value} |")).collect();
-    let next = match (&card.approval, &card.over) {
-        (None, Some(over)) => over.clone(),
-        (None, None) => format!(
-            "A person decides on it: what there is to decide, and what to write, stands on #{}. Written here, it counts \
-             as well.",
-            card.issue
-        ),
-        _ if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
-        _ if card.others_shown => {
-            "The document is accepted, by somebody who was shown what else is here.".to_owned()
+    let next = match &provenance.acceptance {
+        None => {
+            format!("People decide on it in #{}; `/approve` and `/revise` count here as well.", card.issue)
         }
-        _ => "The document is accepted, and nothing else: look at the rest before you merge.".to_owned(),
-    };
-    let others = others(&card.others);
-    let decided = match card.approval {
-        Some(Acceptance::Policy | Acceptance::Waived { .. }) => "",
-        _ => " and decided by a person",
+        Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
+        Some(_) => "The document is accepted, by somebody who was shown what else is here.".to_owned(),
     };
     Body::frame(format!(
-        "### {}\n\n{}Drafted and reviewed by models of different makers{decided}.\n\n\
-         | Fact | Value |\n|---|---|{table}\n\n{next}{others}\n\n<sub>Run {}</sub>",
+        "### {}\n\n{}Drafted and reviewed by models of different makers.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
-        rehearsal(card.rehearsal),
-        card.run
+        rehearsal(provenance.rehearsal),
+        provenance.table(rows),
+        others(&card.others),
+        provenance.run
     ))
 }
 
@@ -182,33 +188,25 @@ pub struct RoundLog {
 pub struct ReviewLog {
     pub issue: IssueNo,
     pub title: String,
-    pub run: RunId,
     pub document_path: String,
-    pub document: Hash,
     pub rounds: Vec<RoundLog>,
     pub findings: Vec<Finding>,
-    pub approval: Option<Acceptance>,
-    pub rehearsal: bool,
+    pub provenance: Provenance,
 }
 
-/// The file beside the document: what was said of it, and how each finding ended.
+/// The file beside the document: what each round found, and how each finding ended.
 pub fn review_log(log: &ReviewLog) -> String {
-    Body::frame(log_text(log)).as_str().to_owned()
-}
-
-fn log_text(log: &ReviewLog) -> String {
+    let Provenance { run, document, rehearsal: rehearses, .. } = log.provenance;
     let mut out = format!(
-        "# Review log: #{} {}\n\n{}Written by Countersign from its records, run {}. Not edited by any model.\n\n\
-         - document: {}\n- sha256: `{}`\n",
+        "# Review log: #{} {}\n\n{}Written by Countersign from its records, run {run}. Not edited by any model.\n\n\
+         - document: {}\n- sha256: `{document}`\n",
         log.issue,
         plain(&log.title, 180),
-        rehearsal(log.rehearsal),
-        log.run,
+        rehearsal(rehearses),
         code(&log.document_path, 150),
-        log.document
     );
-    if let Some(approval) = &log.approval {
-        out.push_str(&format!("- {}\n", approval.text()));
+    if let Some(acceptance) = &log.provenance.acceptance {
+        out.push_str(&format!("- {}\n", acceptance.text()));
     }
     out.push_str("\n## Rounds\n");
     for round in &log.rounds {
@@ -227,14 +225,14 @@ fn log_text(log: &ReviewLog) -> String {
     out.push_str("\n## Findings\n\n");
     if log.findings.is_empty() {
         out.push_str("None.\n");
-        return out;
+    } else {
+        out.push_str(&ended(&log.findings));
     }
-    out.push_str(&ended(&log.findings));
     for finding in &log.findings {
         let detail = clean(&finding.detail, 4_000);
         out.push_str(&format!("\n### {}\n\n{detail}\n", finding.id));
     }
-    out
+    Body::frame(out).as_str().to_owned()
 }
 
 /// Findings and their ends.
@@ -247,7 +245,7 @@ fn ended(findings: &[Finding]) -> String {
             format!("{}: {}", finding.status.as_str(), plain(&finding.why, 300))
         };
         let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
-        let place = place(&finding.place);
+        let place = place(finding, &BTreeMap::new());
         out.push_str(&format!(
             "| {} | {} | {severity} | {place} | {title} | {end} |\n",
             finding.id, finding.round
@@ -259,67 +257,24 @@ fn ended(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::{
-        documents::{findings::Status, verdict::Severity},
-        types::{Family, RepoId},
-    };
-
-    const RUN: RunId = RunId { repo: RepoId(8123), seq: 4 };
-
-    fn model(served: &str) -> Author {
-        Author::Model {
-            served: Some(served.into()),
-            family: Some(Family("claude".into())),
-            in_place_of: None,
-        }
-    }
-
-    fn finding(id: &str, text: &str, why: &str) -> Finding {
-        Finding {
-            id: id.into(),
-            round: 1,
-            last_round: 1,
-            severity: Severity::High,
-            category: "tests".into(),
-            place: "3".into(),
-            title: text.into(),
-            detail: text.into(),
-            status: Status::Fixed,
-            why: why.into(),
-            must_fix: false,
-            reply: None,
-            answer: None,
-        }
-    }
+    use crate::documents::{findings::Status, verdict::Severity};
 
     fn card() -> PullCard {
         PullCard {
             issue: IssueNo(42),
             stage: "lld".into(),
-            run: RUN,
             document_path: "docs/lld/LLD-042.md".into(),
-            document: Hash::of(b"x"),
             document_url: None,
-            log_path: None,
-            verdict: Some(Verdict::Approved),
-            drafter: model("claude-opus-4-6"),
-            reviewer: Author::Model { served: None, family: None, in_place_of: None },
-            approval: None,
-            over: None,
+            log_path: "docs/lld/LLD-042.review.md".into(),
+            provenance: provenance(),
             others: Vec::new(),
-            others_shown: false,
-            subject: None,
-            audit: Some(Hash::of(b"y")),
-            cost: None,
-            rehearsal: false,
         }
     }
 
     #[test]
     fn change_comes_first_and_alone_closes_the_issue() {
-        let document = pull_section(&PullCard { subject: Some(Hash::of(b"z")), ..card() });
+        let document = pull_section(&card());
         let document = document.as_str();
-        assert!(document.contains("| Approved hash | `"), "{document}");
         let change = "It adds up.\n\nCloses #42\n\n`Closes #7` and [skip ci]";
         let body = pull_body(IssueNo(42), &[document.to_owned(), change.to_owned()]);
         let body = body.as_str().replace('\u{200b}', "·");
@@ -337,19 +292,17 @@ mod tests {
 
         ### LLD
 
-        Drafted and reviewed by models of different makers and decided by a person.
+        Drafted and reviewed by models of different makers.
 
         | Fact | Value |
         |---|---|
         | Document | `docs/lld/LLD-042.md` |
-        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
-        | Verdict | ✅ APPROVED |
         | Drafted by | `claude-opus-4-6` |
-        | Reviewed by | a model that did not say its name |
-        | Decision | waits for a person |
-        | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
+        | Reviewed by | `gemini-3-pro` |
+        | Verdict | ✅ APPROVED |
+        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
 
-        A person decides on it: what there is to decide, and what to write, stands on #42. Written here, it counts as well.
+        People decide on it in #42; `/approve` and `/revise` count here as well.
 
         <sub>Run 8123-4</sub>
 
@@ -361,23 +314,29 @@ mod tests {
 
     #[test]
     fn the_log_holds_every_round_and_every_end() {
+        let fixed = |text: &str, why: &str| Finding {
+            status: Status::Fixed,
+            why: why.into(),
+            ..finding("F1", Severity::High, "3", text)
+        };
         let mut log = ReviewLog {
             issue: IssueNo(42),
             title: "Read a file".into(),
-            run: RUN,
             document_path: "docs/lld/LLD-042.md".into(),
-            document: Hash::of(b"x"),
             rounds: vec![RoundLog {
                 round: 1,
                 document: Hash::of(b"w"),
                 verdict: Verdict::Revise,
                 why: "One thing.".into(),
-                drafter: model("claude-opus-4-6"),
+                drafter: model("claude-opus-4-6", "claude"),
                 reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
-            findings: vec![finding("F1", "No test", "the reviewer held it fixed in round 2")],
-            approval: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
-            rehearsal: true,
+            findings: vec![fixed("No test", "the reviewer held it fixed in round 2")],
+            provenance: Provenance {
+                acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
+                rehearsal: true,
+                ..provenance()
+            },
         };
         insta::assert_snapshot!(review_log(&log), @r#"
         # Review log: #42 Read a file
@@ -409,7 +368,7 @@ mod tests {
         No test
         "#);
         log.rounds[0].why = HOSTILE.into();
-        log.findings = vec![finding("F1", HOSTILE, HOSTILE)];
+        log.findings = vec![fixed(HOSTILE, HOSTILE)];
         log.title = HOSTILE.into();
         assert_inert(&review_log(&log));
     }

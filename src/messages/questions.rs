@@ -91,7 +91,6 @@ pub fn no_such_question(numbers: &[usize], there_are: usize) -> Body {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::RepoId;
 
     #[test]
     fn questions_as_people_read_them_and_nothing_in_them_acts() {
@@ -101,7 +100,7 @@ mod tests {
             answer: answer.map(|(text, by)| (text.into(), by.into())),
         };
         let mut card = QuestionsCard {
-            run: RunId { repo: RepoId(8123), seq: 4 },
+            run: RUN,
             questions: vec![view("Which?", None), view("How many?", Some(("Twenty", "mona")))],
             until: Timestamp(0),
             standing: Answering::Waits,

@@ -374,12 +374,11 @@ fn said(text: &str) -> Body {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::{Hash, RepoId};
+    use crate::types::Hash;
 
     #[test]
     fn every_answer_says_what_to_write_and_acts_on_nothing() {
         let line = ApproveLine::approve("lld", Hash::of(b"x"), &[]);
-        let run = RunId { repo: RepoId(8123), seq: 4 };
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),
             about: "does a | b".into(),
@@ -391,18 +390,18 @@ mod tests {
             too_soon(&line, None),
             several(&[line.clone(), line.clone()]),
             wrong_stage(HOSTILE, std::slice::from_ref(&line)),
-            no_gate(run, "Review", Some("https://x/1")),
+            no_gate(RUN, "Review", Some("https://x/1")),
             not_understood("approve", "a hash needs at least its first 8 digits"),
             unknown_command("aprove", Some("approve")),
             unknown_command(HOSTILE, None),
-            already_running(run, "lld", None),
+            already_running(RUN, "lld", None),
             empty_args("revise"),
             not_plain("", std::slice::from_ref(&line)),
             not_by_email("approve", Some("https://x/1")),
             not_by_email("override", None),
             runs(&[]),
             runs(&[RunLine {
-                run,
+                run: RUN,
                 workflow: "lld".into(),
                 status: "asking",
                 step: "N4 Gate".into(),

@@ -3,16 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Acceptance, Author, capital, cost::spending, folded, link, list_paths, rehearsal, sign, stage_name,
-    status::place,
-};
+use super::{Provenance, capital, folded, in_words, link, list_paths, place, rehearsal, stage_name};
 use crate::{
     documents::{change::Evidence, findings::Finding},
     git::Changed,
     github::outbound::{Body, clean, code, fenced, has_marks, plain},
-    store::Spending,
-    types::{Hash, IssueNo, RunId, Verdict, count},
+    types::{IssueNo, count},
 };
 
 /// Of the drafter's text.
@@ -65,17 +61,12 @@ pub struct ProofLine {
 /// A change that was approved, on its pull request.
 #[derive(Debug, Clone)]
 pub struct ChangeCard {
-    pub run: RunId,
     pub report: ChangeReport,
-    pub verdict: Option<Verdict>,
+    pub provenance: Provenance,
     /// Those that are open.
     pub findings: Vec<Finding>,
-    pub drafter: Author,
-    pub reviewer: Author,
-    pub acceptance: Option<Acceptance>,
-    /// What others have on the branch, and whether whoever approved was shown that.
+    /// Files that others have on the branch.
     pub others: Vec<Changed>,
-    pub others_shown: bool,
     /// Files that a build or CI runs by itself.
     pub executed: Vec<String>,
     /// A patch for people to apply: what this bot doesn't commit.
@@ -83,14 +74,6 @@ pub struct ChangeCard {
     pub gate_url: Option<String>,
     /// The issue's design and spec: each stage with the comment that holds it.
     pub documents: Vec<(String, String)>,
-    pub document: Hash,
-    /// What was approved, as people's line names it.
-    pub subject: Option<Hash>,
-    /// The head of the audit chain.
-    pub audit: Option<Hash>,
-    /// `None` where everybody would read it.
-    pub cost: Option<Spending>,
-    pub rehearsal: bool,
 }
 
 /// The report as a text of its own.
@@ -111,34 +94,33 @@ pub fn change_report(report: &ChangeReport) -> String {
 
 /// What the pull request of a change says, and its check run.
 pub fn change_section(card: &ChangeCard) -> Body {
-    let report = &card.report;
+    let (report, run) = (&card.report, card.provenance.run);
     let review = for_review(card);
     let mut folds = vec![folded("Requirements, and the tests that show them", &report.table())];
-    folds.push(folded("Models, approval and hashes", &provenance(card)));
+    folds.push(folded("Models, approval and hashes", &facts(card)));
     folds.extend(card.patch.as_ref().map(|patch| {
         let more = patch.chars().count().saturating_sub(PATCH_CHARS);
         let cut = match more {
             0 => String::new(),
-            more => format!("\n\n{more} more characters: `countersign diff {}` prints all of it.", card.run),
+            more => format!("\n\n{more} more characters: `countersign diff {run}` prints all of it."),
         };
         let summary = "Workflow files, which are not committed here: a patch for a person to apply";
         let inside = match has_marks(patch) {
             true => {
-                format!("`countersign diff {}` prints it: here it could act on the default branch.", card.run)
+                format!("`countersign diff {run}` prints it: here it could act on the default branch.")
             }
             false => fenced("diff", patch, PATCH_CHARS) + &cut,
         };
         folded(summary, &inside)
     }));
     Body::frame(format!(
-        "{}{}\n\nCloses #{}{}{}\n\n{}\n\n<sub>Run {}</sub>",
-        rehearsal(card.rehearsal),
+        "{}{}\n\nCloses #{}{}{}\n\n{}\n\n<sub>Run {run}</sub>",
+        rehearsal(card.provenance.rehearsal),
         report.why(),
         report.issue,
         list("\n\n### Evidence\n\n", &report.shown()),
         list("\n\n### For your review\n\n", &review),
-        folds.join("\n\n"),
-        card.run
+        folds.join("\n\n")
     ))
 }
 
@@ -181,20 +163,12 @@ impl ChangeReport {
     /// Requirement, test, file.
     fn table(&self) -> String {
         let row = |row: &ProofLine| {
-            let wanted: Vec<_> = row.requirements.iter().map(|id| self.in_words(id)).collect();
+            let wanted: Vec<_> = row.requirements.iter().map(|id| in_words(id, &self.requirements)).collect();
             let (test, file) = (code(&row.test, 150), code(&row.file, 150));
             format!("\n| {} | {test} | {file} | {} |", wanted.join("; "), row.red)
         };
         let rows: String = self.proofs.iter().map(row).collect();
         format!("| Requirement | Test | File | Before the change |\n|---|---|---|---|{rows}")
-    }
-
-    /// `Weeks are summed (REQ-1)`
-    fn in_words(&self, id: &str) -> String {
-        match self.requirements.get(id) {
-            Some(words) => format!("{} ({})", plain(words, 200), plain(id, 20)),
-            None => plain(id, 100),
-        }
     }
 
     fn ran(&self) -> String {
@@ -206,11 +180,7 @@ impl ChangeReport {
 /// Open findings first, then what nobody shows, then what is here besides the change.
 fn for_review(card: &ChangeCard) -> Vec<String> {
     let finding = |finding: &Finding| {
-        let id = finding.place.trim().trim_matches('`');
-        let at = match card.report.requirements.contains_key(id) {
-            true => card.report.in_words(id),
-            false => place(&finding.place),
-        };
+        let at = place(finding, &card.report.requirements);
         let (severity, title) = (finding.severity.as_str(), plain(&finding.title, 200));
         format!("**{}** ({severity}): {title} · {at}", finding.id)
     };
@@ -222,8 +192,7 @@ fn for_review(card: &ChangeCard) -> Vec<String> {
     }
     if !card.others.is_empty() {
         let paths = list_paths(card.others.iter().map(|changed| changed.path.as_str()), PATHS);
-        let shown = if card.others_shown { "" } else { ", nor whoever approved the rest" };
-        lines.push(format!("Others changed {paths} on this branch. No model reviewed that{shown}."));
+        lines.push(format!("Others changed {paths} on this branch. No model reviewed that."));
     }
     let more = lines.len().saturating_sub(REVIEW_LINES);
     if more > 0 {
@@ -236,25 +205,13 @@ fn for_review(card: &ChangeCard) -> Vec<String> {
     lines
 }
 
-fn provenance(card: &ChangeCard) -> String {
-    let hash = |hash: &Hash| format!("`{hash}`");
-    let rows = [
-        ("Drafted by", Some(card.drafter.text())),
-        ("Reviewed by", Some(card.reviewer.text())),
-        ("Verdict", card.verdict.map(|verdict| format!("{} {verdict}", sign(verdict)))),
-        ("Decision", card.acceptance.as_ref().map(Acceptance::text)),
-        ("Asked for in", card.gate_url.as_ref().map(|url| link("this comment", url))),
-        ("Tests run by", Some(card.report.ran())),
-        ("Cost so far", card.cost.as_ref().map(spending)),
-        ("sha256 of the change", Some(hash(&card.document))),
-        ("Approved hash", card.subject.map(|subject| format!("`{}`", subject.short()))),
-        ("Audit head", card.audit.as_ref().map(hash)),
-    ];
-    let rows = rows.into_iter().filter_map(|(name, value)| Some(format!("\n| {name} | {} |", value?)));
-    let documents = card.documents.iter().map(|(stage, url)| {
-        format!("\n| {} | {} |", capital(&stage_name(stage)), link("in its comment", url))
-    });
-    format!("| Fact | Value |\n|---|---|{}", documents.chain(rows).collect::<String>())
+fn facts(card: &ChangeCard) -> String {
+    let document =
+        |(stage, url): &(String, String)| (capital(&stage_name(stage)), link("in its comment", url));
+    let mut rows: Vec<_> = card.documents.iter().map(document).collect();
+    rows.extend(card.gate_url.as_ref().map(|url| ("Asked for in".to_owned(), link("this comment", url))));
+    rows.push(("Tests run by".to_owned(), card.report.ran()));
+    card.provenance.table(rows)
 }
 
 /// A list below a heading; nothing where it is empty.
@@ -277,8 +234,9 @@ fn fact(text: &str) -> String {
 pub(super) mod tests {
     use super::{super::tests::*, *};
     use crate::{
-        documents::{findings::Status, verdict::Severity},
-        types::{Family, RepoId, Timestamp},
+        documents::verdict::Severity,
+        messages::Acceptance,
+        types::{Hash, Timestamp},
     };
 
     pub(in crate::messages) fn report() -> ChangeReport {
@@ -314,49 +272,21 @@ pub(super) mod tests {
         }
     }
 
-    fn finding(text: &str) -> Finding {
-        Finding {
-            id: "F1".into(),
-            round: 1,
-            last_round: 1,
-            severity: Severity::High,
-            category: "tests".into(),
-            place: "REQ-1".into(),
-            title: text.into(),
-            detail: text.into(),
-            status: Status::Open,
-            why: String::new(),
-            must_fix: false,
-            reply: None,
-            answer: None,
-        }
-    }
-
     fn card() -> ChangeCard {
-        let by = |name: &str, family: &str| Author::Model {
-            served: Some(name.into()),
-            family: Some(Family(family.into())),
-            in_place_of: None,
-        };
         ChangeCard {
-            run: RunId { repo: RepoId(8123), seq: 4 },
             report: report(),
-            verdict: Some(Verdict::Approved),
-            findings: vec![finding("The turn of the year has no test")],
-            drafter: by("claude-opus-4-6", "claude"),
-            reviewer: by("gemini-3-pro", "gemini"),
-            acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
+            provenance: Provenance {
+                acceptance: Some(Acceptance::Approved { by: "mona".into(), at: Timestamp(0) }),
+                subject: Some(Hash::of(b"z")),
+                audit: Some(Hash::of(b"y")),
+                ..provenance()
+            },
+            findings: vec![finding("F1", Severity::High, "REQ-1", "The turn of the year has no test")],
             others: Vec::new(),
-            others_shown: false,
             executed: vec!["Cargo.toml".into()],
             patch: None,
             gate_url: Some("https://github.com/o/r/issues/42#issuecomment-7".into()),
             documents: vec![("lld".into(), "https://github.com/o/r/issues/42#issuecomment-2".into())],
-            document: Hash::of(b"x"),
-            subject: Some(Hash::of(b"z")),
-            audit: Some(Hash::of(b"y")),
-            cost: None,
-            rehearsal: false,
         }
     }
 
@@ -392,13 +322,13 @@ pub(super) mod tests {
         | Fact | Value |
         |---|---|
         | LLD | [in its comment](https://github.com/o/r/issues/42#issuecomment-2) |
+        | Asked for in | [this comment](https://github.com/o/r/issues/42#issuecomment-7) |
+        | Tests run by | cargo in the sandbox (full), on commit `3f9c2ab` |
         | Drafted by | `claude-opus-4-6` |
         | Reviewed by | `gemini-3-pro` |
         | Verdict | ✅ APPROVED |
         | Decision | approved by mona at 1970-01-01T00:00:00Z |
-        | Asked for in | [this comment](https://github.com/o/r/issues/42#issuecomment-7) |
-        | Tests run by | cargo in the sandbox (full), on commit `3f9c2ab` |
-        | sha256 of the change | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
+        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
         | Approved hash | `594e519ae499` |
         | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
 
@@ -411,7 +341,7 @@ pub(super) mod tests {
     #[test]
     fn pull_request_of_a_large_change_is_read_at_a_glance() {
         let mut card = card();
-        card.findings = vec![finding("No"); 60];
+        card.findings = vec![finding("F1", Severity::High, "REQ-1", "No"); 60];
         card.report.why = "It adds up.\n\n".repeat(60);
         let text = change_section(&card).as_str().to_owned();
         let seen = text.split("<details>").next().unwrap();
@@ -432,7 +362,7 @@ pub(super) mod tests {
         let [proof] = report.proofs.as_mut_slice() else { panic!() };
         (proof.test, proof.file) = (HOSTILE.to_owned(), HOSTILE.to_owned());
         proof.requirements.push(HOSTILE.to_owned());
-        card.findings.push(finding(HOSTILE));
+        card.findings.push(finding("F2", Severity::High, "REQ-1", HOSTILE));
         card.executed.push(HOSTILE.to_owned());
         card.patch = Some(HOSTILE.to_owned());
         assert_inert(&change_report(&card.report));

@@ -112,7 +112,6 @@ pub enum Waiting {
     Decision {
         /// `None` before the review.
         verdict: Option<Verdict>,
-        role: Role,
         gate_url: Option<String>,
     },
     /// A model that cannot be asked now.
@@ -393,11 +392,11 @@ fn waiting_text(waiting: &Waiting) -> String {
             link("these questions", url),
             day_and_clock(*until)
         ),
-        Waiting::Decision { verdict, role, gate_url } => {
+        Waiting::Decision { verdict, gate_url } => {
             let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("what to decide", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
-                    format!("**Waits for someone with {}**: {what}.", access(*role))
+                    format!("**Waits for someone with {}**: {what}.", access(Role::Write))
                 }
                 Some(verdict) => format!("**Waits for a decision**, since the verdict is {verdict}: {what}."),
             }
@@ -433,24 +432,15 @@ fn draft(view: &DraftView) -> String {
     folded(&summary, &format!("{file}{text}"))
 }
 
-/// The place of a file or section, as inline code.
-pub(super) fn place(text: &str) -> String {
-    code(text, 80)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::types::{Family, MicroUsd, RepoId};
-
-    fn model(served: &str, family: &str) -> Author {
-        Author::Model { served: Some(served.into()), family: Some(Family(family.into())), in_place_of: None }
-    }
+    use crate::types::MicroUsd;
 
     fn view() -> StatusView {
         StatusView {
             workflow: "spec".into(),
-            run: RunId { repo: RepoId(8123), seq: 4 },
+            run: RUN,
             page: Some("https://ops.example.org/runs/8123/4".into()),
             requested_by: "mona".into(),
             rehearsal: true,
@@ -468,7 +458,6 @@ mod tests {
             }],
             waiting: Some(Waiting::Decision {
                 verdict: Some(Verdict::Approved),
-                role: Role::Write,
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),
             draft: Some(DraftView {

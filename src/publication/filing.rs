@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    documents::findings::Finding,
     engine::{ArtifactRow, Record, StepError},
     github::{decorated, marked},
-    messages::{self, Credit, Origin},
+    messages::{self, Origin, Provenance},
     rounds::{Cx, IssueSnapshot, as_it_was, fault, text_of},
     types::{Hash, IssueNo},
 };
@@ -22,7 +23,9 @@ pub struct Filing<'a> {
     pub issue: &'a IssueSnapshot,
     /// It takes that one's place.
     pub in_place: bool,
-    pub credit: Credit,
+    pub provenance: Provenance,
+    /// What the reviewer found and nobody settled.
+    pub open: Vec<Finding>,
 }
 
 /// Where something is filed.
@@ -46,7 +49,7 @@ fn digest(title: &str, text: &str) -> Hash {
 /// # Errors
 /// GitHub's.
 pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepError> {
-    let Filing { title, text, labels, issue, in_place, credit } = filing;
+    let Filing { title, text, labels, issue, in_place, provenance, open } = filing;
     let labels: Vec<String> = cx.once("labels", |_| labels_there(cx, &labels)).await?;
     let body = text_of(cx, &issue.body).await?;
     let origin = match in_place {
@@ -54,7 +57,7 @@ pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepEr
         false => Origin::From(issue.number),
     };
     let title = messages::filed_title(title);
-    let filed = messages::filed_issue(text.trim(), &origin, &credit);
+    let filed = messages::filed_issue(text.trim(), &origin, &provenance, &open);
     let (repo, marker) = (cx.tools().repo(cx).await?, marker(cx));
     if !in_place {
         return cx

@@ -25,8 +25,7 @@ use crate::{
     github::{Body, Fault, PullSpec, Repo, decorated},
     messages::{self, ApproveLine},
     rounds::{
-        Base, Cx, IssueSnapshot, Policy, STATUS_MARKER, announce, as_it_was, comment_marker, fault,
-        git_error, text_of,
+        Base, Cx, IssueSnapshot, Policy, announce, as_it_was, comment_marker, fault, git_error, text_of,
     },
     types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
@@ -51,8 +50,6 @@ pub struct Publication<'a> {
     pub stands: Hash,
     /// Files that are made from the document and published with it; none where one is removed.
     pub files: &'a [(String, Option<Hash>)],
-    /// Those of them that go there first, in a commit of their own.
-    pub first: &'a [String],
     /// The files the document speaks of; what they hold now is part of what is approved.
     pub paths: &'a [String],
     pub policy: &'a Policy,
@@ -147,40 +144,22 @@ pub async fn subject(
     Ok(Hash::of_parts(parts))
 }
 
-/// Puts the document on the issue's branch, or of code the files alone, those that are `first` before the others: its report
-/// comes with the log. `known` is the version there that the document follows, and `only` what else may be there.
+/// Puts the document on the issue's branch, or of code the files alone: its report comes with the log. `known` is the version
+/// there that the document follows, and `only` what else may be there.
 pub async fn propose(
     cx: &Cx,
     publication: &Publication<'_>,
     known: Option<Hash>,
     only: Only,
-    (first, message): (&str, &str),
+    message: &str,
 ) -> Result<Landed, StepError> {
     let (repo, code) = (cx.tools().repo(cx).await?, matches!(only, Only::Accepted(_)));
     let (path, base) = (publication.path, &publication.base.commit);
     let (wanted, tried) = ((!code).then_some(publication.stands), code.then_some(base));
-    let (mut files, mut before) = (publication.files.to_vec(), None);
-    files.retain(|(path, _)| publication.first.contains(path));
-    if !files.is_empty() {
-        let place = Expected { path, ours: known, wanted: None, files: &files, only, tried };
-        let texts = texts(cx, &files).await?;
-        match land(cx, (&repo, base), "propose-first", &place, texts, first).await? {
-            Landed::Ours(landing) => before = Some(landing),
-            other => return Ok(other),
-        }
-    }
     let place = Expected { path, ours: known, wanted, files: publication.files, only, tried };
     let mut files: Vec<_> = wanted.map(|stands| (path.to_owned(), Some(stands))).into_iter().collect();
-    // Those that were first among them: they are missing where somebody rewrote the branch since.
     files.extend_from_slice(publication.files);
-    let landed = land(cx, (&repo, base), "propose", &place, texts(cx, &files).await?, message).await?;
-    Ok(match (landed, before) {
-        (Landed::Ours(last), Some(first)) => {
-            let (begun, left) = (first.begun || last.begun, last.left.or(first.left));
-            Landed::Ours(Landing { begun, left, ..last })
-        }
-        (landed, _) => landed,
-    })
+    land(cx, (&repo, base), "propose", &place, texts(cx, &files).await?, message).await
 }
 
 async fn texts(
@@ -274,23 +253,6 @@ pub async fn open_pull(
     Ok(known.with(publication, landing.commit.clone()))
 }
 
-/// Says in the open pull request of the issue's branch into `base`, if there is one, why nothing of a stage came to be there.
-pub async fn say_missing(cx: &Cx, base: &str, stage: &str, section: &Body) -> Result<(), StepError> {
-    let (repo, branch) = (cx.tools().repo(cx).await?, branch::branch(cx).await?);
-    let shows: Option<IssueNo> = cx
-        .once("shows", |_| async {
-            let pulls = repo.pulls_of_branch(&branch).await.map_err(fault)?;
-            Ok(pulls.into_iter().find(|pull| pull.open && pull.base_branch == base).map(|pull| pull.number))
-        })
-        .await?;
-    let Some(pull) = shows else { return Ok(()) };
-    let body = pull_body(cx, "missing-section", &branch, stage, section).await?;
-    cx.once("missing", |_| async {
-        decorated(repo.edit_pull(pull, None, &body).await).map(drop).map_err(fault)
-    })
-    .await
-}
-
 async fn close_left(
     cx: &Cx,
     repo: &Repo,
@@ -366,34 +328,19 @@ pub async fn put_back(
     .await
 }
 
-/// Says in the gate comment of a visit how the gate stands now, and takes the lines that begin so and no longer count
-/// out of whatever else we said. That is for readers alone: what GitHub does not let us edit stays as it is.
-pub async fn restate(
-    cx: &Cx,
-    key: &str,
-    gate: Option<(u64, &Body)>,
-    (begins, counts): (&str, Option<&ApproveLine>),
-    pull: Option<IssueNo>,
-) -> Result<(), StepError> {
+/// Edits the gate comment of a visit to say how the gate stands now. Readers alone need that: where GitHub refuses the
+/// edit, the run goes on.
+pub async fn restate(cx: &Cx, key: &str, visit: u64, body: &Body) -> Result<(), StepError> {
     let repo = cx.tools().repo(cx).await?;
-    let gate = gate.map(|(visit, body)| (comment_marker(cx, GATE, visit), body));
-    let change = |text: &str, of: &str| match &gate {
-        Some((marker, body)) if of == marker => Some((*body).clone()),
-        // Written anew at the run's next turn.
-        _ if of.starts_with(STATUS_MARKER) => None,
-        _ => messages::without_stale_lines(text, begins, counts),
-    };
-    let threads = [Some(cx.run().trigger.issue), pull];
+    let marker = comment_marker(cx, GATE, visit);
     cx.once(key, |_| async {
-        for thread in threads.into_iter().flatten() {
-            match repo.edit_comments(thread, &change).await.map_err(fault) {
-                Err(StepError::User(why)) => {
-                    tracing::info!(run = %cx.run().id, why, "a gate could not be edited")
-                }
-                edited => edited?,
+        match repo.edit_marked(cx.run().trigger.issue, &marker, body).await.map_err(fault) {
+            Err(StepError::User(why)) => {
+                tracing::info!(run = %cx.run().id, why, "a gate could not be edited");
+                Ok(())
             }
+            edited => edited,
         }
-        Ok(())
     })
     .await
 }

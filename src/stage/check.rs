@@ -74,7 +74,7 @@ pub(super) async fn turn(
         let line = |finding: &Finding| v.doc.line_of(&text, &finding.place).unwrap_or(1);
         card.findings = s.round.findings.open().map(|found| (found.clone(), line(found))).collect();
         if let CheckStands::Accepted { audit, .. } = card.stands {
-            card.change = show::change(s, v, Some(audit), s.foreign).await?;
+            card.change = show::change(s, v, Some(audit)).await?;
         }
     }
     let (text, before) = (messages::check(&card), &s.check);

@@ -1,13 +1,15 @@
 //! What a workflow says of its document: the one thing that differs between those that use the stage.
 
+use std::collections::BTreeMap;
+
 use futures_util::future::BoxFuture;
 
 use crate::{
     codebase::TreeIndex,
     commands::CommandSpec,
-    documents::{Mistake, Repository, change::Workspace},
+    documents::{Mistake, Repository, change::Workspace, findings::Finding},
     engine::{Countersigned, Kind, Outcome, Proof, RunInfo, StepError, StepInfo},
-    messages::{self, ChangeReport, Credit},
+    messages::{self, ChangeReport, Provenance},
     rounds::{Cx, IssueSnapshot, Policy},
     types::IssueNo,
 };
@@ -95,7 +97,9 @@ pub struct Accepted<'a> {
     pub signed: &'a Countersigned,
     /// The issue as it was approved that this takes its place.
     pub issue: &'a IssueSnapshot,
-    pub credit: Credit,
+    pub provenance: Provenance,
+    /// What the reviewer found and nobody settled.
+    pub open: Vec<Finding>,
 }
 
 /// What came of filing it.
@@ -185,6 +189,11 @@ pub trait Document: Send + Sync {
     /// At most forty lines of Markdown for whoever has to decide.
     fn summary(&self, text: &str) -> String;
 
+    /// The text of each requirement by its id, for findings that name one: `REQ-1`.
+    fn requirements(&self, _text: &str) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
     /// The files the text speaks of; what they hold is bound by an approval.
     fn paths(&self, _text: &str) -> Vec<String> {
         Vec::new()
@@ -208,11 +217,6 @@ pub trait Document: Send + Sync {
     /// `Bug` where they cannot be made.
     fn files(&self, _text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
         Ok(Vec::new())
-    }
-
-    /// Those of them that are committed before the others.
-    fn first(&self, _text: &str) -> Vec<String> {
-        Vec::new()
     }
 
     /// What a change says of itself, where the text is one.

@@ -330,7 +330,6 @@ struct Texts {
     stands: Hash,
     paths: Vec<String>,
     files: Vec<(String, Option<Hash>)>,
-    first: Vec<String>,
 }
 
 impl Texts {
@@ -348,8 +347,7 @@ impl Texts {
             Some(report) => v.cx.put(report.as_bytes()).await?,
             None => *need(&s.round.document)?,
         };
-        let (paths, first) = (v.doc.paths(&text), v.doc.first(&text));
-        Ok(Self { path: show::path(s)?, stands, paths, files, first })
+        Ok(Self { path: show::path(s)?, stands, paths: v.doc.paths(&text), files })
     }
 
     fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
@@ -363,7 +361,6 @@ impl Texts {
             document: *need(&s.round.document)?,
             stands: self.stands,
             files: &self.files,
-            first: &self.first,
             paths: &self.paths,
             policy: need(&s.policy)?,
             on_issue: v.doc.about().target == Target::Issue,
@@ -490,20 +487,15 @@ pub(super) async fn propose(
     if code {
         over_nobody(s, v).await?;
     }
-    let first = show::commit(s, v, CommitKind::Tests, None).await?;
     let message = show::commit(s, v, CommitKind::Proposal, audit).await?;
-    let mut texts = Texts::of(s, v).await?;
-    if audit.is_some() {
-        // One commit has all of it.
-        texts.first.clear();
-    }
+    let texts = Texts::of(s, v).await?;
     let publication = texts.publication(s, v)?;
     let on = match (code, &s.proposal) {
         (true, _) => Only::Accepted(s.foreign),
         (false, Some(_)) => Only::Shown,
         (false, None) => Only::Ours,
     };
-    let landing = match publication::propose(cx, &publication, s.known, on, (&first, &message)).await? {
+    let landing = match publication::propose(cx, &publication, s.known, on, &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
         Landed::AskAnew { rewritten, foreign } => {
@@ -515,7 +507,7 @@ pub(super) async fn propose(
     (s.known, s.foreign) = (Some(texts.stands), landing.foreign);
     let stage = v.doc.about().stage;
     let title = show::title(s, v, false).await?;
-    let section = show::pull(s, v, audit, None).await?;
+    let section = show::pull(s, v, audit).await?;
     let known = s.proposal.clone();
     let publication = texts.publication(s, v)?;
     let proposal = match known.filter(|known| code && known.branch == landing.branch) {
@@ -643,34 +635,19 @@ pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>
     .await
 }
 
-/// Says in the gate comment of `visit`, and on the pull request, how it stands now. What was accepted says so on the
-/// pull request once it is there.
+/// Says in the gate comment of `visit` how it stands now.
 pub(super) async fn restate(
     s: &Stage,
     v: &Visit<'_>,
     visit: u64,
     standing: Standing,
 ) -> Result<(), StepError> {
-    let cx = v.cx;
-    let counts = match &standing {
-        Standing::Waits(line) | Standing::WaitsAnew(line) => Some(line.clone()),
-        _ => None,
-    };
-    let gate = show::gate(s, v, standing.clone(), None).await?;
-    let key = match cx.answer() {
+    let gate = show::gate(s, v, standing, None).await?;
+    let key = match v.cx.answer() {
         Some(answer) => format!("restated-{}", answer.cause),
         None => format!("restated-{}", s.round.heard()),
     };
-    // What is on the pull request of code is what was pushed, whatever is asked about since.
-    let shown = s.proposal.as_ref().filter(|_| v.doc.about().target != Target::Code);
-    let pull = shown.map(|proposal| proposal.pull);
-    let word = s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v));
-    let lines = format!("/approve {word} ");
-    publication::restate(cx, &key, Some((visit, &gate)), (&lines, counts.as_ref()), pull).await?;
-    if pull.is_none() || standing.accepted() {
-        return Ok(());
-    }
-    show::update_pull(s, v, &format!("{key}-pull"), None, Some(standing)).await
+    publication::restate(v.cx, &key, visit, &gate).await
 }
 
 /// As [`restate`], in the comment that asked last, where what it says holds no more.
@@ -681,12 +658,6 @@ async fn restate_asked(s: &Stage, v: &Visit<'_>, standing: Standing) -> Result<(
         Some(asked) => restate(s, v, asked.visit, standing).await,
         None => Ok(()),
     }
-}
-
-/// Once a pause is over, the line that ends it is of no more use.
-pub(super) async fn unpause(s: &Stage, cx: &Cx) -> Result<(), StepError> {
-    let pull = s.proposal.as_ref().map(|proposal| proposal.pull);
-    publication::restate(cx, "unpaused", None, ("/budget ", None), pull).await
 }
 
 /// As [`restate`], for the answer that ends this visit's gate.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Document, Published, Stage, Target, Visit, after, before_showing, conclude, gates, show,
+    Document, Published, Stage, Target, Visit, after, before_showing, conclude, gates,
     show::{label, label_left, path, rehearsal, say_turn},
     straight_to, unclear,
 };
@@ -77,7 +77,6 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
         s.check.doubt();
     }
     let published = published(&s, v).await?;
-    let ours = published.is_some();
     let merged = after::merged(&s, v, halt).await?;
     let outcome = match (merged, published) {
         (Some(commit), _) => Some(after::done(&mut s, v, commit).await?),
@@ -114,11 +113,6 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if let Some(remains) = found.remains.as_ref().filter(|_| outcome.is_none()) {
         let card = halt_card(&s, halt, remains, v);
         announce(cx, "halted", &messages::halted(&card)).await?;
-        if let (Target::Code, None, Some(base)) = (v.doc.about().target, &s.proposal, &s.base) {
-            let stage = v.doc.about().stage;
-            let section = messages::missing(&card, stage, cx.run().trigger.issue);
-            publication::say_missing(cx, &base.branch, stage, &section).await?;
-        }
     }
     // Labels last: nobody waits for them.
     if outcome.is_none() {
@@ -127,9 +121,6 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if let Some(label) = found.stop {
         decorated(repo.remove_label(cx.run().trigger.issue, &label).await).map_err(fault)?;
     }
-    if v.at.kind == Kind::Pause {
-        gates::unpause(&s, cx).await?;
-    }
     let why = match halt {
         Halt::Stopped { .. } => messages::run_was(&halt.sentence()),
         _ => "the run could not go on, as the newest comment says".to_owned(),
@@ -137,12 +128,9 @@ async fn tell(s: &Stage, halt: &Halt, v: &Visit<'_>) -> Result<Option<Outcome>, 
     if s.questions.as_ref().is_some_and(|questions| questions.waits().is_some()) {
         unclear::restate(&s, v, Answering::Ended(why.clone())).await?;
     }
-    let ended = Standing::Ended(why);
     if v.at.kind == Kind::Gate || v.at.kind == Kind::Pause && s.wished.is_some() {
         // The visit before this one asked.
-        gates::restate(&s, v, cx.visit() - 1, ended).await?;
-    } else if s.proposal.is_some() && !ours && v.doc.about().target != Target::Code {
-        show::update_pull(&s, v, "pull-ended", None, Some(ended)).await?;
+        gates::restate(&s, v, cx.visit() - 1, Standing::Ended(why)).await?;
     }
     Ok(outcome)
 }

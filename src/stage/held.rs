@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, Stage, Visit, gates::unpause, show, still_wanted};
+use super::{Exit, Stage, Visit, show, still_wanted};
 use crate::{
     commands::HOTFIX,
     engine::{Kind, StepError, StepInfo, Trigger},
@@ -129,7 +129,6 @@ pub async fn budget(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let Paused { before, capped, .. } = &paused;
     match rounds::resume(cx, stage, capped, &policy).await? {
         Resumed::GoOn => {
-            unpause(s, cx).await?;
             s.paused = None;
             Ok(Exit::Resume(*before))
         }

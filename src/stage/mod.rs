@@ -850,7 +850,8 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
                 text: &text,
                 signed: &signed,
                 issue: &issue,
-                credit: show::credit(s, cx, approval),
+                provenance: show::provenance(s, v, None).await?,
+                open: s.round.findings.open().cloned().collect(),
             };
             return match v.doc.file(accepted, cx).await? {
                 Filed::On(placed) => Ok(Exit::Done(conclude(s, v, Published::Filed(placed)).await?)),
@@ -860,7 +861,7 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     let message =
         show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit)).await?;
-    let log = (show::log_path(&proposal.path), show::log(s, cx)?);
+    let log = (show::log_path(&proposal.path), show::log(s, v).await?);
     let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
         Landed::Ours(landing) => landing,
         Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
@@ -920,7 +921,7 @@ async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Ou
         Published::Commit { audit, commit } => {
             s.proposal = Some(Proposal { commit, audit: None, ..need(&s.proposal)?.clone() });
             s.check.published(audit);
-            show::update_pull(s, v, "retitle", Some(audit), None).await?;
+            show::update_pull(s, v, "retitle", audit).await?;
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             s.after.pushed(s.approval.clone());
             let proposal = need(&s.proposal)?;

@@ -15,13 +15,13 @@ use crate::{
     limits,
     messages::{
         self, Acceptance, Author, ChangeCard, ChangeCommit, ChangeReport, CommitCard, CommitConvention,
-        CommitKind, CostView, Credit, DraftView, GateCard, LabelView, Note, PullCard, ReviewLog, RoleState,
-        RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt, Waiting, WholeDocument,
+        CommitKind, CostView, DraftView, GateCard, LabelView, Note, Provenance, PullCard, ReviewLog,
+        RoleState, RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt, Waiting, WholeDocument,
     },
     publication::{self, foremost},
     rounds::{self, Base, Cx, Served, Urgency, fault, git_error, need, text_of},
     store::{RunRow, Spending},
-    types::{Actor, Hash, Role, RunId, Verdict},
+    types::{Actor, Hash, RunId, Verdict},
 };
 
 /// Commits that show how a repository words them.
@@ -232,7 +232,6 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
     Some(Waiting::Decision {
         // Leave is given whatever a review said.
         verdict: s.round.review.as_ref().filter(|_| s.wished.is_none()).map(|r| r.verdict),
-        role: Role::Write,
         gate_url: Some(asked.url.clone()),
     })
 }
@@ -319,13 +318,13 @@ async fn card(
         stage: v.doc.about().stage.to_owned(),
         standing,
         final_word: asks == Some(Asks::Unreviewed),
-        run: cx.run().id,
+        provenance: provenance(s, v, None).await?,
         round: s.round.number,
-        verdict: review.map(|r| r.verdict),
         inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
         findings: s.round.findings.open().cloned().collect(),
         dismissed: s.round.findings.dismissed().cloned().collect(),
+        requirements: v.doc.requirements(&design),
         summary: v.doc.summary(&design),
         report: v.doc.change_report(&design),
         whole: match s.target(v) {
@@ -336,10 +335,7 @@ async fn card(
         executed: v.doc.executed(&design),
         reviewer_now: Some(String::clone(&cx.tools().reviewer.get()))
             .filter(|now| s.policy.as_ref().is_some_and(|policy| policy.reviewer != *now)),
-        role: Role::Write,
-        override_role: (asks == Some(Asks::Verdict)).then_some(Role::Maintain),
-        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
-        reviewer: reviewer(review.and_then(|r| r.reviewer.as_ref())),
+        overridable: asks == Some(Asks::Verdict),
         others: publication::foreign_files(cx, s.foreign).await?,
         left,
         authorship: s.authorship.clone(),
@@ -354,116 +350,70 @@ async fn card(
         document_url: proposal.map(|p| p.file_url.clone()),
         pull_url: proposal.map(|p| p.pull_url.clone()),
         status_url: s.status.url.clone(),
+    })
+}
+
+/// `audit` is there once the approval is in the chain.
+pub(super) async fn provenance(
+    s: &Stage,
+    v: &Visit<'_>,
+    audit: Option<Hash>,
+) -> Result<Provenance, StepError> {
+    let (cx, review) = (v.cx, s.round.review.as_ref());
+    let document = *need(&s.round.document)?;
+    let row = s.approval.as_ref().filter(|row| row.document == document);
+    Ok(Provenance {
+        run: cx.run().id,
+        document,
+        verdict: review.map(|review| review.verdict),
+        drafter: drafter(Some(document), s.round.drafter.as_ref()),
+        reviewer: reviewer(review.and_then(|review| review.reviewer.as_ref())),
+        acceptance: row.map(|row| acceptance(row, cx)),
+        subject: row.map(|row| row.subject),
+        audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
     })
 }
 
-/// What the run says on its pull request; `audit` is there once the document is approved. How its gate stands, if that is over.
-pub(super) async fn pull(
-    s: &Stage,
-    v: &Visit<'_>,
-    audit: Option<Hash>,
-    over: Option<Standing>,
-) -> Result<Body, StepError> {
-    let cx = v.cx;
-    let review = s.round.review.as_ref();
-    let document = *need(&s.round.document)?;
-    // That of an ended run is about what is on the branch, and not about what was drafted since.
-    let ended = matches!(over, Some(Standing::Ended(_)));
-    let shown = s.known.filter(|known| ended && *known != document && v.doc.about().target == Target::Branch);
-    let (document, verdict, drafted_by, reviewed_by) = match shown {
-        None => (
-            document,
-            review.map(|r| r.verdict),
-            drafter(Some(document), s.round.drafter.as_ref()),
-            reviewer(review.and_then(|r| r.reviewer.as_ref())),
-        ),
-        Some(known) => {
-            let line = s.round.history.iter().rfind(|line| line.document == Some(known));
-            (
-                known,
-                line.and_then(|line| line.verdict),
-                line.map_or(Author::Nobody, |line| drafter(Some(known), line.drafter.as_ref())),
-                reviewer(line.and_then(|line| line.reviewer.as_ref())),
-            )
-        }
-    };
-    let foreign = match audit {
-        None => s.foreign,
-        // The commit is made: a look that fails for good must not end the run as if it were not.
-        Some(_) => match publication::foreign(cx, "foreign", None).await {
-            Err(StepError::User(why)) => {
-                tracing::warn!(run = %cx.run().id, why, "the branch could not be looked at once more");
-                s.foreign
-            }
-            looked => looked?,
-        },
-    };
-    if let Some(change) = change(s, v, audit, foreign).await? {
+/// What the run says on its pull request; `audit` is there once the document is approved.
+pub(super) async fn pull(s: &Stage, v: &Visit<'_>, audit: Option<Hash>) -> Result<Body, StepError> {
+    if let Some(change) = change(s, v, audit).await? {
         return Ok(change);
     }
     let path = path(s)?;
-    let approved = s.approval.as_ref().filter(|_| audit.is_some());
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
-        run: cx.run().id,
-        log_path: approved.map(|_| log_path(&path)),
+        log_path: log_path(&path),
         document_path: path,
-        document,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
-        verdict,
-        drafter: drafted_by,
-        reviewer: reviewed_by,
-        approval: approved.map(|row| acceptance(row, cx)),
-        over: over.and_then(|standing| standing.over()),
-        others: publication::foreign_files(cx, foreign).await?,
-        others_shown: foreign == s.foreign,
-        subject: approved.map(|row| row.subject),
-        audit,
-        cost: spent(s, cx).await?,
-        rehearsal: rehearsal(s, cx),
+        provenance: provenance(s, v, audit).await?,
+        others: publication::foreign_files(v.cx, s.foreign).await?,
     }))
 }
 
-/// What an accepted change says of itself, on its pull request and in its check run; nothing where the document is none.
-pub(super) async fn change(
-    s: &Stage,
-    v: &Visit<'_>,
-    audit: Option<Hash>,
-    foreign: Option<Hash>,
-) -> Result<Option<Body>, StepError> {
-    let (cx, review) = (v.cx, s.round.review.as_ref());
-    let Some(document) = s.round.document.filter(|_| v.doc.about().target == Target::Code) else {
+/// What an accepted change says of itself, on its pull request and in its check run; `None` for other documents.
+pub(super) async fn change(s: &Stage, v: &Visit<'_>, audit: Option<Hash>) -> Result<Option<Body>, StepError> {
+    let cx = v.cx;
+    if v.doc.about().target != Target::Code {
         return Ok(None);
-    };
-    let text = text_of(cx, &document).await?;
+    }
+    let text = document(s, cx).await?;
     let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
-    let row = s.approval.as_ref().filter(|row| row.document == document);
     let rows = runs_of_issue(cx).await?;
     let made = other_stages(cx, &rows).into_iter().filter(|(_, state)| *state == messages::State::Done);
     let documents = made.filter_map(|(row, _)| Some((row.workflow.clone(), url_of(row)?)));
     let documents = documents.filter(|(_, url)| url.contains("#issuecomment-")).collect();
     Ok(Some(messages::change_section(&ChangeCard {
-        run: cx.run().id,
         report,
-        verdict: review.map(|review| review.verdict),
+        provenance: provenance(s, v, audit).await?,
         findings: s.round.findings.open().cloned().collect(),
-        drafter: drafter(Some(document), s.round.drafter.as_ref()),
-        reviewer: reviewer(review.and_then(|review| review.reviewer.as_ref())),
-        acceptance: row.map(|row| acceptance(row, cx)),
-        others: publication::foreign_files(cx, foreign).await?,
-        others_shown: foreign == s.foreign,
+        others: publication::foreign_files(cx, s.foreign).await?,
         executed: v.doc.executed(&text),
         patch: v.doc.offered(&text),
         gate_url: s.asked.as_ref().map(|asked| asked.url.clone()),
         documents,
-        document,
-        subject: row.map(|row| row.subject),
-        audit,
-        cost: spent(s, cx).await?,
-        rehearsal: rehearsal(s, cx),
     })))
 }
 
@@ -494,19 +444,13 @@ pub(super) async fn convention(cx: &Cx, base: &Base) -> Result<CommitConvention,
     .await
 }
 
-/// Brings the pull request up to date.
-pub(super) async fn update_pull(
-    s: &Stage,
-    v: &Visit<'_>,
-    key: &str,
-    audit: Option<Hash>,
-    over: Option<Standing>,
-) -> Result<(), StepError> {
+/// Brings the pull request up to date, once what it shows is published.
+pub(super) async fn update_pull(s: &Stage, v: &Visit<'_>, key: &str, audit: Hash) -> Result<(), StepError> {
     let cx = v.cx;
     let proposal = need(&s.proposal)?;
     let repo = cx.tools().repo(cx).await?;
     let stage = v.doc.about().stage;
-    let section = pull(s, v, audit, over).await?;
+    let section = pull(s, v, Some(audit)).await?;
     let section_key = format!("{key}-section");
     let body = publication::pull_body(cx, &section_key, &proposal.branch, stage, &section).await?;
     // The title is people's once the pull request has the code, unless it shows papers.
@@ -554,7 +498,7 @@ fn host(url: &str) -> &str {
 }
 
 /// The file beside the document.
-pub(super) fn log(s: &Stage, cx: &Cx) -> Result<String, StepError> {
+pub(super) async fn log(s: &Stage, v: &Visit<'_>) -> Result<String, StepError> {
     let issue = need(&s.issue)?;
     let rounds = s.round.history.iter().filter_map(|line| {
         Some(RoundLog {
@@ -569,13 +513,10 @@ pub(super) fn log(s: &Stage, cx: &Cx) -> Result<String, StepError> {
     Ok(messages::review_log(&ReviewLog {
         issue: issue.number,
         title: issue.title.clone(),
-        run: cx.run().id,
         document_path: path(s)?,
-        document: *need(&s.round.document)?,
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
-        approval: s.approval.as_ref().map(|row| acceptance(row, cx)),
-        rehearsal: rehearsal(s, cx),
+        provenance: provenance(s, v, None).await?,
     }))
 }
 
@@ -744,18 +685,6 @@ fn drafter(document: Option<Hash>, served: Option<&Served>) -> Author {
         (None, _) => Author::Nobody,
         (Some(_), None) => Author::Person,
         (Some(_), Some(served)) => model(served),
-    }
-}
-
-/// Who made a document that is filed, and who stands for it.
-pub(super) fn credit(s: &Stage, cx: &Cx, approval: &ApprovalRow) -> Credit {
-    Credit {
-        run: cx.run().id,
-        drafter: drafter(s.round.document, s.round.drafter.as_ref()),
-        reviewer: reviewer(s.round.review.as_ref().and_then(|review| review.reviewer.as_ref())),
-        acceptance: acceptance(approval, cx),
-        open: s.round.findings.open().cloned().collect(),
-        rehearsal: rehearsal(s, cx),
     }
 }
 

@@ -184,7 +184,7 @@ pub(super) async fn restate(s: &Stage, v: &Visit<'_>, standing: Answering) -> Re
     let Some(posted) = &questions.posted else { return Ok(()) };
     let body = messages::questions(&card(s, v, questions, posted.until, standing));
     let key = v.cx.answer().map_or("asked-over".to_owned(), |answer| format!("asked-{}", answer.cause));
-    publication::restate(v.cx, &key, Some((posted.visit, &body)), ("/answer ", None), None).await
+    publication::restate(v.cx, &key, posted.visit, &body).await
 }
 
 fn card(

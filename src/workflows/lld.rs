@@ -6,6 +6,8 @@
 //! the stage. The only way to [`At::Finalize`] is through review and the verdict gate, and what it publishes is bytes that
 //! both were about.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::issue;
@@ -228,6 +230,10 @@ impl Document for Design {
 
     fn summary(&self, text: &str) -> String {
         lld::summary(text)
+    }
+
+    fn requirements(&self, text: &str) -> BTreeMap<String, String> {
+        lld::requirements(text)
     }
 
     fn paths(&self, text: &str) -> Vec<String> {

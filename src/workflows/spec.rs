@@ -270,6 +270,10 @@ impl Document for Text {
         spec::summary(text)
     }
 
+    fn requirements(&self, _text: &str) -> BTreeMap<String, String> {
+        lld::requirements(&self.design)
+    }
+
     fn paths(&self, text: &str) -> Vec<String> {
         spec::parse(text).view.files.into_iter().map(|row| row.path).collect()
     }

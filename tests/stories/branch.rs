@@ -74,7 +74,6 @@ async fn files_of_others_that_come_later_are_asked_about() {
     names(&w.newest());
     let again = w.approve_line();
     assert_ne!(again, gate);
-    names(&w.pull().body);
 
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), &again).unwrap();

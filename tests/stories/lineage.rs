@@ -89,7 +89,11 @@ async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
     let shown = links.iter().position(|(key, ..)| key == "approved").unwrap() + 1;
     assert!(said.contains(&format!("commit {head} names link {shown} ")), "{said}");
     assert!(named.contains("Audit head"), "{named}");
-    // Without a clone it is looked for where the server fetched to.
+    // Without a clone it is looked for in what the server fetched.
+    let mirror = w.directory().join(format!("bot/data/repos/{}/mirror.git", w.repo));
+    let fetch =
+        std::process::Command::new("git").arg("-C").arg(mirror).arg("fetch").arg(&clone).arg(&head).output();
+    assert!(fetch.unwrap().status.success());
     let (code, said) = typed(&w, &against[..5]).await;
     assert!(code == Some(0) && said.contains("The chain holds."), "{said}");
     let (code, said) = typed(&w, &["audit", "verify", "maya/tally", "--against", &"0".repeat(40)]).await;

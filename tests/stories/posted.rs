@@ -4,6 +4,7 @@
 //! installed (`COUNTERSIGN_TEST_CMARK` names it, and then it must be there), and the HTML is looked through.
 
 use std::{
+    collections::BTreeMap,
     io::Write,
     iter::repeat_with,
     process::{Command, Stdio},
@@ -16,8 +17,10 @@ use countersign::{
         verdict::Severity,
     },
     github::{Body, outbound::clean},
-    messages::{Approvals, ApproveLine, Author, GateCard, OwnedFiles, Standing, gate as posted, together},
-    types::{Hash, IssueNo, RepoId, Role, RunId, Verdict},
+    messages::{
+        Approvals, ApproveLine, Author, GateCard, OwnedFiles, Provenance, Standing, gate as posted, together,
+    },
+    types::{Hash, IssueNo, RepoId, RunId, Verdict},
 };
 
 const BATCH: usize = 500;
@@ -46,27 +49,35 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         stage: "lld".into(),
         final_word: false,
         standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
-        run: RunId { repo: RepoId(1), seq: 1 },
+        provenance: Provenance {
+            run: RunId { repo: RepoId(1), seq: 1 },
+            document: Hash::of(b"d"),
+            verdict: Some(Verdict::Approved),
+            drafter: Author::Model {
+                served: Some(line.into()),
+                family: None,
+                in_place_of: Some([line.into(), line.into()]),
+            },
+            reviewer: Author::Nobody,
+            acceptance: None,
+            subject: None,
+            audit: None,
+            cost: None,
+            rehearsal: false,
+        },
         round: 1,
-        verdict: Some(Verdict::Approved),
         inconclusive: None,
         reviewer_now: None,
         rationale,
         findings: vec![finding.clone()],
         dismissed: vec![finding],
+        requirements: BTreeMap::from([(line.to_owned(), line.to_owned())]),
         diff: Some(summary.clone()),
         executed: Vec::new(),
         report: None,
         whole: None,
         summary,
-        role: Role::Write,
-        override_role: Some(Role::Maintain),
-        drafter: Author::Model {
-            served: Some(line.into()),
-            family: None,
-            in_place_of: Some([line.into(), line.into()]),
-        },
-        reviewer: Author::Nobody,
+        overridable: true,
         others: Vec::new(),
         left: None,
         authorship: vec![],
@@ -91,8 +102,6 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         document_url: None,
         pull_url: None,
         status_url: None,
-        cost: None,
-        rehearsal: false,
     })
 }
 

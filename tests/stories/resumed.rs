@@ -166,8 +166,7 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
         "nothing is put on top of theirs: {commits:?}"
     );
     assert!(commits[2].starts_with("docs: accept"), "{commits:?}");
-    let body = w.pull().body;
-    assert!(body.contains("- `NOTES.md`") && body.contains("look at the rest"), "{body}");
+    w.pull();
     assert_eq!(w.notifying(), 2);
 }
 

@@ -92,14 +92,9 @@ async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_l
     w.hub.comment(w.repo, w.issue, w.user("sam"), revise).unwrap();
     w.step(1).await;
     let gate = w.find("the LLD was sent back").body;
-    let body = w.pull().body;
-    for text in [&gate, &body] {
-        assert!(text.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{text}");
-    }
-    assert!(body.contains("| Decision | none |"), "{body}");
+    assert!(gate.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{gate}");
     w.settle().await;
     w.stands(Status::Asking).await;
-    assert!(w.pull().body.contains("| Decision | waits for a person |"), "{}", w.pull().body);
     assert_eq!(w.lines_to_paste(), [w.approve_line()]);
 }
 
@@ -110,10 +105,7 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
     w.comment("tess", "/stop").await;
     w.stands(Status::Stopped).await;
     let gate = w.find("the LLD was not decided").body;
-    for text in [gate, w.pull().body] {
-        let told = "**Nobody needs to answer this any more**: the run was stopped by tess";
-        assert!(text.contains(told), "{text}");
-    }
+    assert!(gate.contains("**Nobody needs to answer this any more**: the run was stopped by tess"), "{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails);
 }
@@ -133,20 +125,6 @@ async fn after_the_end_status_revise_and_a_review_are_answered() {
     assert!(w.on_pull().iter().any(|said| said.contains(over)), "{:?}", w.on_pull());
     w.gate();
     w.pull();
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
-async fn a_run_that_is_stopped_between_its_gates_says_so_on_its_pull_request() {
-    let mut w = World::asking().await;
-    w.pass(60);
-    w.hub.comment(w.repo, w.issue, w.user("sam"), "/revise say more").unwrap();
-    w.step(3).await;
-    assert_eq!(w.run().await.unwrap().step_id, "NP");
-    w.comment("tess", "/stop").await;
-    assert!(w.pull().body.contains("the run was stopped by tess"), "{}", w.pull().body);
-    w.find("the LLD was sent back");
-    w.stands(Status::Stopped).await;
 }
 
 #[tokio::test]

@@ -50,15 +50,6 @@ impl Unseen {
         self.catch_up().acts.remove(&(repo, act));
     }
 
-    /// It was looked at before, and only changed since.
-    pub(crate) fn saw_edit(&self, repo: RepoId, act: Act) {
-        let mut inner = self.catch_up();
-        let key = (repo, act);
-        if inner.acts.get(&key).is_some_and(|what| what.contains(EDIT)) {
-            inner.acts.remove(&key);
-        }
-    }
-
     /// The comments that were there for a while and are not any more.
     pub(crate) fn saw_gone(&self) -> Vec<String> {
         let mut inner = self.catch_up();

@@ -25,7 +25,10 @@ pub(in crate::documents) use place::{file_of, first_line, is_title};
 pub use place::{line_of, place_exists, unchanged_at};
 pub use summary::summary;
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::{
     markdown::{Heading, Outline},
@@ -303,6 +306,11 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
         "- [ ] {what must be true}",
     ),
 ];
+
+/// The text of each requirement by its id.
+pub fn requirements(text: &str) -> BTreeMap<String, String> {
+    parse(text).requirements.into_iter().map(|requirement| (requirement.id, requirement.text)).collect()
+}
 
 /// What people call the section that had this number.
 pub fn section_title(number: &str) -> Option<&'static str> {

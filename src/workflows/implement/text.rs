@@ -327,11 +327,6 @@ impl Text {
         });
         rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
     }
-
-    /// What the design requires, in its words.
-    fn requirements(&self) -> BTreeMap<String, String> {
-        lld::parse(&self.design).requirements.into_iter().map(|known| (known.id, known.text)).collect()
-    }
 }
 
 fn was_tried(mistakes: Vec<Mistake>) -> StepError {
@@ -486,8 +481,8 @@ impl Document for Text {
         Ok(files)
     }
 
-    fn first(&self, text: &str) -> Vec<String> {
-        change::parse(text).of(Part::Tests).map(|file| file.path.clone()).collect()
+    fn requirements(&self, _text: &str) -> BTreeMap<String, String> {
+        lld::requirements(&self.design)
     }
 
     fn change_report(&self, text: &str) -> Option<ChangeReport> {
@@ -499,7 +494,7 @@ impl Document for Text {
             only_documents: change.of(Part::Code).next().is_none(),
             evidence: self.evidence_for_people(text),
             proofs: self.proofs(&change),
-            requirements: self.requirements(),
+            requirements: lld::requirements(&self.design),
             commit: self.commit.clone(),
             runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),
             level: ran.map(|ran| ran.level.clone()).unwrap_or_default(),

@@ -191,7 +191,7 @@ impl Text {
 
     async fn put(&self, accepted: Accepted<'_>, cx: &Cx) -> Result<Filed, StepError> {
         let parsed = issue::parse(accepted.text);
-        let Accepted { text, signed, issue, credit } = accepted;
+        let Accepted { text, signed, issue, provenance, open } = accepted;
         let allowed = |label: &String| self.labels.contains(label);
         // The way that the person named: in `/approve in-place`, or with the reason of `/override`.
         let way = signed.approval().answer.as_ref().and_then(|answer| answer.way.as_deref());
@@ -201,7 +201,8 @@ impl Text {
             labels: parsed.labels.iter().filter(|label| allowed(label)).cloned().collect(),
             issue,
             in_place: way == Some(IN_PLACE),
-            credit,
+            provenance,
+            open,
         };
         let at = publication::file(cx, filing).await?;
         Ok(at.map_or(Filed::Edited, |at| Filed::On(placed(cx, at))))
