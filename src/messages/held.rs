@@ -186,7 +186,6 @@ mod tests {
                     waiting: None,
                     draft: None,
                     hidden: vec![],
-                    roles: vec![],
                     notes: Vec::new(),
                     cost: None,
                     updated: at,

@@ -11,7 +11,6 @@ mod approvals;
 mod check;
 mod commit;
 mod cost;
-mod detour;
 mod endings;
 mod failure;
 mod filed;
@@ -40,7 +39,6 @@ pub use cost::{
     Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
     raise_useless, spending,
 };
-pub use detour::{Detour, Trouble, detours};
 pub use endings::{HaltCard, HaltReason, Kept, halted, run_was};
 pub use failure::{FailureKind, Inconclusive, no_usable_draft};
 pub use filed::{Origin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};

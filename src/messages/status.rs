@@ -39,8 +39,6 @@ pub struct StatusView {
     pub notes: Vec<Note>,
     /// What no model was shown, since people do not see it either.
     pub hidden: Vec<Hidden>,
-    /// Those that work in the run, while it goes on, and are not ready.
-    pub roles: Vec<RoleState>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
     pub updated: Timestamp,
@@ -61,8 +59,7 @@ pub struct StageResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleState {
     pub name: &'static str,
-    /// Ready with a model and all tools that are switched on, degraded without some of these, unavailable without a model or where no workflow
-    /// has work for it.
+    /// `ready` or `unavailable`.
     pub state: &'static str,
     pub why: String,
 }
@@ -136,8 +133,6 @@ pub struct DraftView {
 /// Something a reader should know.
 #[derive(Debug, Clone)]
 pub enum Note {
-    /// Code mended the form of the draft.
-    Repaired(usize),
     /// Code found mistakes and sent the draft back, without a reviewer.
     SentBack {
         mistakes: usize,
@@ -160,8 +155,6 @@ pub enum Note {
     },
     /// Hosts that the operator may let pages be fetched from.
     Hosts(Vec<String>),
-    /// An answer came by another way than the first one tried.
-    Detours(String),
     /// A sentence from elsewhere in the program.
     Said(String),
 }
@@ -169,9 +162,6 @@ pub enum Note {
 impl Note {
     fn text(&self) -> String {
         match self {
-            Self::Repaired(n) => {
-                format!("code corrected the draft's form in {}", count(*n, "place", "places"))
-            }
             Self::SentBack { mistakes } => {
                 format!(
                     "code found {} in the draft and sent it back",
@@ -200,8 +190,6 @@ impl Note {
                     code(&format!("hosts = [{}]", hosts.join(", ")), 600)
                 )
             }
-            // A frame of ours.
-            Self::Detours(text) => text.clone(),
             Self::Said(text) => plain(text, 300),
         }
     }
@@ -240,11 +228,6 @@ pub fn status(view: &StatusView) -> Body {
     if !view.hidden.is_empty() {
         let lines: Vec<String> = view.hidden.iter().map(hidden).collect();
         parts.push(folded("Hidden text, which no model was shown", &lines.join("\n")));
-    }
-    if !view.roles.is_empty() {
-        let lines: Vec<String> =
-            view.roles.iter().map(|role| format!("- {}", plain(&role.text(), 300))).collect();
-        parts.push(folded("Roles that lack something", &lines.join("\n")));
     }
     let mut details = Vec::new();
     if !view.rounds.is_empty() {
@@ -465,9 +448,8 @@ mod tests {
                 text: "# 42 - Feature: x".into(),
                 url: None,
             }),
-            notes: vec![Note::Repaired(2), Note::Said("CI has no logs.".into())],
+            notes: vec![Note::FilesNotShown(2), Note::Said("CI has no logs.".into())],
             hidden: vec![],
-            roles: vec![],
             cost: None,
             updated: Timestamp(0),
         }
@@ -502,7 +484,7 @@ mod tests {
         |--:|---|--:|---|---|
         | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` | a model that did not say its name |
 
-        - code corrected the draft's form in 2 places
+        - 2 files of the repository did not fit into the prompt
 
         </details>
 

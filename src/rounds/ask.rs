@@ -504,10 +504,33 @@ fn settled(mut row: CallRow, (usage, error): Leg<'_>, held: Option<u64>) -> Call
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        providers::{Attempt, Metered},
-        rounds::detours::tests::row,
-    };
+    use crate::providers::{Attempt, Metered};
+
+    fn row() -> CallRow {
+        CallRow {
+            role: "reviewer".into(),
+            provider: "anthropic".into(),
+            asked: "gemini:pro".into(),
+            served: None,
+            accepted_by: None,
+            family: None,
+            prompt: Hash::of(b"p"),
+            status: CallStatus::Reserved,
+            input_tokens: 0,
+            output_tokens: 0,
+            cache_read: 0,
+            cache_written: 0,
+            cost_microusd: None,
+            billed: false,
+            elapsed_ms: 0,
+            attempts: 0,
+            cut: Vec::new(),
+            held_microusd: None,
+            likely_microusd: None,
+            settled: None,
+            error: None,
+        }
+    }
 
     fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
         Usage { billed, cost_microusd, input_tokens: 7, ..Usage::default() }
@@ -551,11 +574,7 @@ mod tests {
 
     #[test]
     fn a_stopped_call_stays_held_and_counts_in_its_run_what_was_received() {
-        let row = CallRow {
-            held_microusd: Some(2_060_000),
-            likely_microusd: Some(500_000),
-            ..row("anthropic", "p", CallStatus::Reserved, 0)
-        };
+        let row = CallRow { held_microusd: Some(2_060_000), likely_microusd: Some(500_000), ..row() };
         let usage = Usage { attempts: 1, likely_microusd: 70_000, ..asked(true, Some(30_000)) };
         let (kind, message, usage) = (CallErrorKind::Cancelled, String::new(), Box::new(usage));
         let row = stopped_row(row, &CallError { kind, message, usage, before: Vec::new() });

@@ -11,7 +11,6 @@ use tokio::sync::{Mutex, OnceCell};
 
 use super::{Cx, Recent, fault, is_default};
 use crate::{
-    agents::Profile,
     codebase::{Index, TreeIndex},
     config::{
         Assigned, BeginsWith, BudgetSettings, Filing, GateRules, Live, Publish, REPOSITORY_FILE,
@@ -408,12 +407,6 @@ impl Desk {
             Some(known) => Ok(known.snapshot.clone()),
             None => self.read(cx, base).await,
         }
-    }
-
-    /// What kind of repository it is, at the commit a run works from.
-    pub async fn kind(&self, cx: &Cx, base: &Base) -> Result<Profile, StepError> {
-        let snapshot = self.snapshot(cx, base).await?;
-        Ok(Profile::of(snapshot.entries().iter().map(|entry| entry.path.as_str())))
     }
 
     async fn read(&self, cx: &Cx, base: &Base) -> Result<Snapshot, StepError> {

@@ -161,9 +161,9 @@ pub trait Document: Send + Sync {
     /// The format in words, for the prompts of both models.
     fn rules(&self) -> String;
 
-    /// The text with its form mended, and in how many places it was.
-    fn fix(&self, text: &str, _issue: IssueNo) -> (String, usize) {
-        (text.to_owned(), 0)
+    /// The text with its form repaired.
+    fn fix(&self, text: &str, _issue: IssueNo) -> String {
+        text.to_owned()
     }
 
     /// What the form of the text and the paths in it get wrong.

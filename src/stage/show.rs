@@ -10,13 +10,13 @@ use crate::{
     commands::ROUTE,
     config::{Assigned, document_path_of},
     documents::visible,
-    engine::{ApprovalKind, ApprovalRow, CallRow, Filter, Kind, RunView, Status, StepError},
+    engine::{ApprovalKind, ApprovalRow, Filter, Kind, RunView, Status, StepError},
     github::{Body, LabelChange, LabelSpec, Repo, decorated},
     limits,
     messages::{
         self, Acceptance, Author, ChangeCard, ChangeCommit, ChangeReport, CommitCard, CommitConvention,
         CommitKind, CostView, DraftView, GateCard, LabelView, Note, Provenance, PullCard, ReviewLog,
-        RoleState, RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt, Waiting, WholeDocument,
+        RoundLine, RoundLog, StageResult, Standing, StatusView, StepAt, Waiting, WholeDocument,
     },
     publication::{self, foremost},
     rounds::{self, Base, Cx, Served, Urgency, fault, git_error, need, text_of},
@@ -70,8 +70,7 @@ pub(super) async fn status(s: &Stage, v: &Visit<'_>, state: messages::State) -> 
         waiting: waiting(s, v, state),
         draft,
         hidden: visible::gathered(issue.iter().flat_map(|issue| &issue.hidden).chain(&s.hidden)),
-        roles: roles(s, v, state).await,
-        notes: notes(s, issue_chars, &cx.ledger().await?.calls, place::assigned(s, v).await?),
+        notes: notes(s, issue_chars, place::assigned(s, v).await?),
         cost: spent(s, cx).await?.map(|spent| CostView {
             stage: messages::stage_name(about.stage),
             quote: s.quote,
@@ -157,27 +156,6 @@ async fn others(
     Ok(others)
 }
 
-/// Those that work in the run, while it goes on, with less than the settings give them.
-async fn roles(s: &Stage, v: &Visit<'_>, state: messages::State) -> Vec<RoleState> {
-    use messages::State::{Done, Failed, Stopped};
-    let over = matches!(state, Done | Stopped | Failed);
-    let Some(policy) = s.policy.as_ref().filter(|_| !over) else { return Vec::new() };
-    let (tools, providers) = (policy.tools.as_ref(), &v.cx.tools().providers);
-    let kind = match &s.base {
-        Some(base) if tools.is_some_and(|tools| tools.commands) => v.cx.tools().kind(v.cx, base).await.ok(),
-        _ => None,
-    };
-    let (drafts, reviews) = (tools.filter(|tools| tools.drafter), tools.filter(|tools| tools.reviewer));
-    let about = v.doc.about();
-    let does = format!("drafts the {}", about.what);
-    let reviewing = rounds::role_state("reviewer", (&policy.reviewer, "reviews"), reviews, kind, providers);
-    let drafting = about
-        .roles
-        .iter()
-        .map(|role| rounds::role_state(role, (policy.drafter_of(role), &does), drafts, kind, providers));
-    drafting.chain([reviewing]).filter(|role| role.state != "ready").collect()
-}
-
 /// Where the result is.
 fn outcome(s: &Stage) -> Option<String> {
     s.proposal.as_ref().map(|proposal| proposal.pull_url.clone()).or_else(|| s.filed.clone())
@@ -236,7 +214,7 @@ pub(super) fn waiting(s: &Stage, v: &Visit<'_>, state: messages::State) -> Optio
     })
 }
 
-fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow], workers: Assigned) -> Vec<Note> {
+fn notes(s: &Stage, issue_chars: usize, workers: Assigned) -> Vec<Note> {
     let mut notes = Vec::new();
     notes.extend(workers.row.map(|row| Note::Workers { pool: workers.pool, row }));
     if let Some(complaint) = s.policy.as_ref().and_then(|p| p.complaint.as_ref()) {
@@ -251,14 +229,10 @@ fn notes(s: &Stage, issue_chars: usize, calls: &[CallRow], workers: Assigned) ->
     if not_shown > 0 {
         notes.push(Note::FilesNotShown(not_shown));
     }
-    if s.repairs > 0 {
-        notes.push(Note::Repaired(s.repairs));
-    }
     let looked = s.round.looked();
     if looked.calls > 0 {
         notes.push(Note::Looked { calls: looked.calls, refused: looked.refused });
     }
-    notes.extend(messages::detours(&rounds::detours(calls)).map(Note::Detours));
     if let Some(line) = s.round.history.last().filter(|line| line.verdict.is_none() && line.open > 0) {
         notes.push(Note::SentBack { mistakes: line.open });
     }

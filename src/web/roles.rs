@@ -38,6 +38,5 @@ fn state(role: &Role, settings: &Settings, providers: &Providers) -> RoleState {
         },
         _ => return said("unavailable", "no workflow has work for it yet".to_owned()),
     };
-    // What kind each repository is of its own runs say.
-    role_state(role.name, (spec, does), None, None, providers)
+    role_state(role.name, spec, does, providers)
 }

@@ -202,9 +202,8 @@ impl Document for Design {
         lld::format_rules()
     }
 
-    fn fix(&self, text: &str, issue: IssueNo) -> (String, usize) {
-        let (text, fixes) = lld::fix(text, issue);
-        (text, fixes.len())
+    fn fix(&self, text: &str, issue: IssueNo) -> String {
+        lld::fix(text, issue)
     }
 
     fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {

@@ -195,7 +195,7 @@ impl Text {
     async fn read(&self, s: &Stage, cx: &Cx) -> Result<BTreeMap<String, String>, StepError> {
         let Some(document) = s.document() else { return Ok(BTreeMap::new()) };
         let text = rounds::text_of(cx, &document).await?;
-        let spec = spec::parse(&spec::fix(&text, s.issue()?.number).0);
+        let spec = spec::parse(&spec::fix(&text, s.issue()?.number));
         let named = spec.references.into_iter().take(spec::MOST_REFERENCES).map(|reference| reference.path);
         let mut paths = self.files_to_change();
         paths.extend(named);
@@ -242,7 +242,7 @@ impl Document for Text {
         spec::format_rules()
     }
 
-    fn fix(&self, text: &str, issue: IssueNo) -> (String, usize) {
+    fn fix(&self, text: &str, issue: IssueNo) -> String {
         spec::fix(text, issue)
     }
 

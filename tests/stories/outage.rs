@@ -15,7 +15,7 @@ const SECOND: &str = "AIzaSyTheSecondKeyOfThisStory";
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
+async fn another_model_answers_when_a_program_dies_and_a_key_runs_out() {
     let (anthropic, drafter) = drafting().await;
     let (gemini, reviewer) = reviewing(Some(FIRST)).await;
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/dying-claude.sh");
@@ -33,10 +33,7 @@ async fn a_program_dies_and_a_key_runs_out_and_people_read_one_line_of_it() {
     w.comes_to_the_gate().await;
     w.approved_by("sam").await;
 
-    let status = w.find("### ✅ lld: done").body;
-    let told =
-        "- Claude's program failed, its API answered; one of Gemini's keys is used up, another answered.\n";
-    assert!(status.contains(told), "{status}");
+    w.find("### ✅ lld: done");
     let gate = w.find("the LLD was accepted").body;
     assert!(gate.contains(&Verdict::Approved.to_string()), "{gate}");
     for theirs in ["exceeded your current quota", "out of memory", "some@place", "sk-ant", "AIza"] {

@@ -9,18 +9,17 @@ use crate::{
     types::IssueNo,
 };
 
-/// The form mended, and in how many ways. Where the tests are locked, these stand in the place of whatever the text says of
-/// tests; another text there counts as mended.
-pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> (String, usize) {
-    const OURS: &[(&str, Repair)] =
-        &[("heading", heading), ("fences", fences), ("file-headings", file_headings)];
+/// The text with its form repaired. Where the tests are locked, these stand in the place of whatever the text says of tests.
+pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
+    const OURS: &[Repair] = &[heading, fences, file_headings];
     // A fence around the whole goes before ours are looked at.
-    let form = lld::repairs();
-    let repairs = form.clone().take(2).chain(OURS).chain(form.skip(2));
-    let (text, fixes) = lld::repair(text, issue, repairs.clone());
-    let Some(locked) = locked else { return (text, fixes.len()) };
-    let (text, replaced) = with_tests(&text, locked);
-    (lld::repair(&text, issue, repairs).0, fixes.len() + usize::from(replaced))
+    let (whole, rest) = lld::FORM.split_at(2);
+    let repairs = whole.iter().chain(OURS).chain(rest);
+    let text = lld::repair(text, issue, repairs.clone());
+    match locked {
+        Some(locked) => lld::repair(&with_tests(&text, locked), issue, repairs),
+        None => text,
+    }
 }
 
 /// The section with the tests as it stands in a text, to be locked.
@@ -37,7 +36,7 @@ pub fn other_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> 
     };
     let (text, locked) = (without(text, joined), without(locked, joined));
     let theirs = tests_of(&text)?;
-    (files(&text) != files(&locked)).then(|| with_tests(&locked, theirs).0)
+    (files(&text) != files(&locked)).then(|| with_tests(&locked, theirs))
 }
 
 /// The text without these files of its tests.
@@ -50,33 +49,31 @@ fn without(text: &str, paths: &[&str]) -> String {
     out + &text[from..]
 }
 
-/// The locked tests before everything else, and whether others stood there.
-fn with_tests(text: &str, locked: &str) -> (String, bool) {
+/// The locked tests before everything else.
+fn with_tests(text: &str, locked: &str) -> String {
     let change = parse(text);
     let theirs = change.sections.iter().filter(|(part, _)| *part == Part::Tests);
-    let (mut out, mut kept, mut from) = (String::new(), true, 0);
+    let (mut out, mut from) = (String::new(), 0);
     for (_, range) in theirs {
-        kept &= text[range.clone()].trim_end() == locked.trim_end();
         out.push_str(&text[from..range.start]);
         from = range.end;
     }
     out.push_str(&text[from..]);
     let change = parse(&out);
     let at = change.sections.first().map_or(out.len(), |(_, range)| range.start);
-    let text = format!("{}\n\n{}\n\n{}", out[..at].trim_end(), locked.trim(), &out[at..]);
-    (text, !kept)
+    format!("{}\n\n{}\n\n{}", out[..at].trim_end(), locked.trim(), &out[at..])
 }
 
-fn heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
+fn heading(text: &str, issue: IssueNo) -> Option<String> {
     let change = parse(text);
     let start = if text.starts_with("# ") { 0 } else { text.find("\n# ")? + 1 };
     let end = text[start..].find('\n').map_or(text.len(), |end| start + end);
     let out = format!("{}# {issue} - Change: {}{}", &text[..start], change.title, &text[end..]);
-    (!change.title.is_empty()).then(|| (out, format!("the first heading names issue {issue}")))
+    (!change.title.is_empty()).then_some(out)
 }
 
 /// A fence that what it holds cannot end.
-fn fences(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn fences(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {
         let Some((block, length)) = &file.block else { continue };
@@ -89,11 +86,11 @@ fn fences(text: &str, _: IssueNo) -> Option<(String, String)> {
         out.push_str(&format!("{}{fence}{opening}{content}{fence}\n", &text[from..block.start]));
         from = block.end;
     }
-    (from > 0).then(|| (out + &text[from..], "fences made longer than those within".into()))
+    (from > 0).then(|| out + &text[from..])
 }
 
 /// ``### `path` (Add)``, whatever marks were left out.
-fn file_headings(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn file_headings(text: &str, _: IssueNo) -> Option<String> {
     let (mut out, mut from) = (String::new(), 0);
     for file in parse(text).files {
         let end = text[file.range.start..].find('\n').map_or(text.len(), |end| file.range.start + end);
@@ -101,5 +98,5 @@ fn file_headings(text: &str, _: IssueNo) -> Option<(String, String)> {
         out.push_str(&format!("### `{}` ({})", file.path, file.kind.as_str()));
         from = end;
     }
-    Some((out + &text[from..], "headings of files brought into form".into()))
+    Some(out + &text[from..])
 }

@@ -1,6 +1,6 @@
 //! What code can find wrong with a draft of an issue, all of it at once, and what code can mend in it.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::collections::BTreeSet;
 
 use super::{
     CRITERIA, DETERMINISM, DOCUMENT_CHARS, FILES, IN_SCOPE, LABELS, OUT_OF_SCOPE, SCOPE, SECTIONS, SIGNAL,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     documents::{
         Mistake, Tree,
-        lld::{Repair, repair, repairs, unseen},
+        lld::{FORM, Repair, edited, repair, unseen},
         markdown, path, secrets, shown_path,
     },
     types::IssueNo,
@@ -160,15 +160,14 @@ fn files(text: &str, issue: &Issue, tree: &dyn Tree, out: &mut Vec<Mistake>) {
     }
 }
 
-/// The form mended, so that what code can do is not sent back to a model; and in how many ways it was.
-pub fn fix(text: &str, issue: IssueNo) -> (String, usize) {
-    const OWN: &[(&str, Repair)] = &[("headings", headings), ("criteria", numbers)];
-    let (text, fixes) = repair(text, issue, repairs().chain(OWN));
-    (text, fixes.len())
+/// The text with its form repaired, so that what code can do is not sent back to a model.
+pub fn fix(text: &str, issue: IssueNo) -> String {
+    const OWN: &[Repair] = &[headings, numbers];
+    repair(text, issue, FORM.iter().chain(OWN))
 }
 
 /// Sections of ours at their level and as the format spells them.
-fn headings(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn headings(text: &str, _: IssueNo) -> Option<String> {
     let mut edits = Vec::new();
     for heading in markdown::outline(text).headings {
         let bare = heading.text.trim().trim_end_matches(':');
@@ -183,11 +182,11 @@ fn headings(text: &str, _: IssueNo) -> Option<(String, String)> {
             edits.push((heading.range, format!("{} {title}\n", "#".repeat(level))));
         }
     }
-    Some((edited(text, edits), "headings brought into form".into()))
+    Some(edited(text, edits))
 }
 
 /// Criteria as a checklist, numbered in their order.
-fn numbers(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn numbers(text: &str, _: IssueNo) -> Option<String> {
     let issue = parse(text);
     let mut edits = Vec::new();
     for (criterion, number) in issue.criteria.iter().zip(1..) {
@@ -211,15 +210,7 @@ fn numbers(text: &str, _: IssueNo) -> Option<(String, String)> {
         };
         edits.push((criterion.range.start..line_end, format!("- [ ] AC-{number} {words}")));
     }
-    Some((edited(text, edits), "criteria numbered".into()))
-}
-
-fn edited(text: &str, edits: Vec<(Range<usize>, String)>) -> String {
-    let mut out = text.to_owned();
-    for (range, new) in edits.into_iter().rev() {
-        out.replace_range(range, &new);
-    }
-    out
+    Some(edited(text, edits))
 }
 
 #[cfg(test)]
@@ -235,7 +226,7 @@ mod tests {
     #[test]
     fn a_sound_issue_has_no_mistake() {
         assert_eq!(said(SOUND), "");
-        assert_eq!(fix(SOUND, IssueNo(1)), (SOUND.to_owned(), 0));
+        assert_eq!(fix(SOUND, IssueNo(1)), SOUND);
         let other = check(SOUND, &[], &Repo);
         assert!(other.iter().all(|m| m.rule == "label" && !m.is_error()) && other.len() == 2, "{other:?}");
     }
@@ -271,9 +262,8 @@ mod tests {
             .replace("- [ ] AC-2 ", "2. [x] AC-7: ")
             .replace("## Scope", "# scope:")
             .replace("### In scope", "## In Scope");
-        let (mended, count) = fix(&format!("Sure!\n\n```markdown\n{text}```\n"), IssueNo(1));
+        let mended = fix(&format!("Sure!\n\n```markdown\n{text}```\n"), IssueNo(1));
         assert_eq!(mended, SOUND);
-        assert!(count >= 2);
-        assert_eq!(fix(&mended, IssueNo(1)).1, 0);
+        assert_eq!(fix(&mended, IssueNo(1)), mended);
     }
 }

@@ -351,7 +351,7 @@ pub(super) mod tests {
         let text = facts
             .iter()
             .fold(text.to_owned(), |text, (name, fact)| text.replace(&format!("{{{{{name}}}}}"), fact));
-        let (text, _) = fix(&text, ISSUE);
+        let text = fix(&text, ISSUE);
         let found = [check(&text, ISSUE, &Repo), coverage(&text)].concat();
         assert_eq!(found, [], "mend fixtures/models/rehearsal.toml");
     }

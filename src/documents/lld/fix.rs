@@ -4,79 +4,50 @@ use std::{collections::BTreeSet, ops::Range};
 
 use super::{
     SCHEMA, Schema, SectionSpec, first_heading,
-    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body, parse},
+    parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body},
 };
 use crate::{
     documents::{markdown, unix_lines},
     types::IssueNo,
 };
 
-/// One repair that was made.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Fix {
-    pub rule: String,
-    pub note: String,
-}
-
-pub(in crate::documents) type Repair = fn(&str, IssueNo) -> Option<(String, String)>;
+/// Returns the repaired text, or `None` where the repair does not apply.
+pub(in crate::documents) type Repair = fn(&str, IssueNo) -> Option<String>;
 
 /// Those that fit any document of ours.
-pub(in crate::documents) fn repairs() -> impl Iterator<Item = &'static (&'static str, Repair)> + Clone {
-    const FORM: &[&str] = &["line-ends", "outer-fence", "preamble", "trailing-space", "blank-before-heading"];
-    REPAIRS.iter().filter(|(rule, _)| FORM.contains(rule))
-}
-
-/// In this order: each may rely on those before it.
-const REPAIRS: &[(&str, Repair)] = &[
-    ("line-ends", line_ends),
-    ("outer-fence", outer_fence),
-    ("preamble", preamble),
-    ("headings", |text, _| headings(SCHEMA, text)),
-    ("first-heading", number_in_first_heading),
-    ("no-questions", none_is_no_question),
-    ("trailing-space", trailing_space),
-    ("blank-before-heading", blank_before_heading),
-    ("directories-first", directories_first),
-];
+pub(in crate::documents) const FORM: &[Repair] = &[line_ends, outer_fence, preamble];
 
 /// Repairs until nothing is left to repair, so that a second call changes nothing.
-pub fn fix(text: &str, issue: IssueNo) -> (String, Vec<Fix>) {
-    repair(text, issue, REPAIRS.iter())
+pub fn fix(text: &str, issue: IssueNo) -> String {
+    const OWN: &[Repair] = &[|text, _| headings(SCHEMA, text), number_in_first_heading, none_is_no_question];
+    repair(text, issue, FORM.iter().chain(OWN))
 }
 
-/// The same with these repairs.
+/// The same with these repairs, in their order: each may rely on those before it.
 pub(in crate::documents) fn repair<'r>(
     text: &str,
     issue: IssueNo,
-    repairs: impl Iterator<Item = &'r (&'static str, Repair)> + Clone,
-) -> (String, Vec<Fix>) {
+    repairs: impl Iterator<Item = &'r Repair> + Clone,
+) -> String {
     let mut text = text.to_owned();
-    let mut fixes: Vec<Fix> = Vec::new();
-    // A repair can bring another's work to light (an unwrapped fence, a moved row); a few passes settle it.
+    // A repair can bring another's work to light (an unwrapped fence); a few passes settle it.
     for _ in 0..8 {
         let before = text.clone();
-        for (rule, repair) in repairs.clone() {
-            if let Some((repaired, note)) = repair(&text, issue)
-                && repaired != text
-            {
-                text = repaired;
-                if !fixes.iter().any(|f| f.rule == *rule) {
-                    fixes.push(Fix { rule: (*rule).to_owned(), note });
-                }
-            }
+        for repair in repairs.clone() {
+            text = repair(&text, issue).unwrap_or(text);
         }
         if text == before {
             break;
         }
     }
-    (text, fixes)
+    text
 }
 
-fn line_ends(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn line_ends(text: &str, _: IssueNo) -> Option<String> {
     let unix = unix_lines(text.trim_start_matches('\u{feff}').to_owned());
     let body = unix.trim_end_matches(['\n', ' ', '\t']);
     let out = if body.is_empty() { String::new() } else { format!("{body}\n") };
-    Some((out, "line ends made uniform".into()))
+    Some(out)
 }
 
 /// A fence marker that opens or closes: its character, its length and what follows it.
@@ -88,7 +59,7 @@ fn fence(line: &str) -> Option<(char, usize, &str)> {
 
 /// The whole document inside one code fence. Inner fences end an outer one for a Markdown parser,
 /// so this goes by lines: an opening fence right before the first `# `, and an odd one at the end.
-fn outer_fence(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn outer_fence(text: &str, _: IssueNo) -> Option<String> {
     let lines: Vec<&str> = text.lines().collect();
     let title = lines.iter().position(|l| l.starts_with("# "))?;
     let open = lines[..title].iter().rposition(|l| !l.trim().is_empty())?;
@@ -105,17 +76,17 @@ fn outer_fence(text: &str, _: IssueNo) -> Option<(String, String)> {
         kept.truncate(last);
     }
     kept.drain(..=open);
-    Some((kept.join("\n") + "\n", "the code fence around the whole document was taken off".into()))
+    Some(kept.join("\n") + "\n")
 }
 
 /// Text before the first heading, when that is the document's title and no section precedes it.
-fn preamble(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn preamble(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::outline(text);
     let first = outline.headings.first().filter(|h| h.level == 1)?;
-    Some((text[first.range.start..].to_owned(), "text before the first heading was dropped".into()))
+    Some(text[first.range.start..].to_owned())
 }
 
-fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<(String, String)> {
+fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<String> {
     let outline = markdown::outline(text);
     let heading = outline.headings.first().filter(|h| h.level == 1)?;
     let (_, title) = parse_first_heading(source_of(text, &heading.range));
@@ -124,7 +95,7 @@ fn number_in_first_heading(text: &str, issue: IssueNo) -> Option<(String, String
     }
     let mut out = text.to_owned();
     out.replace_range(heading.range.clone(), &(first_heading(issue, title) + "\n"));
-    Some((out, format!("the first heading names issue {issue}")))
+    Some(out)
 }
 
 /// The text of a heading as written, its marks taken off.
@@ -135,7 +106,7 @@ fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
 }
 
 /// Sections of ours at their level and with the schema's title, without a number.
-pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<(String, String)> {
+pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<String> {
     let outline = markdown::outline(text);
     let mut found = schema.sections_of(&outline);
     let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
@@ -146,7 +117,7 @@ pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<(Str
         *found = schema.sections.iter().find(lacking);
         there.extend(found.map(|spec| spec.number));
     }
-    let (mut edits, mut changed) = (Vec::new(), Vec::new());
+    let mut edits = Vec::new();
     for (heading, spec) in outline.headings.iter().zip(found) {
         let Some(spec) = spec else { continue };
         let (number, title) = numbered(&heading.text);
@@ -157,14 +128,16 @@ pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<(Str
         let wanted = spec.heading() + "\n";
         if text[heading.range.clone()].trim_end() != wanted.trim_end() {
             edits.push((heading.range.clone(), wanted));
-            changed.push(spec.title);
         }
     }
-    Some((edited(text, edits), format!("headings of sections {} brought into form", changed.join(", "))))
+    Some(edited(text, edits))
 }
 
 /// The text with each range replaced; ranges in order, none overlapping.
-fn edited(text: &str, edits: impl IntoIterator<Item = (Range<usize>, String)>) -> String {
+pub(in crate::documents) fn edited(
+    text: &str,
+    edits: impl IntoIterator<Item = (Range<usize>, String)>,
+) -> String {
     let mut out = String::with_capacity(text.len());
     let mut from = 0;
     for (range, new) in edits {
@@ -176,7 +149,7 @@ fn edited(text: &str, edits: impl IntoIterator<Item = (Range<usize>, String)>) -
 }
 
 /// A lone checkbox that says there is no question would later count as an unanswered one.
-fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
+fn none_is_no_question(text: &str, _: IssueNo) -> Option<String> {
     let outline = markdown::outline(text);
     let body = open_questions_body(text, &outline)?;
     let mut items = items_in(&outline, &body);
@@ -189,57 +162,7 @@ fn none_is_no_question(text: &str, _: IssueNo) -> Option<(String, String)> {
     }
     let mut out = text.to_owned();
     out.replace_range(item.range.clone(), "None.\n");
-    Some((out, "the checkbox `None` under Open Questions became plain text".into()))
-}
-
-fn trailing_space(text: &str, _: IssueNo) -> Option<(String, String)> {
-    let outline = markdown::outline(text);
-    let mut blocks = outline.code_blocks.iter().map(|b| &b.range).peekable();
-    let mut out = String::with_capacity(text.len());
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        while blocks.peek().is_some_and(|block| block.end <= at) {
-            blocks.next();
-        }
-        let in_code = blocks.peek().is_some_and(|block| block.start <= at);
-        let bare = line.trim_end_matches('\n');
-        out.push_str(if in_code { bare } else { bare.trim_end_matches([' ', '\t']) });
-        out.push_str(&line[bare.len()..]);
-        at += line.len();
-    }
-    Some((out, "trailing blanks removed".into()))
-}
-
-fn blank_before_heading(text: &str, _: IssueNo) -> Option<(String, String)> {
-    let outline = markdown::outline(text);
-    let lines = outline.headings.iter().map(|h| text[..h.range.start].rfind('\n').map_or(0, |n| n + 1));
-    let bare = lines.filter(|line| *line > 0 && !text[..*line].ends_with("\n\n"));
-    let edits: Vec<_> = bare.map(|line| (line..line, "\n".to_owned())).collect();
-    Some((edited(text, edits), "blank lines put before headings".into()))
-}
-
-/// Rows of the files table: folders first, parents before children, so that a file's folder is known above it.
-fn directories_first(text: &str, _: IssueNo) -> Option<(String, String)> {
-    let lld = parse(text);
-    let rows = &lld.files;
-    let (first, last) = (rows.first()?, rows.last()?);
-    let line_of = |row: &super::FileRow| {
-        let start = text[..row.range.start].rfind('\n').map_or(0, |n| n + 1);
-        let end = text[row.range.start..].find('\n').map_or(text.len(), |n| row.range.start + n);
-        start..end
-    };
-    let whole = line_of(first).start..line_of(last).end;
-    // Several tables, or anything between the rows: left as it is.
-    if text[whole.clone()].lines().count() != rows.len() {
-        return None;
-    }
-    let mut sorted: Vec<&super::FileRow> = rows.iter().collect();
-    let path = |row: &super::FileRow| row.path.trim_end_matches('/').to_owned();
-    sorted.sort_by_key(|row| (!row.directory, if row.directory { path(row) } else { String::new() }));
-    let table: Vec<&str> = sorted.iter().map(|row| &text[line_of(row)]).collect();
-    let mut out = text.to_owned();
-    out.replace_range(whole, &table.join("\n"));
-    Some((out, "folders moved to the top of the files table".into()))
+    Some(out)
 }
 
 #[cfg(test)]
@@ -250,53 +173,36 @@ mod tests {
 
     #[test]
     fn a_wrapped_and_worn_answer_comes_out_in_form() {
-        let text = "Here is the design:\r\n```markdown\r\n# LLD-41: Read it  \r\n## 1 Context and goal\r\ntext   \r\n\
+        let text = "Here is the design:\r\n```markdown\r\n# LLD-41: Read it  \r\n## 1 Context and goal\r\ntext\r\n\
             #### Open Questions\r\n- [ ] None\r\n# 2.1. Files Changed\r\n\r\n| File | Change Type | Description |\r\n|-|-|-|\r\n\
             | a/b/c.rs | Add | x |\r\n| a/b | Add (Directory) | x |\r\n| a | Add (Directory) | x |\r\n\r\n### 2.4 Function Signatures\r\n\
             ```rust\r\nfn a();  \r\n```\r\n```\r\nHope this helps!\r\n";
-        let (fixed, fixes) = fix(text, ISSUE);
+        let fixed = fix(text, ISSUE);
         insta::assert_snapshot!(fixed, @r#"
         # 42 - Feature: Read it
-
         ## Context & Goal
         text
-
         #### Open Questions
         None.
-
         ### Files Changed
 
         | File | Change Type | Description |
         |-|-|-|
-        | a | Add (Directory) | x |
-        | a/b | Add (Directory) | x |
         | a/b/c.rs | Add | x |
+        | a/b | Add (Directory) | x |
+        | a | Add (Directory) | x |
 
         ### Function Signatures
         ```rust
         fn a();  
         ```
         "#);
-        let rules: Vec<_> = fixes.iter().map(|f| f.rule.as_str()).collect();
-        assert_eq!(
-            rules,
-            [
-                "line-ends",
-                "outer-fence",
-                "headings",
-                "first-heading",
-                "no-questions",
-                "trailing-space",
-                "blank-before-heading",
-                "directories-first"
-            ]
-        );
     }
 
     #[test]
     fn a_section_never_becomes_the_title_and_a_number_in_prose_stays() {
         let text = "intro\n\n## 1. Context & Goal\n\nx\n\n# 11. Risks & Mitigations\n\ny\n\n### 3 options were weighed\n";
-        let (fixed, _) = fix(text, ISSUE);
+        let fixed = fix(text, ISSUE);
         assert!(fixed.starts_with("intro\n"), "nothing above the first section is lost: {fixed}");
         assert!(
             fixed.contains("\n## Context & Goal\n") && fixed.contains("\n## Risks & Mitigations\n"),
@@ -308,7 +214,7 @@ mod tests {
     #[test]
     fn a_step_with_a_number_is_no_section_beside_the_one_with_the_title() {
         let text = "# 42 - Feature: x\n\n## Context & Goal\n\n#### 1. Parse the context\n\n## Non requirements\n\nx\n";
-        let (fixed, _) = fix(text, ISSUE);
+        let fixed = fix(text, ISSUE);
         assert!(fixed.contains("\n#### 1. Parse the context\n"), "{fixed}");
         assert!(fixed.contains("\n## Non requirements\n"), "words near a title stay: {fixed}");
     }
@@ -316,10 +222,8 @@ mod tests {
     #[test]
     fn repairing_twice_is_repairing_once_on_any_text() {
         for text in crate::documents::lld::check::tests::nasty() {
-            let (once, _) = fix(&text, ISSUE);
-            let (twice, again) = fix(&once, ISSUE);
-            assert_eq!(once, twice, "from {text:?}");
-            assert_eq!(again, vec![], "from {text:?}");
+            let once = fix(&text, ISSUE);
+            assert_eq!(fix(&once, ISSUE), once, "from {text:?}");
         }
     }
 }

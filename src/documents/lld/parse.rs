@@ -389,7 +389,7 @@ mod tests {
             (lld.number, lld.section("1").map(|section| &text[section.body.clone()])),
             (Some(1), Some("\nx\n"))
         );
-        assert_eq!(super::super::fix(text, crate::types::IssueNo(1)).0, text);
+        assert_eq!(super::super::fix(text, crate::types::IssueNo(1)), text);
     }
 
     #[test]

@@ -207,21 +207,21 @@ mod tests {
         let bare = brief()
             .replace(&row, "")
             .replace("- `ann/hours`: MIT, so its notice would have to be kept.", "As told:");
-        let (text, count) = fixed(&bare, &known());
-        assert_eq!((check(&text, IssueNo(42), &Repo, &known()), count), (vec![], 1), "{text}");
-        assert_eq!(fixed(&text, &known()), (text.clone(), 0));
-        assert!(fixed(&bare, &Known::default()).0.contains(&rows(&[])[0]));
+        let text = fixed(&bare, &known());
+        assert_eq!(check(&text, IssueNo(42), &Repo, &known()), [], "{text}");
+        assert_eq!(fixed(&text, &known()), text);
+        assert!(fixed(&bare, &Known::default()).contains(&rows(&[])[0]));
         let searched = Known { searched: [vec!["a b".into()], vec!["c".into()]], ..known() };
         let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## What They";
-        let (told, _) = fixed(
+        let told = fixed(
             &brief().replace("|\n\n## What They", "|\n\nSearched for: everything.\n\n## What They"),
             &searched,
         );
         assert!(told.contains(line) && !told.contains("everything"), "{told}");
-        assert_eq!(fixed(&told, &searched), (told.clone(), 0));
+        assert_eq!(fixed(&told, &searched), told);
         assert_eq!(check(&told, IssueNo(42), &Repo, &searched), []);
         let wrong = brief().replace("| MIT |", "| none |");
-        assert_eq!(fixed(&wrong, &known()), (wrong, 0));
+        assert_eq!(fixed(&wrong, &known()), wrong);
     }
 
     #[test]

@@ -159,12 +159,11 @@ pub fn format_rules() -> String {
     )
 }
 
-/// The form mended, and in how many ways: rows and licences that are not there are added, since code knows them. Wrong ones
+/// The text with its form repaired: rows and licences that are not there are added, since code knows them. Wrong ones
 /// stay for the drafter, for who knows what else rests on them.
-pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
-    const OWN: &[(&str, lld::Repair)] = &[("headings", |text, _| lld::headings(SCHEMA, text))];
-    let (mut text, fixes) = lld::repair(text, issue, OWN.iter().chain(lld::repairs()));
-    let before = text.clone();
+pub fn fix(text: &str, issue: IssueNo, known: &Known) -> String {
+    const OWN: &[lld::Repair] = &[|text, _| lld::headings(SCHEMA, text)];
+    let mut text = lld::repair(text, issue, OWN.iter().chain(lld::FORM));
     let searched = known.searched().filter(|line| !text.lines().any(|other| other == line));
     if searched.is_some() {
         text = text.split_inclusive('\n').filter(|line| !line.starts_with(SEARCHED)).collect();
@@ -194,8 +193,7 @@ pub fn fix(text: &str, issue: IssueNo, known: &Known) -> (String, usize) {
         let gap = if line.is_empty() { text[end..].len() - rest.len() } else { 2.min(rest.len()) };
         text = format!("{}{rows}{line}{}{rest}", &text[..end], "\n".repeat(gap));
     }
-    let added = usize::from(text != before);
-    (text, fixes.len() + added)
+    text
 }
 
 /// Where another row goes.

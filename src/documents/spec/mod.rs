@@ -121,11 +121,10 @@ pub fn rank(heading: &str) -> Option<Rank> {
     SCHEMA.rank(heading)
 }
 
-/// The form mended, and in how many ways.
-pub fn fix(text: &str, issue: IssueNo) -> (String, usize) {
-    const OWN: &[(&str, lld::Repair)] = &[("headings", |text, _| lld::headings(SCHEMA, text))];
-    let (text, fixes) = lld::repair(text, issue, OWN.iter().chain(lld::repairs()));
-    (text, fixes.len())
+/// The text with its form repaired.
+pub fn fix(text: &str, issue: IssueNo) -> String {
+    const OWN: &[lld::Repair] = &[|text, _| lld::headings(SCHEMA, text)];
+    lld::repair(text, issue, OWN.iter().chain(lld::FORM))
 }
 
 /// Paths, words and imports of this repository that are named and do not exist.
@@ -235,6 +234,6 @@ mod tests {
         }
         assert!(numbered.contains("## 9. Test Mapping"), "{numbered}");
         assert_eq!(parse(&numbered).tests.len(), 1);
-        assert_eq!(fix(&numbered, IssueNo(42)), (SOUND.to_owned(), 1));
+        assert_eq!(fix(&numbered, IssueNo(42)), SOUND);
     }
 }

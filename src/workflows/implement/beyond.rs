@@ -106,8 +106,7 @@ pub(super) async fn leave(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErro
         // The tests against the code are written and run anew, beside those that are locked now.
         (s.adversary, s.attacked, s.joined) = (None, None, None);
         let tests = text_of(cx, need(&s.locked)?).await?;
-        let (text, _) =
-            change::fix(&text_of(cx, &code).await?, cx.run().trigger.issue, change::tests_of(&tests));
+        let text = change::fix(&text_of(cx, &code).await?, cx.run().trigger.issue, change::tests_of(&tests));
         code = cx.put(text.as_bytes()).await?;
     } else {
         s.locked = Some(locked);

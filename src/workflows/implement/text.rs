@@ -416,7 +416,7 @@ impl Document for Text {
         change::format_rules(self.part()) + &unfetched.unwrap_or_default()
     }
 
-    fn fix(&self, text: &str, issue: IssueNo) -> (String, usize) {
+    fn fix(&self, text: &str, issue: IssueNo) -> String {
         change::fix(text, issue, self.locked.as_deref().and_then(change::tests_of))
     }
 

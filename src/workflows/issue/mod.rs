@@ -251,7 +251,7 @@ impl Document for Text {
         issue::format_rules(&self.labels)
     }
 
-    fn fix(&self, text: &str, number: IssueNo) -> (String, usize) {
+    fn fix(&self, text: &str, number: IssueNo) -> String {
         issue::fix(text, number)
     }
 

@@ -270,7 +270,7 @@ impl Document for Text {
         scout::format_rules()
     }
 
-    fn fix(&self, text: &str, issue: IssueNo) -> (String, usize) {
+    fn fix(&self, text: &str, issue: IssueNo) -> String {
         scout::fix(text, issue, &self.0)
     }
 
