@@ -68,7 +68,6 @@ pub(super) struct App {
     pub(super) webhook_url: Option<String>,
     pub(super) webhook_secret: String,
     pub(super) hook_id: u64,
-    pub(super) setup_url: Option<String>,
     pub(super) external_url: String,
     /// PKCS#1 PEM. GitHub keeps the public half alone; here the manifest flow hands it out once.
     pub(super) pem: String,

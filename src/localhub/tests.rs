@@ -1,18 +1,17 @@
 //! The hub over HTTP, as a client meets it.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicI64, atomic::Ordering::SeqCst},
+    sync::{Arc, atomic::AtomicI64, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
-use axum::{Router, extract::State as Shared, http::HeaderMap, routing::post};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use reqwest::{Client, Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::types::{InstallationId, IssueNo, Oid, Role, UserId};
+use crate::types::{InstallationId, IssueNo, Role, UserId};
 
 const NOON: i64 = 1_771_495_200_000;
 
@@ -395,7 +394,7 @@ async fn a_manifest_becomes_an_app_and_is_installed() {
     let w = world().await;
     let manifest = json!({
         "name": "Second Signer", "url": "https://example.com", "redirect_url": "http://127.0.0.1:9/back",
-        "setup_url": "http://127.0.0.1:9/installed", "hook_attributes": { "url": "http://127.0.0.1:9/webhook" },
+        "hook_attributes": { "url": "http://127.0.0.1:9/webhook" },
         "default_permissions": { "issues": "write" }, "default_events": ["issues"],
     })
     .to_string();
