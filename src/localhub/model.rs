@@ -252,7 +252,6 @@ pub(super) struct IssueEvent {
     pub(super) at: Timestamp,
     pub(super) label: Option<Label>,
     pub(super) rename: Option<(String, String)>,
-    pub(super) commit: Option<Oid>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
