@@ -295,19 +295,19 @@ pub(super) struct LineComment {
 }
 
 /// One webhook delivery; its body lies in `deliveries/<guid>.json`.
-#[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Delivery {
+#[derive(Debug, Serialize, Deserialize, Clone)]
+pub struct Delivery {
     pub(super) id: u64,
-    pub(super) guid: String,
+    pub guid: String,
     pub(super) app: u64,
-    pub(super) event: String,
-    pub(super) action: Option<String>,
+    pub event: String,
+    pub action: Option<String>,
     pub(super) installation: Option<InstallationId>,
     pub(super) repository: Option<RepoId>,
     pub(super) redelivery: bool,
     pub(super) at: Timestamp,
     /// Absent until tried; 0 when nobody answered.
-    pub(super) status: Option<u16>,
+    pub status: Option<u16>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]

@@ -308,8 +308,8 @@ impl World {
              \"{drafter}\"\nreviewer = \"{reviewer}\"\n{script}{}",
             credentials.id,
             hub.api_url(),
-            hub.git_url(),
-            hub.web_url(),
+            hub.base_url(),
+            hub.base_url(),
             if setting.as_files { publish_files(&setting.toml, setting.toys) } else { setting.toml },
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();
