@@ -195,7 +195,7 @@ pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item
     cases.into_iter().take(if all() { MANY } else { 1 })
 }
 
-const TOYS: [&str; 3] = ["note", "pages", "patch"];
+const TOYS: [&str; 2] = ["pages", "patch"];
 
 /// The settings for the real program, which has no toys.
 pub(crate) fn without_toys(mut toml: String) -> String {
