@@ -83,8 +83,8 @@ impl Site {
                  \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n{toml}",
                 app.id,
                 hub.api_url(),
-                hub.git_url(),
-                hub.web_url(),
+                hub.base_url(),
+                hub.base_url(),
             ),
         );
         Self { hub, maya, repo, installation, public, private, home }

@@ -90,7 +90,7 @@ impl Cost {
             Heard::Nobody => {
                 must_hold_data(data)?;
                 let store = Store::open(data, Arc::new(SystemClock))?;
-                say(settle(&store, &asked).await?.map_err(|why| anyhow!(why))?);
+                say(settle(&store, &asked).await?);
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -101,7 +101,7 @@ impl Cost {
 async fn read(data: &Path, asked: &Costing) -> anyhow::Result<Vec<CostLine>> {
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
-    control::costs(&store, asked).await?.map_err(|why| anyhow!(why))
+    Ok(control::costs(&store, asked).await?)
 }
 
 fn table(lines: &[CostLine], by: By) -> Vec<String> {

@@ -72,6 +72,6 @@ fn confirmed(name: &RepoName) -> std::io::Result<bool> {
 async fn forget(data: &Path, name: &RepoName) -> anyhow::Result<()> {
     super::must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
-    let repo = socket::named(&store, name).await?.map_err(|why| anyhow!(why))?;
+    let repo = socket::named(&store, name).await?;
     Ok(store.forget_repo(repo).await?)
 }

@@ -50,7 +50,7 @@ impl Localhub {
         tokio::spawn(on_signals(stop.clone(), stop.clone()));
         say(format_args!("pages     {}", hub.page_url()));
         say(format_args!("API       {}", hub.api_url()));
-        say(format_args!("git       {}", hub.git_url()));
+        say(format_args!("git       {}", hub.base_url()));
         if let Some(page) = hub.page_of(repo, "issues") {
             say(format_args!("issues    {page}"));
         }

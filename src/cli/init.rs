@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
@@ -91,6 +91,8 @@ struct Desk {
 }
 
 /// It cannot go on: nobody is there to answer what has no default, or the command line has an answer that will not do.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
 struct Stopped;
 
 type Answered<T> = Result<T, Stopped>;
@@ -104,15 +106,15 @@ impl Init {
             // Also while something is checked or waited for.
             _ = tokio::signal::ctrl_c() => INTERRUPTED,
             done = self.ask_and_do(&mut desk) => match done {
-                Ok(done) => return done,
-                Err(Stopped) => 1,
+                Err(error) if error.is::<Stopped>() => 1,
+                done => return done,
             },
         };
         say("\nStopped. What was written is kept; run `countersign init` again to go on.");
         Ok(ExitCode::from(code))
     }
 
-    async fn ask_and_do(&self, desk: &mut Desk) -> Answered<anyhow::Result<ExitCode>> {
+    async fn ask_and_do(&self, desk: &mut Desk) -> anyhow::Result<ExitCode> {
         let config = self.config.config.clone();
         let mut relay = self.relay.clone();
         let env = config.with_file_name(".env");
@@ -121,9 +123,7 @@ impl Init {
             && file.uid() != rustix::process::geteuid().as_raw()
         {
             let (env, owner) = (env.display(), file.uid());
-            return Ok(Err(anyhow!(
-                "{env} belongs to user {owner}, as whom the server runs; run this as that user"
-            )));
+            bail!("{env} belongs to user {owner}, as whom the server runs; run this as that user");
         }
         if config.exists() {
             say(format_args!("{} is there and kept.", config.display()));
@@ -136,20 +136,17 @@ impl Init {
             }
         } else {
             let setup = self.app(desk, &mut relay).await?;
-            match setup.register().await {
-                Ok(code) if code == ExitCode::SUCCESS => {}
-                ended => return Ok(ended),
+            let code = setup.register().await?;
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
             }
         }
-        let settings = match workflows::settings(&config) {
-            Ok(settings) => settings,
-            Err(error) => return Ok(Err(error.into())),
-        };
+        let settings = workflows::settings(&config)?;
         // A localhub's bot answers by the script.
         let scripted =
             settings.models.drafter.starts_with("stub:") && settings.models.reviewer.starts_with("stub:");
-        if !scripted && let Err(error) = self.models(desk, &settings.models).await? {
-            return Ok(Err(error));
+        if !scripted {
+            self.models(desk, &settings.models).await?;
         }
         say(format_args!(
             "\nChecking ({} asked):",
@@ -162,7 +159,7 @@ impl Init {
             _ => "Once that is mended",
         };
         say(format_args!("{first}: countersign serve --config {}{relay}", config.display()));
-        Ok(checked)
+        checked
     }
 
     /// What registering the App takes.
@@ -208,7 +205,7 @@ impl Init {
     }
 
     /// The keys and the login.
-    async fn models(&self, desk: &mut Desk, models: &ModelSettings) -> Answered<anyhow::Result<()>> {
+    async fn models(&self, desk: &mut Desk, models: &ModelSettings) -> anyhow::Result<()> {
         let env = self.config.config.with_file_name(".env");
         if models.anthropic.api_key.is_some() {
             say(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
@@ -234,9 +231,7 @@ impl Init {
                 Claude::Later => {}
                 Claude::Key => {
                     let key = desk.key("ANTHROPIC_API_KEY", Service::Anthropic, models).await;
-                    if let Err(error) = keep(&env, "ANTHROPIC_API_KEY", key) {
-                        return Ok(Err(error));
-                    }
+                    keep(&env, "ANTHROPIC_API_KEY", key)?;
                 }
                 Claude::Login => {
                     let config = ConfigFlag { config: self.config.config.clone() };
@@ -249,14 +244,15 @@ impl Init {
         }
         if !models.gemini.keys.is_empty() {
             say(format_args!("A key of Gemini's is in {} and kept.", env.display()));
-            return Ok(Ok(()));
+            return Ok(());
         }
-        let Some(key) = desk.key("GEMINI_API_KEY", Service::Gemini, models).await else { return Ok(Ok(())) };
+        let Some(key) = desk.key("GEMINI_API_KEY", Service::Gemini, models).await else { return Ok(()) };
         let tier = match self.gemini_tier {
             Some(tier) => tier,
             None => desk.ask("Does that key's project pay? (free or paid)", "free", choice).await?,
         };
-        Ok(keep(&env, "GEMINI_API_KEY", Some(key)).and_then(|()| self.keep_tier(tier)))
+        keep(&env, "GEMINI_API_KEY", Some(key))?;
+        self.keep_tier(tier)
     }
 
     fn keep_tier(&self, tier: Tier) -> anyhow::Result<()> {

@@ -66,7 +66,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
     let store = Store::open(data, Arc::new(SystemClock))?;
     let repos = match name {
         None => store.repos().await?,
-        Some(name) => vec![control::named(&store, name).await?.map_err(|why| anyhow!(why))?],
+        Some(name) => vec![control::named(&store, name).await?],
     };
     let mut views = Vec::new();
     for repo in repos {

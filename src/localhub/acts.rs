@@ -64,7 +64,7 @@ impl Hub {
         // Outside the lock: looking for primes takes a while.
         let pem = spec.private_key.clone().map_or_else(new_key, Ok)?;
         let home = self.0.base.clone();
-        self.change(|c| c.create_app(spec, pem, None, home))
+        self.change(|c| c.create_app(spec, pem, home))
     }
 
     /// The credentials of an App registered earlier, for a demo that goes on where it was. GitHub
@@ -281,7 +281,6 @@ impl Change<'_> {
         &mut self,
         spec: AppSpec,
         pem: SecretString,
-        setup_url: Option<String>,
         external_url: String,
     ) -> Result<AppCredentials, HubError> {
         self.account(spec.owner)?;
@@ -306,7 +305,6 @@ impl Change<'_> {
             webhook_url: spec.webhook_url.map(String::from),
             webhook_secret: spec.webhook_secret.expose_secret().to_owned(),
             hook_id,
-            setup_url,
             external_url,
             pem: pem.expose_secret().to_owned(),
             created_at: self.at,

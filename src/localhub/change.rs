@@ -92,7 +92,6 @@ impl<'a> Change<'a> {
             at: self.at,
             label: None,
             rename: None,
-            commit: None,
         }
     }
 

@@ -121,7 +121,7 @@ impl Change<'_> {
             private_key: None,
             owner: self.repo(repo)?.owner,
         };
-        Ok(self.create_app(spec, SecretString::from(""), None, String::new())?.id)
+        Ok(self.create_app(spec, SecretString::from(""), String::new())?.id)
     }
 }
 

@@ -346,7 +346,7 @@ impl Git {
         self.line(["rev-list", "--count", range, "--"], None).ok().and_then(|n| n.parse().ok()).unwrap_or(0)
     }
 
-    /// What changed from `base` to `head`; the base may be an empty tree.
+    /// What changed from `base` to `head`.
     pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, GitError> {
         let out = self.run(
             [
@@ -364,11 +364,6 @@ impl Git {
             None,
         )?;
         Ok(parse_diff(&String::from_utf8_lossy(&out)))
-    }
-
-    /// The tree with nothing in it, for a first commit's diff.
-    pub(super) fn empty_tree(&self) -> Result<Oid, GitError> {
-        self.oid(["hash-object", "-t", "tree", "-w", "--stdin"], Some(b""))
     }
 }
 

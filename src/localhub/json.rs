@@ -32,46 +32,6 @@ fn time_or_null(at: Option<Timestamp>) -> Value {
 pub(super) const REACTIONS: [&str; 8] =
     ["+1", "-1", "laugh", "confused", "heart", "hooray", "eyes", "rocket"];
 
-/// The parts of a repository's address book that hang below its API address.
-const REPOSITORY_URLS: [(&str, &str); 36] = [
-    ("archive_url", "/{archive_format}{/ref}"),
-    ("assignees_url", "/assignees{/user}"),
-    ("blobs_url", "/git/blobs{/sha}"),
-    ("branches_url", "/branches{/branch}"),
-    ("collaborators_url", "/collaborators{/collaborator}"),
-    ("comments_url", "/comments{/number}"),
-    ("commits_url", "/commits{/sha}"),
-    ("compare_url", "/compare/{base}...{head}"),
-    ("contents_url", "/contents/{+path}"),
-    ("contributors_url", "/contributors"),
-    ("deployments_url", "/deployments"),
-    ("downloads_url", "/downloads"),
-    ("events_url", "/events"),
-    ("forks_url", "/forks"),
-    ("git_commits_url", "/git/commits{/sha}"),
-    ("git_refs_url", "/git/refs{/sha}"),
-    ("git_tags_url", "/git/tags{/sha}"),
-    ("hooks_url", "/hooks"),
-    ("issue_comment_url", "/issues/comments{/number}"),
-    ("issue_events_url", "/issues/events{/number}"),
-    ("issues_url", "/issues{/number}"),
-    ("keys_url", "/keys{/key_id}"),
-    ("labels_url", "/labels{/name}"),
-    ("languages_url", "/languages"),
-    ("merges_url", "/merges"),
-    ("milestones_url", "/milestones{/number}"),
-    ("notifications_url", "/notifications{?since,all,participating}"),
-    ("pulls_url", "/pulls{/number}"),
-    ("releases_url", "/releases{/id}"),
-    ("stargazers_url", "/stargazers"),
-    ("statuses_url", "/statuses/{sha}"),
-    ("subscribers_url", "/subscribers"),
-    ("subscription_url", "/subscription"),
-    ("tags_url", "/tags"),
-    ("teams_url", "/teams"),
-    ("trees_url", "/git/trees{/sha}"),
-];
-
 impl Json<'_> {
     pub(super) fn api(&self) -> String {
         format!("{}/api/v3", self.hub.base)
@@ -91,42 +51,15 @@ impl Json<'_> {
     pub(super) fn account(&self, id: UserId) -> Value {
         let Some(account) = self.state.accounts.get(&id) else { return Value::Null };
         let login = &account.login;
-        let api = format!("{}/users/{}", self.api(), escape(login));
         let (kind, web) = match account.app.and_then(|a| self.state.apps.get(&a)) {
             Some(app) => ("Bot", format!("{}/apps/{}", self.hub.base, app.slug)),
             None => ("User", format!("{}/{login}", self.hub.base)),
         };
         json!({
             "login": login, "id": id, "node_id": node(if account.app.is_some() { "BOT" } else { "U" }, id.0),
-            "avatar_url": format!("{}/avatars/{id}", self.hub.base), "gravatar_id": "",
-            "url": api, "html_url": web,
-            "followers_url": format!("{api}/followers"),
-            "following_url": format!("{api}/following{{/other_user}}"),
-            "gists_url": format!("{api}/gists{{/gist_id}}"),
-            "starred_url": format!("{api}/starred{{/owner}}{{/repo}}"),
-            "subscriptions_url": format!("{api}/subscriptions"),
-            "organizations_url": format!("{api}/orgs"),
-            "repos_url": format!("{api}/repos"),
-            "events_url": format!("{api}/events{{/privacy}}"),
-            "received_events_url": format!("{api}/received_events"),
-            "type": kind, "user_view_type": "public", "site_admin": false,
+            "avatar_url": format!("{}/avatars/{id}", self.hub.base),
+            "url": format!("{}/users/{}", self.api(), escape(login)), "html_url": web, "type": kind,
         })
-    }
-
-    /// A user on its own page of the API.
-    pub(super) fn public_account(&self, id: UserId) -> Value {
-        let mut body = self.account(id);
-        let created = self.state.accounts.get(&id).map(|a| a.created_at);
-        for empty in ["name", "company", "location", "email", "hireable", "bio", "twitter_username"] {
-            body[empty] = Value::Null;
-        }
-        for zero in ["public_repos", "public_gists", "followers", "following"] {
-            body[zero] = json!(0);
-        }
-        body["blog"] = json!("");
-        body["created_at"] = time_or_null(created);
-        body["updated_at"] = time_or_null(created);
-        body
     }
 
     pub(super) fn short_repository(&self, repo: &Repository) -> Value {
@@ -147,22 +80,14 @@ impl Json<'_> {
         let mut body = self.short_repository(repo);
         let more = json!({
             "owner": self.account(repo.owner), "html_url": web, "description": described, "fork": false, "url": api,
-            "git_url": format!("{web}.git"), "ssh_url": format!("{web}.git"), "clone_url": format!("{web}.git"),
-            "svn_url": web, "mirror_url": null, "homepage": fame.homepage, "language": null,
-            "forks_count": 0, "stargazers_count": fame.stars, "watchers_count": fame.stars, "size": 0,
-            "default_branch": repo.default_branch, "open_issues_count": open, "is_template": false, "topics": fame.topics,
-            "has_issues": true, "has_projects": false, "has_wiki": false, "has_pages": false,
-            "has_downloads": false, "has_discussions": false, "archived": false, "disabled": false,
+            "clone_url": format!("{web}.git"), "homepage": fame.homepage, "language": null,
+            "stargazers_count": fame.stars, "default_branch": repo.default_branch, "open_issues_count": open,
+            "topics": fame.topics, "has_issues": true, "archived": false, "disabled": false,
             "visibility": if repo.private { "private" } else { "public" },
             "pushed_at": repo.pushed_at.to_string(), "created_at": repo.created_at.to_string(),
-            "updated_at": repo.updated_at.to_string(), "allow_forking": true, "web_commit_signoff_required": false,
-            "license": licence, "forks": 0, "open_issues": open, "watchers": fame.stars, "subscribers_count": 0,
-            "network_count": 0,
+            "updated_at": repo.updated_at.to_string(), "license": licence,
         });
         merge(&mut body, more);
-        for (field, path) in REPOSITORY_URLS {
-            body[field] = json!(format!("{api}{path}"));
-        }
         body
     }
 
@@ -221,24 +146,22 @@ impl Json<'_> {
         let url = format!("{}/issues/{}", self.repo_api(repo), issue.number);
         let web = self.issue_web(repo, issue);
         let mut body = json!({
-            "url": url, "repository_url": self.repo_api(repo), "labels_url": format!("{url}/labels{{/name}}"),
-            "comments_url": format!("{url}/comments"), "events_url": format!("{url}/events"), "html_url": web,
+            "url": url, "repository_url": self.repo_api(repo), "html_url": web,
             "id": issue.id, "node_id": node("I", issue.id), "number": issue.number, "title": issue.title,
             "user": self.account(issue.author), "labels": self.labels(repo, issue), "state": state_word(issue.open),
-            "locked": issue.locked, "assignee": null, "assignees": [], "milestone": null,
+            "locked": issue.locked,
             "comments": issue.comments.len(), "created_at": time(issue.created_at),
             "updated_at": time(issue.updated_at), "closed_at": time_or_null(issue.closed_at),
-            "author_association": self.association(repo, issue.author), "active_lock_reason": null,
-            "body": issue.body, "closed_by": issue.closed_by.map_or(Value::Null, |u| self.account(u)),
+            "author_association": self.association(repo, issue.author), "body": issue.body,
+            "closed_by": issue.closed_by.map_or(Value::Null, |u| self.account(u)),
             "reactions": self.rollup(&format!("{url}/reactions"), &issue.reactions),
-            "timeline_url": format!("{url}/timeline"), "performed_via_github_app": self.via(issue.author),
+            "performed_via_github_app": self.via(issue.author),
             "state_reason": issue.state_reason,
         });
         if let Some(pull) = &issue.pull {
             body["draft"] = json!(pull.draft);
             body["pull_request"] = json!({
                 "url": format!("{}/pulls/{}", self.repo_api(repo), issue.number), "html_url": web,
-                "diff_url": format!("{web}.diff"), "patch_url": format!("{web}.patch"),
                 "merged_at": time_or_null(pull.merged_at),
             });
         }
@@ -263,7 +186,7 @@ impl Json<'_> {
         let mut body = json!({
             "id": event.id, "node_id": node("EV", event.id),
             "url": format!("{}/issues/events/{}", self.repo_api(repo), event.id),
-            "actor": self.account(event.actor), "event": event.event, "commit_id": event.commit, "commit_url": null,
+            "actor": self.account(event.actor), "event": event.event,
             "created_at": time(event.at), "performed_via_github_app": self.via(event.actor),
         });
         if let Some(label) = &event.label {
@@ -295,17 +218,13 @@ impl Json<'_> {
 
     pub(super) fn installation(&self, row: &Installation) -> Value {
         let Some(app) = self.state.apps.get(&row.app) else { return Value::Null };
-        let (api, login) = (self.api(), self.state.login(row.account));
         json!({
             "id": row.id, "node_id": node("I", row.id.0), "client_id": app.client_id,
             "account": self.account(row.account), "repository_selection": "selected",
-            "access_tokens_url": format!("{api}/app/installations/{}/access_tokens", row.id),
-            "repositories_url": format!("{api}/installation/repositories"),
             "html_url": format!("{}/settings/installations/{}", self.hub.base, row.id),
             "app_id": app.id, "app_slug": app.slug, "target_id": row.account, "target_type": "User",
-            "target_login": login, "permissions": app.permissions, "events": app.events,
+            "permissions": app.permissions, "events": app.events,
             "created_at": time(row.created_at), "updated_at": time(row.updated_at),
-            "single_file_name": null, "has_multiple_single_files": false, "single_file_paths": [],
             "suspended_by": row.suspended_at.map_or(Value::Null, |_| self.account(row.account)),
             "suspended_at": time_or_null(row.suspended_at),
         })

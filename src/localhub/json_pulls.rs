@@ -15,39 +15,18 @@ impl Json<'_> {
     pub(super) fn pull(&self, repo: &Repository, issue: &Issue) -> Value {
         let Some(pull) = &issue.pull else { return Value::Null };
         let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
-        let url = format!("{api}/pulls/{}", issue.number);
-        let issue_url = format!("{api}/issues/{}", issue.number);
         let labels: Value = labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect();
-        let link = |href: String| json!({ "href": href });
-        let mut body = json!({
-            "url": url, "id": pull.id, "node_id": node("PR", pull.id), "html_url": web,
-            "diff_url": format!("{web}.diff"), "patch_url": format!("{web}.patch"), "issue_url": issue_url,
-            "commits_url": format!("{url}/commits"), "review_comments_url": format!("{url}/comments"),
-            "review_comment_url": format!("{api}/pulls/comments{{/number}}"),
-            "comments_url": format!("{issue_url}/comments"),
-            "statuses_url": format!("{api}/statuses/{}", pull.head_oid),
+        json!({
+            "url": format!("{api}/pulls/{}", issue.number), "id": pull.id, "node_id": node("PR", pull.id),
+            "html_url": web, "issue_url": format!("{api}/issues/{}", issue.number),
             "number": issue.number, "state": state_word(issue.open), "locked": issue.locked, "title": issue.title,
-            "user": self.account(issue.author), "body": issue.body, "labels": labels, "milestone": null,
-            "active_lock_reason": null, "assignee": null, "assignees": [], "requested_reviewers": [],
-            "requested_teams": [],
-        });
-        let more = json!({
+            "user": self.account(issue.author), "body": issue.body, "labels": labels,
             "created_at": issue.created_at.to_string(), "updated_at": issue.updated_at.to_string(),
             "closed_at": issue.closed_at.map(|t| t.to_string()), "merged_at": pull.merged_at.map(|t| t.to_string()),
-            "merge_commit_sha": pull.merge_commit, "auto_merge": null, "draft": pull.draft,
+            "merge_commit_sha": pull.merge_commit, "draft": pull.draft,
             "author_association": self.association(repo, issue.author),
             "head": self.end(repo, &pull.head, &pull.head_oid), "base": self.end(repo, &pull.base, &pull.base_oid),
-            "_links": {
-                "self": link(url.clone()), "html": link(web), "issue": link(issue_url.clone()),
-                "comments": link(format!("{issue_url}/comments")),
-                "review_comments": link(format!("{url}/comments")),
-                "review_comment": link(format!("{api}/pulls/comments{{/number}}")),
-                "commits": link(format!("{url}/commits")),
-                "statuses": link(format!("{api}/statuses/{}", pull.head_oid)),
-            },
-        });
-        merge(&mut body, more);
-        body
+        })
     }
 
     /// A pull request asked for by its number: counted, and compared with its base, which is known only to whoever asks
@@ -89,7 +68,6 @@ impl Json<'_> {
         json!({
             "id": review.id, "node_id": node("PRR", review.id), "user": self.account(review.user),
             "body": review.body, "state": review.state, "html_url": web, "pull_request_url": pull,
-            "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
             "submitted_at": review.at.to_string(), "commit_id": review.commit,
             "author_association": self.association(repo, review.user),
         })
@@ -112,7 +90,6 @@ impl Json<'_> {
             "body": said.body, "created_at": of.at.to_string(), "updated_at": of.at.to_string(), "html_url": web,
             "url": format!("{}/pulls/comments/{}", self.repo_api(repo), said.id), "pull_request_url": pull,
             "author_association": self.association(repo, of.user),
-            "_links": { "html": { "href": web }, "pull_request": { "href": pull } },
         });
         if let Some(to) = said.reply_to {
             merge(&mut body, json!({ "in_reply_to_id": to }));
@@ -133,7 +110,6 @@ impl Json<'_> {
             "parents": commit.parents.iter().map(|p| json!({
                 "sha": p, "url": format!("{api}/git/commits/{p}"), "html_url": format!("{web}/commit/{p}"),
             })).collect::<Value>(),
-            "verification": unsigned(),
         })
     }
 
@@ -149,7 +125,6 @@ impl Json<'_> {
                 "author": person(&commit.author), "committer": person(&commit.committer),
                 "message": commit.message, "comment_count": 0,
                 "tree": { "sha": commit.tree, "url": format!("{api}/git/trees/{}", commit.tree) },
-                "verification": unsigned(),
             },
             "author": self.known_author(&commit.author), "committer": self.known_author(&commit.committer),
             "parents": commit.parents.iter().map(|p| json!({
@@ -181,9 +156,4 @@ pub(super) fn changed_files(git: &Git, pull: &Pull) -> Vec<FileDiff> {
 
 fn person(who: &Signature) -> Value {
     json!({ "name": who.name, "email": who.email, "date": who.at.to_string() })
-}
-
-/// GitHub signs an App's commits; localhub has no key of GitHub's and says so.
-fn unsigned() -> Value {
-    json!({ "verified": false, "reason": "unsigned", "signature": null, "payload": null, "verified_at": null })
 }

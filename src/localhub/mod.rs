@@ -51,11 +51,10 @@ pub use ci::Job;
 pub use error::HubError;
 pub use faults::Fault;
 pub use git::GitError;
-pub use model::{Annotation, Fame};
+pub use model::{Annotation, Delivery, Fame};
 pub use sample::{Sample, sample};
 pub use views::{
-    CommentView, CommitView, DeliveryView, HubEvent, IssueView, PullView, RequestView, ReviewView,
-    TimelineItem, What,
+    CommentView, CommitView, HubEvent, IssueView, PullView, RequestView, ReviewView, TimelineItem, What,
 };
 
 use crate::types::{Oid, RepoId, Timestamp};
@@ -183,14 +182,6 @@ impl Hub {
     /// What a client takes for `https://api.github.com`.
     pub fn api_url(&self) -> Url {
         self.url("/api/v3")
-    }
-
-    pub fn git_url(&self) -> Url {
-        self.url("")
-    }
-
-    pub fn web_url(&self) -> Url {
-        self.url("")
     }
 
     /// The pages' address with the token that opens them.

@@ -68,7 +68,6 @@ pub(super) struct App {
     pub(super) webhook_url: Option<String>,
     pub(super) webhook_secret: String,
     pub(super) hook_id: u64,
-    pub(super) setup_url: Option<String>,
     pub(super) external_url: String,
     /// PKCS#1 PEM. GitHub keeps the public half alone; here the manifest flow hands it out once.
     pub(super) pem: String,
@@ -253,7 +252,6 @@ pub(super) struct IssueEvent {
     pub(super) at: Timestamp,
     pub(super) label: Option<Label>,
     pub(super) rename: Option<(String, String)>,
-    pub(super) commit: Option<Oid>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
@@ -297,19 +295,19 @@ pub(super) struct LineComment {
 }
 
 /// One webhook delivery; its body lies in `deliveries/<guid>.json`.
-#[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Delivery {
+#[derive(Debug, Serialize, Deserialize, Clone)]
+pub struct Delivery {
     pub(super) id: u64,
-    pub(super) guid: String,
+    pub guid: String,
     pub(super) app: u64,
-    pub(super) event: String,
-    pub(super) action: Option<String>,
+    pub event: String,
+    pub action: Option<String>,
     pub(super) installation: Option<InstallationId>,
     pub(super) repository: Option<RepoId>,
     pub(super) redelivery: bool,
     pub(super) at: Timestamp,
     /// Absent until tried; 0 when nobody answered.
-    pub(super) status: Option<u16>,
+    pub status: Option<u16>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]

@@ -11,6 +11,7 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -133,7 +134,11 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
     let request = Request {
         method: parts.method,
-        segments: path.split('/').filter(|s| !s.is_empty()).map(decode).collect(),
+        segments: path
+            .split('/')
+            .filter(|s| !s.is_empty())
+            .map(|s| percent_decode_str(s).decode_utf8_lossy().into_owned())
+            .collect(),
         query: url::form_urlencoded::parse(raw_query.as_bytes()).into_owned().collect(),
         raw_query,
         path,
@@ -192,36 +197,4 @@ fn respond(reply: Reply) -> Response {
     *response.status_mut() = reply.status;
     *response.headers_mut() = reply.headers;
     response
-}
-
-/// Undoes percent-encoding; a `+` stays one, as it must in a path.
-fn decode(segment: &str) -> String {
-    let bytes = segment.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let hex = (*byte == b'%').then(|| segment.get(at + 1..at + 3)).flatten();
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(decoded) => {
-                out.push(decoded);
-                at += 3;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::decode;
-
-    #[test]
-    fn segments_are_decoded_as_paths_are() {
-        assert_eq!(decode("countersign%3Alld"), "countersign:lld");
-        assert_eq!(decode("a+b%20c%"), "a+b c%");
-    }
 }

@@ -4,7 +4,7 @@ use super::{
     Hub,
     git::Commit,
     lock,
-    model::{Issue, Reaction, Repository, State},
+    model::{Delivery, Issue, Reaction, Repository, State},
 };
 use crate::types::{CommentId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
 
@@ -80,15 +80,6 @@ pub struct CommitView {
     pub committer: String,
     pub message: String,
     pub at: Timestamp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeliveryView {
-    pub guid: String,
-    pub event: String,
-    pub action: Option<String>,
-    /// The receiver's answer; 0 when there was none, nothing while it waits.
-    pub status: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -175,16 +166,8 @@ impl Hub {
         self.read(|s| s.repositories.get(&repo).map_or(Role::None, |r| r.role_of(user)))
     }
 
-    pub fn deliveries(&self) -> Vec<DeliveryView> {
-        self.read(|s| {
-            let view = |d: &super::model::Delivery| DeliveryView {
-                guid: d.guid.clone(),
-                event: d.event.clone(),
-                action: d.action.clone(),
-                status: d.status,
-            };
-            s.deliveries.iter().map(view).collect()
-        })
+    pub fn deliveries(&self) -> Vec<Delivery> {
+        self.read(|s| s.deliveries.clone())
     }
 
     /// The body a delivery carries, byte for byte.

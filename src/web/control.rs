@@ -226,7 +226,9 @@ fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
 }
 
 /// Why something asked for is not done.
-pub(super) struct Refusal(pub(super) StatusCode, pub(super) String);
+#[derive(Debug, thiserror::Error)]
+#[error("{1}")]
+pub struct Refusal(pub(super) StatusCode, pub(super) String);
 
 pub(super) type ControlResult<T> = Result<Json<T>, Refusal>;
 
@@ -325,21 +327,26 @@ async fn with_token(State(token): State<Token>, request: Request, next: Next) ->
 }
 
 /// The repository last seen under a name, or a refusal that says how it would become known.
-pub async fn named(store: &Store, name: &RepoName) -> Result<Result<RepoId, String>, StoreError> {
+pub async fn named(store: &Store, name: &RepoName) -> Result<RepoId, Refusal> {
     let found = store.directory().repository_named(name).await?;
-    Ok(found.map(|row| row.id).ok_or_else(|| {
-        format!("no repository {name} is known here; check the name, as GitHub writes it now: OWNER/REPO")
-    }))
+    found.map(|row| row.id).ok_or_else(|| {
+        let why = "is known here; check the name, as GitHub writes it now: OWNER/REPO";
+        Refusal(StatusCode::NOT_FOUND, format!("no repository {name} {why}"))
+    })
 }
 
-async fn repository(control: &Control, name: &RepoName) -> Result<RepoId, Refusal> {
-    named(&control.store, name).await?.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))
+/// The same for a name that is not read yet.
+async fn named_by(store: &Store, text: &str) -> Result<RepoId, Refusal> {
+    let name = text.parse().map_err(|_| {
+        Refusal(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
+    })?;
+    named(store, &name).await
 }
 
 async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope, String), Refusal> {
     Ok(match name {
         None => (PauseScope::Server, "the server".to_owned()),
-        Some(name) => (PauseScope::Repo(repository(control, name).await?), name.to_string()),
+        Some(name) => (PauseScope::Repo(named(&control.store, name).await?), name.to_string()),
     })
 }
 
@@ -435,12 +442,7 @@ async fn close(State(control): State<Control>) -> ControlResult<Said> {
 async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<ListedRun>> {
     let repo = match &asked.repository {
         None => None,
-        Some(text) => {
-            let name = text.parse().map_err(|_| {
-                Refusal(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
-            })?;
-            Some(repository(&control, &name).await?)
-        }
+        Some(text) => Some(named_by(&control.store, text).await?),
     };
     let found = control.engine.list(Filter { repo, issue: None, live_only: !asked.all }).await?;
     Ok(Json(lines(&control.store, &found, &control.web_url).await?))
@@ -463,26 +465,19 @@ pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec
 }
 
 async fn cost(State(control): State<Control>, Query(asked): Query<Costing>) -> ControlResult<Vec<CostLine>> {
-    Ok(Json(costs(&control.store, &asked).await?.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))?))
+    Ok(Json(costs(&control.store, &asked).await?))
 }
 
 /// Sums of the ledgers, a line for each repository and whatever is asked for; or why there is nothing to add up.
-pub async fn costs(store: &Store, asked: &Costing) -> Result<Result<Vec<CostLine>, String>, StoreError> {
+pub async fn costs(store: &Store, asked: &Costing) -> Result<Vec<CostLine>, Refusal> {
     let repos = match (&asked.repository, asked.run) {
-        (Some(text), _) => {
-            let Ok(name) = text.parse() else {
-                return Ok(Err(format!("`{text}` is not a repository's name: OWNER/REPO")));
-            };
-            match named(store, &name).await? {
-                Ok(repo) => vec![repo],
-                Err(why) => return Ok(Err(why)),
-            }
-        }
+        (Some(text), _) => vec![named_by(store, text).await?],
         (None, Some(run)) => vec![run.repo],
         (None, None) => store.repos().await?,
     };
     if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
-        return Ok(Err(format!("{run} is no run of that repository; `countersign runs --all` lists them")));
+        let why = format!("{run} is no run of that repository; `countersign runs --all` lists them");
+        return Err(Refusal(StatusCode::NOT_FOUND, why));
     }
     let mut lines = Vec::new();
     for repo in repos {
@@ -502,12 +497,12 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Result<Vec<CostLine
             spent,
         }));
     }
-    Ok(Ok(lines))
+    Ok(lines)
 }
 
 async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> ControlResult<Said> {
     let name = &asked.repository;
-    let repo = repository(&control, name).await?;
+    let repo = named(&control.store, name).await?;
     let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
     if let Some(run) = live.first() {
         let why = format!(

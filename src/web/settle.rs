@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::{Control, ControlResult, Refusal, Said, named};
 use crate::{
-    store::{Store, StoreError},
+    store::Store,
     types::{MicroUsd, RepoName, RunId, count},
 };
 
@@ -20,22 +20,17 @@ pub struct Settling {
 }
 
 pub(super) async fn post(State(control): State<Control>, Json(asked): Json<Settling>) -> ControlResult<Said> {
-    let settled = settle(&control.store, &asked).await?;
-    let message = settled.map_err(|why| Refusal(StatusCode::NOT_FOUND, why))?;
-    Ok(Json(Said { message }))
+    Ok(Json(Said { message: settle(&control.store, &asked).await? }))
 }
 
-/// Settles held calls and says how many; or why none can be.
+/// Settles held calls and says how many.
 ///
 /// # Errors
-/// Those of the store. What was settled before stays so.
-pub async fn settle(store: &Store, asked: &Settling) -> Result<Result<String, String>, StoreError> {
+/// Why none can be, and those of the store. What was settled before stays so.
+pub async fn settle(store: &Store, asked: &Settling) -> Result<String, Refusal> {
     let repos = match (&asked.repository, asked.run) {
         (_, Some(run)) => vec![run.repo],
-        (Some(name), None) => match named(store, name).await? {
-            Ok(repo) => vec![repo],
-            Err(why) => return Ok(Err(why)),
-        },
+        (Some(name), None) => vec![named(store, name).await?],
         (None, None) => store.repos().await?,
     };
     let (mut calls, mut held) = (0, MicroUsd(0));
@@ -49,11 +44,10 @@ pub async fn settle(store: &Store, asked: &Settling) -> Result<Result<String, St
         store.follow_settled(rows).await?;
     }
     if calls == 0 {
-        return Ok(Err(
-            "nothing is held for calls that are over; `countersign cost` shows what is".to_owned()
-        ));
+        let why = "nothing is held for calls that are over; `countersign cost` shows what is";
+        return Err(Refusal(StatusCode::NOT_FOUND, why.to_owned()));
     }
     let calls = count(calls, "call is", "calls are");
     tracing::warn!(%calls, %held, billed = %asked.billed, by = asked.by, "held calls were settled");
-    Ok(Ok(format!("{calls} settled: {held} were held, and {} were billed", asked.billed)))
+    Ok(format!("{calls} settled: {held} were held, and {} were billed", asked.billed))
 }

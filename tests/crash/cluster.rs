@@ -100,7 +100,7 @@ impl Site {
         let pair = Pair::start()?;
         let of_world = async {
             let world = matrix::world(models, key).await;
-            let (known, address) = (world.known(), world.hub.web_url().to_string());
+            let (known, address) = (world.known(), world.hub.base_url().to_string());
             let (threads, installations) = Self::people(&world.hub, &known, size);
             let directory = world.leave().await;
             let options = HubOptions {
@@ -118,7 +118,7 @@ impl Site {
         let (_, after) = rest.split_once(']').unwrap();
         let allowed = installations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let settings =
-            format!("{before}allow = [{allowed}]{after}").replace(&address, hub.web_url().as_str());
+            format!("{before}allow = [{allowed}]{after}").replace(&address, hub.base_url().as_str());
         let servers = (1..=servers).map(|number| {
             let (name, door) = (format!("node{number}"), free_address());
             let file = home.join(format!("{name}.url"));

@@ -52,7 +52,7 @@ struct Site {
 impl Site {
     async fn open(models: &Models, key: &str) -> Self {
         let world = matrix::world(models, key).await;
-        let (known, address) = (world.known(), world.hub.web_url().to_string());
+        let (known, address) = (world.known(), world.hub.base_url().to_string());
         let directory = world.leave().await;
         let options = HubOptions {
             listen: ([127, 0, 0, 1], 0).into(),
@@ -66,7 +66,7 @@ impl Site {
         hub.set_webhook(known.app, Some(webhook.clone()), &SecretString::from(SECRET)).unwrap();
         let config = directory.path().join("bot/countersign.toml");
         let text = without_toys(fs::read_to_string(&config).unwrap());
-        let text = text.replace(&address, hub.web_url().as_str());
+        let text = text.replace(&address, hub.base_url().as_str());
         let server = format!("[server]\nlisten = \"{door}\"\nprivate_listen = \"{}\"\n", free_address());
         fs::write(&config, format!("{text}{server}")).unwrap();
         let before = hub.deliveries().len();
@@ -168,7 +168,7 @@ fn killed_at_random_the_last_boot_ends_it_as_if_nothing_had_happened() {
                 (here, kills) = (here + 1, kills + 1);
             }
             let Site { directory, hub, known, .. } = site;
-            let address = hub.web_url().to_string();
+            let address = hub.base_url().to_string();
             hub.stop().await;
             let mut w = World::go_on(directory, known, SystemClock.now()).await;
             matrix::played_on(&mut w, scenario).await;

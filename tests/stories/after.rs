@@ -727,23 +727,6 @@ async fn a_branch_that_somebody_rewrote_is_left_alone() {
 
 #[tokio::test]
 #[ignore = "takes long"]
-async fn a_merge_while_a_fix_is_at_work_ends_it_and_says_what_was_not_pushed() {
-    if !can_run().await {
-        return;
-    }
-    let mut w = pushed(|script| fixes(script, 1)).await;
-    let commits = w.commits();
-    w.ci(&[("build", "failure")]).await;
-    w.stands_at_a_further_gate().await;
-    w.merged().await;
-    w.ended_merged().await;
-    w.gate();
-    assert!(w.status().body.contains("merged while a further change was at work"), "{}", w.status().body);
-    assert_eq!(w.commits(), commits);
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
 async fn a_review_while_a_fix_is_at_work_is_taken_up_after_it() {
     if !can_run().await {
         return;

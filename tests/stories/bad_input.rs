@@ -110,22 +110,6 @@ async fn a_repository_deleted_between_two_steps_ends_the_run() {
 }
 
 #[tokio::test]
-async fn a_repository_deleted_at_the_gate_ends_the_run() {
-    let mut w = world().await;
-    w.comes_to_the_gate().await;
-    let run = w.run().await.unwrap().id;
-    w.hub.delete_repo(w.repo).unwrap();
-    for _ in 0..20 {
-        w.pass(60);
-        w.hub.settled().await;
-        w.app.intake.tick().await.unwrap();
-        w.app.engine.tick().await.unwrap();
-    }
-    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
-    assert!(!view.status.live(), "nobody is left to answer: {view:?}");
-}
-
-#[tokio::test]
 async fn another_repository_under_the_same_name_is_not_written_to() {
     for told in [true, false] {
         let w = World::begun().await;
@@ -168,47 +152,6 @@ async fn bots_start_and_answer_nothing() {
     w.comment("countersign[bot]", &line).await;
     // it does not approve itself
     w.stands(Status::Asking).await;
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
-async fn the_pull_request_answers_for_its_issue() {
-    let mut w = world_of_files().await;
-    w.comes_to_the_gate().await;
-    let (pull, line) = (w.pull_number(), w.approve_line());
-    w.pass(60);
-    w.hub.comment(w.repo, pull, w.user("tess"), &line).unwrap();
-    w.settle().await;
-    // triage does not approve there either
-    w.stands(Status::Asking).await;
-    w.hub.comment(w.repo, pull, w.user("sam"), &line).unwrap();
-    w.settle().await;
-    w.stands(Status::Done).await;
-    assert!(w.on_pull().is_empty(), "nobody is mailed twice");
-}
-
-#[tokio::test]
-#[ignore = "takes long"]
-async fn githubs_own_review_buttons_are_heard() {
-    let mut w = world_of_files().await;
-    w.comes_to_the_gate().await;
-    let pull = w.pull_number();
-    w.pass(60);
-    w.hub.review(w.repo, pull, w.user("tess"), "APPROVED", "").unwrap();
-    w.hub.review(w.repo, pull, w.user("sam"), "COMMENTED", "Interesting.").unwrap();
-    w.settle().await;
-    w.stands(Status::Asking).await;
-
-    w.hub.review(w.repo, pull, w.user("sam"), "CHANGES_REQUESTED", "Say what an empty file does.").unwrap();
-    w.settle().await;
-    w.stands(Status::Asking).await;
-    assert_eq!(w.notifying(), 3, "it went round and asks anew:\n{}", w.thread());
-
-    w.pass(60);
-    w.hub.review(w.repo, pull, w.user("sam"), "APPROVED", "").unwrap();
-    w.settle().await;
-    w.stands(Status::Done).await;
-    assert!(w.on_pull().is_empty());
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     apis::{drafting, reviewing},
+    pools::drafting_opencode,
     script::{Script, approved, design},
     world::{Setting, World, some},
 };
@@ -263,25 +264,6 @@ async fn a_round_without_a_draft_has_no_author() {
     w.stands(Status::Asking).await;
 }
 
-/// A program in OpenCode's place, whose answers are not said to be anybody's.
-fn nameless(directory: &Path) -> PathBuf {
-    use std::os::unix::fs::PermissionsExt;
-    let text = design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1");
-    let text = text.replace("{{title}}", "Something to be built");
-    let events = [
-        json!({"type": "step_start"}),
-        json!({"type": "text", "part": {"text": text}}),
-        json!({"type": "step_finish", "part": {"reason": "stop", "tokens": {"input": 9, "output": 7}}}),
-    ];
-    let events = events.map(|event| event.to_string()).join("\n");
-    let program = directory.join("opencode");
-    let script =
-        "#!/bin/sh\n[ \"$1\" = --version ] && { echo 1.18.33; exit; }\ncat > /dev/null\ncat <<'THE END'\n";
-    std::fs::write(&program, format!("{script}{events}\nTHE END\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    program
-}
-
 #[tokio::test]
 async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written() {
     let place = tempfile::tempdir().unwrap();
@@ -289,7 +271,7 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
         "[providers.opencode]\npath = {:?}\nbase_url = \"http://127.0.0.1:1\"\n[[model]]\nid = \"maker/one\"\n\
          providers = [\"opencode\"]\nfamily = \"maker\"\ncontext = 1000000\nmax_output = 8000\n\
          price = {{ input = 0, output = 0 }}\n",
-        nameless(place.path())
+        drafting_opencode(place.path())
     );
     let models = Some(("opencode:maker/one", "stub:reviewer"));
     let script = Some(Script::default().reviews(&approved()).toml());

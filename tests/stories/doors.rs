@@ -85,9 +85,8 @@ impl World {
     /// The newest payload that the hub sent of this event.
     pub(crate) fn payload(&self, event: &str, action: &str) -> Value {
         let sent = self.hub.deliveries();
-        let like = |d: &&countersign::localhub::DeliveryView| {
-            d.event == event && d.action.as_deref() == Some(action)
-        };
+        let like =
+            |d: &&countersign::localhub::Delivery| d.event == event && d.action.as_deref() == Some(action);
         let newest = sent.iter().rev().find(like).unwrap();
         serde_json::from_slice(&self.hub.delivery_body(&newest.guid).unwrap()).unwrap()
     }

@@ -380,53 +380,6 @@ async fn a_stop_label_set_behind_our_back_stops_the_run() {
 }
 
 #[tokio::test]
-async fn a_pull_request_closed_behind_our_back_is_not_approved() {
-    let mut w = world_of_files().await;
-    w.comes_to_the_gate().await;
-    let (line, pull, maya) = (w.approve_line(), w.pull_number(), w.user("maya"));
-    w.lose_webhooks(true);
-    w.hub.close_issue(w.repo, pull, maya).unwrap();
-    w.lose_webhooks(false);
-    w.comment("sam", &line).await;
-    let run = w.run().await.unwrap();
-    let why = "stopped by someone: its pull request was closed".to_owned();
-    assert_eq!((run.status, run.why), (Status::Stopped, Some(why)), "{}", w.thread());
-    w.stands(Status::Stopped).await;
-}
-
-#[tokio::test]
-async fn a_bot_that_dies_between_any_two_steps_goes_on_where_it_was() {
-    let mut w = world().await;
-    designed(&mut w).await;
-    let expected = seen(&w);
-
-    let mut w = world().await;
-    w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
-    w = killed_at_every_step(w).await;
-    let line = w.approve_line();
-    w.pass(60);
-    w.hub.comment(w.repo, w.issue, w.user("sam"), &line).unwrap();
-    w = killed_at_every_step(w).await;
-    w.wait(120).await;
-    w.stands(Status::Done).await;
-    assert_eq!(seen(&w), expected);
-}
-
-/// One delivery, one step, another process; until there is nothing to do.
-async fn killed_at_every_step(mut w: World) -> World {
-    for _ in 0..60 {
-        w.hub.settled().await;
-        // Stored and not yet read, when the process ends.
-        w = w.restart().await;
-        let worked = w.app.intake.tick().await.unwrap() + w.app.engine.tick().await.unwrap();
-        if worked == 0 && w.hub.webhooks_pending() == 0 {
-            return w;
-        }
-    }
-    panic!("it does not come to rest:\n{}", w.thread());
-}
-
-#[tokio::test]
 #[ignore = "takes long"]
 async fn a_reaction_that_is_refused_takes_nothing_with_it() {
     for status in some([403, 404, 422]) {

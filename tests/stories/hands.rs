@@ -251,24 +251,23 @@ const OURS: &str = "Somebody changed `src/lib.rs` on the issue's branch, which t
 const OTHERS: &str = "**Others have files on the document's branch.**";
 const NOT_YET: &str = "Nothing was approved yet";
 
+/// What comes of each act while nothing is pushed yet.
+const BEFORE_THE_PUSH: &[(Act, Ends, &str)] = &[
+    (Edits, WaitsForMerge, WAITS),
+    (Retargets, WaitsForMerge, WAITS),
+    (Rewrites, WaitsForMerge, FOLLOWED),
+    (Converts, WaitsForMerge, WAITS),
+    (Merges, WaitsForMerge, WAITS),
+    (Closes, Stopped, CLOSED),
+    (ClosesTheirs, WaitsForMerge, WAITS),
+    (CommitsOurFile, Halted, OURS),
+    (CommitsAnother, WaitsForMerge, OTHERS),
+];
+
 #[tokio::test]
 #[ignore = "takes long"]
 async fn people_act_on_the_pull_request_while_the_code_is_tested() {
-    each(
-        At::Work,
-        &[
-            (Edits, WaitsForMerge, WAITS),
-            (Retargets, WaitsForMerge, WAITS),
-            (Rewrites, WaitsForMerge, FOLLOWED),
-            (Converts, WaitsForMerge, WAITS),
-            (Merges, WaitsForMerge, WAITS),
-            (Closes, Stopped, CLOSED),
-            (ClosesTheirs, WaitsForMerge, WAITS),
-            (CommitsOurFile, Halted, OURS),
-            (CommitsAnother, WaitsForMerge, OTHERS),
-        ],
-    )
-    .await;
+    each(At::Work, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]
@@ -293,20 +292,7 @@ async fn people_act_on_the_pull_request_while_the_code_gate_waits() {
 #[tokio::test]
 #[ignore = "takes long"]
 async fn people_act_on_the_pull_request_between_approval_and_push() {
-    each(
-        At::Push,
-        &[
-            (Edits, WaitsForMerge, WAITS),
-            (Retargets, WaitsForMerge, WAITS),
-            (Rewrites, WaitsForMerge, FOLLOWED),
-            (Converts, WaitsForMerge, WAITS),
-            (Merges, WaitsForMerge, WAITS),
-            (Closes, Stopped, CLOSED),
-            (CommitsOurFile, Halted, OURS),
-            (CommitsAnother, WaitsForMerge, OTHERS),
-        ],
-    )
-    .await;
+    each(At::Push, BEFORE_THE_PUSH).await;
 }
 
 #[tokio::test]

@@ -467,21 +467,6 @@ async fn a_suspended_installation_rests_and_goes_on() {
 }
 
 #[tokio::test]
-async fn an_installation_that_is_not_ours_is_thanked_and_ignored() {
-    let mut w = world().await;
-    let mut payload = w.lost("sam", "/lld").await;
-    payload["installation"]["id"] = json!(w.installation.0 + 1);
-    w.delivered("stranger", "issue_comment", &payload).await;
-    let requests = w.hub.requests().len();
-    w.settle().await;
-    let (state, note) = w.ending("stranger");
-    assert_eq!(state, "done");
-    assert!(note.contains("not in [installations] allow"), "{note}");
-    assert_eq!(w.hub.requests().len(), requests, "GitHub is not asked for strangers");
-    assert!(w.run().await.is_none());
-}
-
-#[tokio::test]
 async fn a_repository_taken_from_the_app_ends_its_runs_and_is_kept_for_a_month() {
     let mut w = world().await;
     w.comes_to_the_gate().await;

@@ -94,67 +94,6 @@ fn sound() -> Script {
 }
 
 #[tokio::test]
-async fn a_rough_idea_is_filed_in_place() {
-    let mut w = world(CLEAR, "", None).await;
-    w.comes_to_the_issue_gate().await;
-    assert!(w.gate().contains("Add what issue 2 asks for"), "{}", w.gate());
-    let line = w.way("in-place");
-    w.comment("sam", &line).await;
-    w.ends_well().await;
-    let issue = w.filed(w.issue);
-    assert_eq!(issue.title, "Add what issue 2 asks for");
-    insta::assert_snapshot!(w.plain(&issue.body), @r##"
-    > **Rehearsal**: scripted answers, no model was asked.
-
-    ## Summary
-
-    **This is a rehearsal.** No language model wrote this issue and none has read the idea: it is a fixed text that shows how a rough idea becomes an issue. It stands in for "Report time by week".
-
-    ## Acceptance criteria
-
-    - [ ] AC-1 The example under Determinism gives exactly the result that stands there, and the exit status is 0
-    - [ ] AC-2 An empty input ends with exit status 1 and one line on standard error that contains `empty`
-
-    ## Scope
-
-    ### In scope
-
-    - What the idea asks for
-
-    ### Out of scope
-
-    - All that the idea does not mention: it stays as it is
-
-    ## Files
-
-    - `src/lib.rs`
-
-    ## Determinism
-
-    The input `2026-02-09 acme 1h30m` gives `1h30m`. Nothing depends on the clock or on the order of files.
-
-    ## Test signal
-
-    `cargo test` ends with 0 failed tests.
-
-    <details><summary>The issue as it was opened</summary>
-
-    **Report time by week**
-
-    - `tally --by week x` must print a line a week, and `cargo test` shows it
-    - the default does not change by a byte
-
-    </details>
-
-    <sub>Drafted by `stub-drafter`, reviewed by `stub-reviewer`. Approved by sam at 2026-03-02T09:01:00Z. Run 1002-1.</sub>
-
-    <!-- countersign:issue-1002-1 -->
-    "##);
-    assert_eq!(w.notifying(), 2, "{}", w.thread());
-    assert!(w.status().body.contains("([result]("), "{}", w.thread());
-}
-
-#[tokio::test]
 async fn a_new_issue_is_opened_once_however_often_it_is_approved() {
     let mut w = world(CLEAR, "", None).await;
     w.comes_to_the_issue_gate().await;

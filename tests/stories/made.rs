@@ -4,7 +4,6 @@
 use countersign::engine::Status;
 
 use crate::{
-    resumed::answer_lost,
     script::{Script, approved, design, finding, review},
     world::{Setting, World},
 };
@@ -16,103 +15,6 @@ async fn with(toml: &str, script: Script) -> World {
 
 fn sound() -> Script {
     Script::default().drafts(&design()).reviews(&approved())
-}
-
-fn filed(w: &World) -> usize {
-    w.bots().into_iter().filter(|c| c.body.starts_with("Filed:")).map(|c| w.look_at(c.id)).count()
-}
-
-fn nothing_on_a_branch(w: &World) {
-    assert!(w.hub.pulls(w.repo).is_empty());
-    assert_eq!(w.hub.branches(w.repo).len(), 1, "{:?}", w.hub.branches(w.repo));
-}
-
-#[tokio::test]
-async fn a_note_is_approved_then_reviewed_then_filed() {
-    let mut w = with("", sound()).await;
-    w.label("maya", "countersign:note").await;
-    w.stands(Status::Asking).await;
-    assert!(w.find("waits for a person, before it goes to review").body.contains("/approve text "));
-    assert!(w.find("Rehearsal").body.contains(": ask\n"), "{}", w.thread());
-    w.approved_by("sam").await;
-    w.find("Filed:");
-    assert!(w.find("note: done").body.contains("APPROVED"));
-    nothing_on_a_branch(&w);
-}
-
-#[tokio::test]
-async fn a_note_that_nobody_is_asked_about_is_filed_where_its_review_approves_it() {
-    let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
-    w.label("maya", "countersign:note").await;
-    w.stands(Status::Done).await;
-    w.find("Filed:");
-    w.find("note: done");
-
-    let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
-    w.issue = w.hub.open_issue(w.repo, w.user("stranger"), "A wish", "It is done when it is done.").unwrap();
-    w.label("maya", "countersign:note").await;
-    w.stands(Status::Asking).await;
-    assert_eq!(filed(&w), 0, "{}", w.thread());
-    w.approved_by("sam").await;
-    assert_eq!(filed(&w), 1, "{}", w.thread());
-}
-
-#[tokio::test]
-async fn a_note_that_its_review_refuses_is_filed_by_nobody() {
-    let refuses = review("BLOCKED", &[finding("No", None)], &[]);
-    for toml in ["[note]\nmax_rounds = 1\n", "[note]\nmax_rounds = 1\nverdict_gate = false\n"] {
-        let mut w = with(toml, Script::default().drafts(&design()).reviews(&refuses)).await;
-        w.label("maya", "countersign:note").await;
-        if !toml.contains("verdict_gate") {
-            let line = w.approve_line();
-            w.comment("sam", &line).await;
-        }
-        w.stands(Status::Asking).await;
-        assert_eq!(filed(&w), 0, "{}", w.thread());
-        for answer in ["/approve", "/override I know better"] {
-            w.comment("max", answer).await;
-            assert!(w.newest().contains("does not pass what waits here"), "{answer}\n{}", w.thread());
-            w.stands(Status::Asking).await;
-            assert_eq!(filed(&w), 0, "{answer}\n{}", w.thread());
-        }
-        w.comment("max", "/stop").await;
-        w.stands(Status::Stopped).await;
-        assert_eq!(filed(&w), 0);
-    }
-}
-
-#[tokio::test]
-async fn a_note_is_filed_once_however_often_the_bot_ends() {
-    let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
-    let maya = w.user("maya");
-    w.hub.label(w.repo, w.issue, maya, "countersign:note").unwrap();
-    for _ in 0..60 {
-        w.step(1).await;
-        w = w.restart().await;
-        if w.run().await.is_some_and(|run| run.status == Status::Done) {
-            break;
-        }
-    }
-    w.settle().await;
-    w.stands(Status::Done).await;
-    assert_eq!(filed(&w), 1, "{}", w.thread());
-}
-
-#[tokio::test]
-async fn a_note_that_is_filed_when_the_run_is_stopped_is_filed() {
-    let mut w = with("[note]\nverdict_gate = false\n", sound()).await;
-    let maya = w.user("maya");
-    w.hub.label(w.repo, w.issue, maya, "countersign:note").unwrap();
-    while w.run().await.is_none_or(|run| run.step_id != "A5") {
-        w.step(1).await;
-    }
-    w.hub.fault(answer_lost("POST", "/comments"));
-    w.settle().await;
-    assert_eq!((w.run().await.unwrap().status, filed(&w)), (Status::Ready, 1), "its answer was lost");
-    w.comment("maya", "/stop").await;
-    w.stands(Status::Done).await;
-    assert_eq!(filed(&w), 1, "{}", w.thread());
-    w.find("Filed:");
 }
 
 #[tokio::test]

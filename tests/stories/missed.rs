@@ -601,17 +601,6 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
 }
 
 #[tokio::test]
-async fn an_issue_that_was_closed_unheard_stops_its_runs() {
-    let mut w = world().await;
-    w.comes_to_the_gate().await;
-    let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));
-    w.unheard(|hub| hub.close_issue(repo, issue, maya).unwrap()).await;
-    assert_eq!(w.sweep().await, 1);
-    w.wait(60).await;
-    w.stands(Status::Stopped).await;
-}
-
-#[tokio::test]
 async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
     let mut w = world().await;
     let (repo, issue, maya) = (w.repo, w.issue, w.user("maya"));

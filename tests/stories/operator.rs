@@ -125,7 +125,7 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
     let line = w.approve_line();
     let [listed] = &w.run_lines("all=false").await[..] else { panic!() };
     assert_eq!(listed.why.as_deref(), Some(&*format!("waits for {line} or /revise")));
-    let page = format!("{}/maya/tally/issues/{}", w.hub.web_url().as_str().trim_end_matches('/'), w.issue);
+    let page = format!("{}/maya/tally/issues/{}", w.hub.base_url().as_str().trim_end_matches('/'), w.issue);
     assert_eq!((listed.status.as_str(), listed.url.as_deref()), ("asking", Some(page.as_str())));
 
     let said = w.said("/pause", pausing(Some("maya/tally"))).await;

@@ -57,7 +57,7 @@ async fn a_run_is_read_from_its_start_to_where_it_waits() {
         &["maya/tally</a>#1", "Human gate: verdict (N4)", ">asking</strong>", &format!("href=\"{path}\"")],
     );
     let page = browser.read(&path).await;
-    let on_github = format!("{}/maya/tally/", w.hub.web_url().as_str().trim_end_matches('/'));
+    let on_github = format!("{}/maya/tally/", w.hub.base_url().as_str().trim_end_matches('/'));
     says(
         &page,
         &[

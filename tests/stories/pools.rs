@@ -181,7 +181,7 @@ async fn the_operator_sees_what_a_pool_has_and_what_it_skips() {
 }
 
 /// A program that answers as OpenCode does, with a design for the first issue.
-fn drafting_opencode(place: &Path) -> PathBuf {
+pub(crate) fn drafting_opencode(place: &Path) -> PathBuf {
     let text =
         design().replace("{{path}}", "src/lib.rs").replace("{{issue}}", "1").replace("{{title}}", "A title");
     let tokens = json!({"input": 1000, "output": 50});

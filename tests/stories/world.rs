@@ -195,7 +195,7 @@ pub(crate) fn some<T, const MANY: usize>(cases: [T; MANY]) -> impl Iterator<Item
     cases.into_iter().take(if all() { MANY } else { 1 })
 }
 
-const TOYS: [&str; 3] = ["note", "pages", "patch"];
+const TOYS: [&str; 2] = ["pages", "patch"];
 
 /// The settings for the real program, which has no toys.
 pub(crate) fn without_toys(mut toml: String) -> String {
@@ -308,8 +308,8 @@ impl World {
              \"{drafter}\"\nreviewer = \"{reviewer}\"\n{script}{}",
             credentials.id,
             hub.api_url(),
-            hub.git_url(),
-            hub.web_url(),
+            hub.base_url(),
+            hub.base_url(),
             if setting.as_files { publish_files(&setting.toml, setting.toys) } else { setting.toml },
         );
         std::fs::write(home.join("countersign.toml"), toml).unwrap();

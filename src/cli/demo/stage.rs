@@ -484,8 +484,8 @@ fn settings_text(hub: &Hub, remembered: &Remembered) -> String {
          [models]\ndrafter = \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n",
         remembered.app,
         hub.api_url(),
-        hub.git_url(),
-        hub.web_url(),
+        hub.base_url(),
+        hub.base_url(),
         remembered.installation,
     )
 }

@@ -8,11 +8,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 
-use super::{
-    Oops, PageResult, Visit,
-    layout::{Esc, avatar},
-    redirect,
-};
+use super::{Oops, PageResult, Visit, layout::Esc, redirect};
 use crate::{
     localhub::{Hub, HubError, acts::AppSpec, keys::new_key, model::Conversion, random_hex},
     types::{RepoId, UserId},
@@ -24,7 +20,6 @@ struct Manifest {
     name: String,
     url: String,
     redirect_url: Option<String>,
-    setup_url: Option<String>,
     #[serde(default)]
     hook_attributes: Hook,
     #[serde(default)]
@@ -42,7 +37,7 @@ impl Manifest {
     fn parse(text: &str) -> Result<Self, HubError> {
         let manifest: Self = serde_json::from_str(text)
             .map_err(|e| HubError::Refused(format!("The manifest is not what GitHub takes: {e}.")))?;
-        for address in [&manifest.redirect_url, &manifest.setup_url].into_iter().flatten() {
+        if let Some(address) = &manifest.redirect_url {
             let web = Url::parse(address).is_ok_and(|u| u.scheme() == "http" || u.scheme() == "https");
             if !web {
                 return Err(HubError::Refused(format!(
@@ -91,7 +86,7 @@ impl Hub {
                 webhook_secret,
                 owner,
             };
-            let made = c.create_app(spec, pem, manifest.setup_url, manifest.url)?;
+            let made = c.create_app(spec, pem, manifest.url)?;
             let row = Conversion { app: made.id, client_secret: secret, at: c.at };
             c.state.conversions.insert(code, row);
             Ok::<_, HubError>(())
@@ -143,21 +138,6 @@ impl Visit<'_> {
         Ok(redirect(back.as_str()))
     }
 
-    pub(super) fn app(&self, slug: &str) -> PageResult {
-        let body = self.hub.read(|s| {
-            let app = s.app_by_slug(slug)?;
-            Some(format!(
-                "<div class=narrow><h1>{} {}</h1><p>A GitHub App of <b>{}</b>.</p>\
-                 <p><a class=\"button go\" href=\"/apps/{}/installations/new\">Install</a></p></div>",
-                avatar(s, app.bot, 40),
-                Esc(&app.name),
-                Esc(&s.login(app.owner)),
-                app.slug
-            ))
-        });
-        self.plain_page(slug, &body.ok_or_else(Oops::not_found)?)
-    }
-
     pub(super) fn choose_repositories(&self, slug: &str) -> PageResult {
         let user = self.user()?;
         let body = self.hub.read(|s| {
@@ -196,25 +176,18 @@ impl Visit<'_> {
         if chosen.is_empty() {
             return Err(HubError::Refused("Choose at least one repository.".into()).into());
         }
-        let (app, setup_url, own) = self
+        let (app, own) = self
             .hub
             .read(|s| {
                 let own = chosen.iter().all(|id| s.repositories.get(id).is_some_and(|r| r.owner == user));
-                s.app_by_slug(slug).map(|a| (a.id, a.setup_url.clone(), own))
+                s.app_by_slug(slug).map(|a| (a.id, own))
             })
             .ok_or_else(Oops::not_found)?;
         if !own {
             return Err(Oops::new(StatusCode::FORBIDDEN, "Only a repository's owner installs Apps on it."));
         }
-        let id = self.hub.install(app, &chosen)?;
-        let Some(mut setup) = setup_url.and_then(|u| Url::parse(&u).ok()) else {
-            return Ok(redirect("/"));
-        };
-        setup
-            .query_pairs_mut()
-            .append_pair("installation_id", &id.to_string())
-            .append_pair("setup_action", "install");
-        Ok(redirect(setup.as_str()))
+        self.hub.install(app, &chosen)?;
+        Ok(redirect("/"))
     }
 }
 

@@ -138,16 +138,6 @@ impl Visit<'_> {
                 self.needs(repo, by, Role::Triage, None)?;
                 self.hub.unlabel(repo, number, by, field(form, "name")?)?;
             }
-            "edit" => {
-                self.needs(repo, by, Role::Write, Some(author))?;
-                self.hub.edit_issue(
-                    repo,
-                    number,
-                    by,
-                    Some(field(form, "title")?),
-                    form.get("body").map(String::as_str),
-                )?;
-            }
             "react" => {
                 let comment = form.get("comment").and_then(|c| c.parse().ok());
                 let content = field(form, "content")?;

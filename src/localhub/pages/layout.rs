@@ -35,11 +35,6 @@ impl fmt::Display for Esc<'_> {
     }
 }
 
-/// `path` as it stands in an address: each segment encoded.
-pub(super) fn link(path: &str) -> String {
-    path.split('/').map(crate::localhub::json::escape).collect::<Vec<_>>().join("/")
-}
-
 /// `3 minutes ago`, with the time itself on hover.
 pub(super) fn ago(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.since(at).as_secs();
@@ -100,10 +95,8 @@ fn label_styles(repo: &Repository) -> String {
 /// Which of a repository's tabs a page belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tab {
-    Code,
     Issues,
     Pulls,
-    Branches,
 }
 
 impl Visit<'_> {
@@ -170,16 +163,14 @@ impl Visit<'_> {
         })
     }
 
-    /// The repositories one may see, of everyone or of one owner.
-    pub(super) fn home(&self, owner: Option<&str>) -> PageResult {
+    /// The repositories one may see.
+    pub(super) fn home(&self) -> PageResult {
         let body = self.hub.read(|s| {
             let mut rows = String::new();
-            for repo in s.repositories.values() {
+            let seen =
+                |repo: &&Repository| self.acting.is_some_and(|u| repo.role_of(u) > crate::types::Role::None);
+            for repo in s.repositories.values().filter(seen) {
                 let name = s.name_of(repo);
-                let seen = self.acting.is_some_and(|u| repo.role_of(u) > crate::types::Role::None);
-                if !seen || owner.is_some_and(|o| !o.eq_ignore_ascii_case(&name.owner)) {
-                    continue;
-                }
                 let open =
                     |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
                 let sight = if repo.private { "Private" } else { "Public" };
@@ -219,22 +210,18 @@ impl Visit<'_> {
 fn repo_head(state: &State, repo: &Repository, tab: Tab) -> String {
     let name = state.name_of(repo);
     let open = |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
-    let item = |this: Tab, path: &str, text: &str, count: Option<usize>| {
+    let item = |this: Tab, path: &str, text: &str, count: usize| {
         let class = if this == tab { " class=here" } else { "" };
-        let count = count.map(|n| format!(" <span class=count>{n}</span>")).unwrap_or_default();
-        format!("<a{class} href=\"/{name}{path}\">{text}{count}</a>")
+        format!("<a{class} href=\"/{name}{path}\">{text} <span class=count>{count}</span></a>")
     };
     format!(
-        "<div class=repo><h2><a href=\"/{}\">{}</a> / <a href=\"/{name}\"><b>{}</b></a> <span class=tag>{}</span></h2>\
-         <nav id=tabs data-live>{}{}{}{}</nav></div>",
-        name.owner,
+        "<div class=repo><h2>{} / <a href=\"/{name}\"><b>{}</b></a> <span class=tag>{}</span></h2>\
+         <nav id=tabs data-live>{}{}</nav></div>",
         name.owner,
         name.name,
         if repo.private { "Private" } else { "Public" },
-        item(Tab::Code, "", "Code", None),
-        item(Tab::Issues, "/issues", "Issues", Some(open(false))),
-        item(Tab::Pulls, "/pulls", "Pull requests", Some(open(true))),
-        item(Tab::Branches, "/branches", "Branches", None),
+        item(Tab::Issues, "/issues", "Issues", open(false)),
+        item(Tab::Pulls, "/pulls", "Pull requests", open(true)),
     )
 }
 
@@ -245,6 +232,5 @@ mod tests {
     #[test]
     fn text_stays_text() {
         assert_eq!(Esc("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
-        assert_eq!(link("a b/<x>"), "a%20b/%3Cx%3E");
     }
 }

@@ -8,7 +8,6 @@ mod code;
 mod issues;
 mod layout;
 mod markdown;
-mod pulls;
 mod thread;
 
 use std::{collections::BTreeMap, convert::Infallible};
@@ -152,12 +151,10 @@ impl Visit<'_> {
             // A manifest comes from another page by design; it only shows what would be made.
             ["settings", "apps", "new"] => self.new_app(),
             _ if posting => self.act(&segments),
-            [] => self.home(None),
+            [] => self.home(),
             ["avatars", id] => self.avatar(id),
-            ["apps", slug] => self.app(slug),
-            ["apps", slug, "installations", "new"] => self.choose_repositories(slug),
-            ["settings", "installations", _] => self.home(None),
-            [login] => self.home(Some(login)),
+            ["apps", slug] | ["apps", slug, "installations", "new"] => self.choose_repositories(slug),
+            [_] | ["settings", "installations", _] => self.home(),
             [owner, name, rest @ ..] => {
                 let repo = self.find(owner, name)?;
                 self.show(repo, rest)
@@ -167,21 +164,15 @@ impl Visit<'_> {
 
     fn show(&self, repo: RepoId, rest: &[&str]) -> PageResult {
         match rest {
-            [] => self.tree(repo, &[]),
-            ["issues"] => self.issue_list(repo, false),
+            // The bot links to a branch, whose files are in its pull request.
+            [] | ["issues"] | ["tree", ..] => self.issue_list(repo, false),
             ["issues", "new"] => self.new_issue_form(repo),
             ["issues", number] => self.thread(repo, number, false),
             ["pulls"] => self.issue_list(repo, true),
             ["pull", number] => self.thread(repo, number, true),
             ["pull", number, "commits"] => self.pull_commits(repo, number),
             ["pull", number, "files"] => self.pull_files(repo, number),
-            ["branches"] => self.branches(repo),
-            ["tree", rest @ ..] => self.tree(repo, rest),
             ["blob", rest @ ..] => self.blob(repo, rest),
-            ["raw", rest @ ..] => self.raw(repo, rest),
-            ["commits", rest @ ..] => self.commits(repo, rest),
-            ["commit", oid] => self.commit(repo, oid),
-            ["compare", rest @ ..] => self.compare(repo, &rest.join("/")),
             _ => Err(Oops::not_found()),
         }
     }

@@ -80,8 +80,7 @@ impl Visit<'_> {
         );
         let mut tabs = String::new();
         if let Some(pull) = &issue.pull {
-            let name = s.name_of(r);
-            let branch = |b: &str| format!("<a class=branch href=\"/{name}/tree/{0}\">{0}</a>", Esc(b));
+            let branch = |b: &str| format!("<span class=branch>{}</span>", Esc(b));
             line = format!(
                 "<span class=\"state {mark}\">{word}</span> <span class=muted>{} wants to merge {} into {}</span>",
                 person(s, issue.author),

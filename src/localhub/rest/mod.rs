@@ -454,7 +454,7 @@ impl Call<'_> {
     }
 
     fn user(&self, login: &str) -> RestResult {
-        let body = self.state(|s| s.account_named(login).map(|a| self.json(s).public_account(a.id)));
+        let body = self.state(|s| s.account_named(login).map(|a| self.json(s).account(a.id)));
         body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
     }
 }

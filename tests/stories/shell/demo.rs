@@ -229,25 +229,6 @@ fn a_directory_is_named_from_where_one_stands_and_nothing_of_others_is_overwritt
 
 #[test]
 #[ignore = "takes long"]
-fn killed_in_the_middle_it_goes_on_with_the_same_data() {
-    let home = tempdir().unwrap();
-    let data = home.path().join("data");
-    let arguments = ["demo", "--yes", "--through", "lld", "--data", data.to_str().unwrap()];
-    // Nobody answers the first, so that it is alive until it is killed.
-    let asking: Vec<_> = arguments.into_iter().filter(|argument| *argument != "--yes").collect();
-    let mut first = Running::start(&mut countersign(&asking));
-    first.hear("REVISE by");
-    first.signal(Signal::KILL);
-    assert_eq!(first.end().0, None);
-
-    let second = finished(&arguments);
-    let said = text(&second.stdout);
-    assert_eq!(second.status.code(), Some(0), "{said}\n{}", text(&second.stderr));
-    in_order(&said, &["Going on with run", "Done: the LLD is approved."]);
-}
-
-#[test]
-#[ignore = "takes long"]
 fn an_answer_typed_here_counts_and_the_pages_stay_until_enter() {
     let mut demo = Running::start(countersign(&["demo", "--through", "lld"]).stdin(Stdio::piped()));
     let mut typing = demo.child.stdin.take().unwrap();

@@ -1,7 +1,6 @@
-//! Workflows that nobody needs, made of the document stage: in another order than the design's, with another target, and with
-//! several files, also as code that is watched until it is merged.
+//! Workflows that nobody needs, made of the document stage: with several files, also as code that is watched until it is
+//! merged.
 
-mod note;
 mod pages;
 
 use countersign::{
@@ -19,7 +18,6 @@ pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
     &workflows::lld::Lld,
     &workflows::spec::Spec,
     &workflows::implement::Implement,
-    &note::Note,
     &pages::Made::<false>,
     &pages::Made::<true>,
 ];
@@ -36,7 +34,6 @@ pub(crate) const TABLES: &[WorkflowTable] = &[
         looks: true,
         ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md")
     },
-    WorkflowTable::of("note", "NOTE-{issue}.md"),
     WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
     WorkflowTable::of("patch", "docs/patch/{issue}.md"),
 ];
