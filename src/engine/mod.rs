@@ -25,8 +25,8 @@ pub use self::{
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, RETRY, REVISE, Retried, Retry,
-        RunView, Signal, Signalled, Start, Started, Status,
+        APPROVE, Cancel, Cancelled, EngineError, OVERRIDE, Port, RETRY, REVISE, Retry, RunView, Signal,
+        Signalled, Start, Status,
     },
     scheduler::Engine,
     watched::{Ends, LeftVisit, Spent, Watched},
@@ -34,7 +34,7 @@ pub use self::{
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, Approvers, ArtifactRow, Booked, CallRow, CallStatus, Calls,
-    CommitRow, Cut, Filter, FindingRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause, PauseScope,
-    RaiseRow, Record, Remark, Request, RouteRow, SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow,
-    Who,
+    CommitRow, Cut, Filter, FindingRow, GateRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause,
+    PauseScope, RaiseRow, Record, Remark, Request, Rerun, RouteRow, SectionRow, Tally, TextKind, TextRow,
+    Trigger, VerdictRow, Who,
 };

@@ -5,10 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures_util::future::BoxFuture;
 
 use super::{
-    port::{
-        Cancel, Cancelled, EngineError, GateView, Match, Port, Retried, Retry, RunView, Signal, Signalled,
-        Start, Started, match_gate,
-    },
+    port::{Cancel, Cancelled, EngineError, Port, Retry, RunView, Signal, Signalled, Start, match_gate},
     scheduler::{Engine, lock, open},
 };
 use crate::{
@@ -17,16 +14,16 @@ use crate::{
 };
 
 impl<T: Send + Sync + 'static> Engine<T> {
-    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
+    async fn start_run(&self, start: Start) -> Result<Opened<RunView>, EngineError> {
         let Some(workflow) = self.workflow(&start.workflow) else {
             return Err(EngineError::UnknownWorkflow(start.workflow));
         };
         let opened = open(self.backing.as_ref(), workflow, start.trigger).await?;
         self.woken.notify_one();
         Ok(match opened {
-            Opened::New(id) => Started::New(id),
-            Opened::Duplicate(id) => Started::Duplicate(id),
-            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
+            Opened::New(id) => Opened::New(id),
+            Opened::Duplicate(id) => Opened::Duplicate(id),
+            Opened::Live(row) => Opened::Live(Box::new(self.view(&row))),
         })
     }
 
@@ -45,19 +42,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 return Ok(Signalled::NoRun);
             }
             let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
-            let views = || gates.iter().map(GateView::from).collect();
             let gate = match match_gate(&gates, &answer) {
-                Match::Gate(gate) => gate.clone(),
-                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
-                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
-                Match::Several => return Ok(Signalled::Several(views())),
-                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
-                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
-                Match::NotTheirs(why) => return Ok(Signalled::NotTheirs(why)),
-                Match::NoWay(gate) => return Ok(Signalled::NoWay(gate.into())),
-                Match::NotAllowed(needs, gate) => {
-                    return Ok(Signalled::NotAllowed { needs: needs.clone(), gate: gate.into() });
-                }
+                Ok(Some(gate)) => gate.clone(),
+                Ok(None) => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
+                Err(why) => return Ok(*why),
             };
             let run = gate.run;
             match self.backing.answer(gate, answer.clone()).await? {
@@ -87,23 +75,23 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(Cancelled { runs })
     }
 
-    async fn retry_run(&self, retry: Retry) -> Result<Retried, EngineError> {
+    async fn retry_run(&self, retry: Retry) -> Result<Rerun<RunView>, EngineError> {
         let Retry { run, cause, by } = retry;
         let became = self.backing.retry(run, cause, by).await?;
         self.woken.notify_one();
         let view = |row: &RunRow| Box::new(self.view(row));
         Ok(match became {
-            Rerun::Going => Retried::Going,
-            Rerun::Duplicate => Retried::Duplicate,
-            Rerun::NoRun => Retried::NoRun,
-            Rerun::NotFailed(row) => Retried::NotFailed(view(&row)),
-            Rerun::Another(row) => Retried::Another(view(&row)),
+            Rerun::Going => Rerun::Going,
+            Rerun::Duplicate => Rerun::Duplicate,
+            Rerun::NoRun => Rerun::NoRun,
+            Rerun::NotFailed(row) => Rerun::NotFailed(view(&row)),
+            Rerun::Another(row) => Rerun::Another(view(&row)),
         })
     }
 }
 
 impl<T: Send + Sync + 'static> Port for Engine<T> {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>> {
         Box::pin(self.start_run(start))
     }
 
@@ -134,7 +122,7 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
         })
     }
 
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>> {
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>> {
         Box::pin(self.retry_run(retry))
     }
 

@@ -390,10 +390,10 @@ impl Lease {
 
 /// What `start` did.
 #[derive(Debug, Clone)]
-pub enum Opened {
+pub enum Opened<R = RunRow> {
     New(RunId),
     /// A run of this workflow lives on this issue.
-    Live(Box<RunRow>),
+    Live(Box<R>),
     /// This cause started that run before.
     Duplicate(RunId),
 }
@@ -470,15 +470,15 @@ impl Pause {
 
 /// What became of the wish that a run be tried again.
 #[derive(Debug, Clone)]
-pub enum Rerun {
+pub enum Rerun<R = RunRow> {
     Going,
     /// This cause made it go before.
     Duplicate,
     NoRun,
-    /// It neither failed nor is parked.
-    NotFailed(Box<RunRow>),
+    /// It neither failed nor waits, for a person's answer apart, nor is parked.
+    NotFailed(Box<R>),
     /// Another run of its workflow lives on its issue.
-    Another(Box<RunRow>),
+    Another(Box<R>),
 }
 
 impl Checkpoint {

@@ -13,8 +13,8 @@ use countersign::{
     config::{Live, ModelSettings},
     documents::unfenced,
     engine::{
-        Answer, ApprovalKind, Approvers, Cancel, Engine, Port, Remark, RunView, Signal, Signalled, Start,
-        Started, Status, Trigger, Who, memory::Memory,
+        Answer, ApprovalKind, Approvers, Cancel, Engine, Opened, Port, Remark, RunView, Signal, Signalled,
+        Start, Status, Trigger, Who, memory::Memory,
     },
     git::Mirrors,
     providers::Providers,
@@ -157,7 +157,7 @@ impl<'a> Play<'a> {
             request: None,
         };
         let start = Start { workflow: reckless::NAMES[kind].into(), trigger };
-        let Started::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
+        let Opened::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
         Self { w, desk: desk.clone(), memory, engine, run, said: 0, taken: Vec::new() }
     }
 
@@ -200,7 +200,7 @@ impl<'a> Play<'a> {
             }
             _ => {
                 let verb = random.one_of(&["approve", "approve", "approve", "override", "revise"]);
-                let asked = view.gate.as_ref().map(|gate| gate.subject);
+                let asked = view.gate.as_ref().map(|gate| gate.spec.subject);
                 let hash = match random.below(4) {
                     0 => asked.map(|subject| subject.short()),
                     1 => Some(Hash::of(b"another").short()),

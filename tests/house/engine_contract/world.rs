@@ -15,8 +15,8 @@ use countersign::{
     commands::CommandSpec,
     engine::{
         Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, Backing, CallRow, CallStatus, Cancel,
-        Cancelled, Cx, Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, Remark, RunView,
-        Signal, Signalled, Start, Started, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
+        Cancelled, Cx, Engine, Filter, GateSpec, Halt, Kind, Next, Opened, Outcome, Port, Record, Remark,
+        RunView, Signal, Signalled, Start, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
         memory::Memory,
     },
     limits,
@@ -548,11 +548,11 @@ impl World {
         self.engine.as_ref().unwrap()
     }
 
-    pub(super) async fn start(&self, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start(&self, mode: &str, cause: &str) -> Opened<RunView> {
         self.start_on(ISSUE, mode, cause).await
     }
 
-    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Opened<RunView> {
         self.start_in(REPO, issue, mode, cause).await
     }
 
@@ -572,14 +572,20 @@ impl World {
         }
     }
 
-    pub(super) async fn start_in(&self, repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start_in(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        mode: &str,
+        cause: &str,
+    ) -> Opened<RunView> {
         let trigger = Self::trigger(repo, issue, mode, cause);
         self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
     }
 
     /// Starts a run and takes every step there is until it waits for something.
     pub(super) async fn started(&self, mode: &str) -> RunId {
-        let Started::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
+        let Opened::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
         self.settle().await;
         run
     }
