@@ -7,12 +7,10 @@
 //! its own that tells people. Nothing here knows what a step does; nothing but the engine moves a
 //! run. Others speak to it through [`Port`].
 
-mod backing;
 mod countersigned;
 mod cx;
 mod graph;
 mod jobs;
-pub mod memory;
 mod port;
 mod requests;
 mod scheduler;
@@ -20,7 +18,6 @@ mod watched;
 mod workflow;
 
 pub use self::{
-    backing::{Backing, Kept},
     countersigned::{Countersigned, Missing},
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},

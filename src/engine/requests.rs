@@ -18,7 +18,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Some(workflow) = self.workflow(&start.workflow) else {
             return Err(EngineError::UnknownWorkflow(start.workflow));
         };
-        let opened = open(self.backing.as_ref(), workflow, start.trigger).await?;
+        let opened = open(&self.store, workflow, start.trigger).await?;
         self.woken.notify_one();
         Ok(match opened {
             Opened::New(id) => Opened::New(id),
@@ -31,13 +31,13 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Signal { repo, issue, answer, late } = signal;
         let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
         loop {
-            if self.backing.has_answer(repo, &answer.cause).await? {
+            if self.store.has_answer(repo, &answer.cause).await? {
                 return Ok(Signalled::Duplicate);
             }
             if late {
                 return Ok(Signalled::Late);
             }
-            let runs = self.backing.runs(live).await?;
+            let runs = self.store.runs(live).await?;
             if runs.is_empty() {
                 return Ok(Signalled::NoRun);
             }
@@ -48,7 +48,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 Err(why) => return Ok(*why),
             };
             let run = gate.run;
-            match self.backing.answer(gate, answer.clone()).await? {
+            match self.store.book_answer(gate, answer.clone()).await? {
                 Booked::Taken => {
                     self.woken.notify_one();
                     return Ok(Signalled::Taken(run));
@@ -62,7 +62,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
         let Cancel { repo, issue, run, cause, by, why } = cancel;
         let row = CancelRow { cause, by, why, at: self.clock.now() };
-        let runs = self.backing.cancel(repo, issue, run, row).await?;
+        let runs = self.store.cancel_runs(repo, issue, run, row).await?;
         // Before the look for tokens: a step that has none yet will notice.
         self.cancels.fetch_add(1, SeqCst);
         let in_flight = lock(&self.in_flight);
@@ -77,7 +77,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     async fn retry_run(&self, retry: Retry) -> Result<Rerun<RunView>, EngineError> {
         let Retry { run, cause, by } = retry;
-        let became = self.backing.retry(run, cause, by).await?;
+        let became = self.store.retry_run(run, cause, by).await?;
         self.woken.notify_one();
         let view = |row: &RunRow| Box::new(self.view(row));
         Ok(match became {
@@ -101,7 +101,7 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
 
     fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>> {
         Box::pin(async move {
-            let booked = self.backing.remark(run, remark).await?;
+            let booked = self.store.book_remark(run, remark).await?;
             self.woken.notify_one();
             Ok(booked)
         })
@@ -112,12 +112,12 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     }
 
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
+        Box::pin(async move { Ok(self.store.run_row(run).await?.map(|row| self.view(&row))) })
     }
 
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
         Box::pin(async move {
-            let rows = self.backing.runs(filter).await?;
+            let rows = self.store.runs(filter).await?;
             Ok(rows.iter().map(|row| self.view(row)).collect())
         })
     }
@@ -129,13 +129,13 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async move {
             tracing::warn!(?scope, by, why, "paused");
-            Ok(self.backing.pause(Pause { scope, by, why, at: self.clock.now() }).await?)
+            Ok(self.store.pause(Pause { scope, by, why, at: self.clock.now() }).await?)
         })
     }
 
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
         Box::pin(async move {
-            let ended = self.backing.resume(scope).await?;
+            let ended = self.store.resume(scope).await?;
             tracing::warn!(?scope, by, ended, "resumed");
             self.woken.notify_one();
             Ok(ended)
@@ -143,7 +143,7 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     }
 
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.pauses().await?) })
+        Box::pin(async move { Ok(self.store.pauses().await?) })
     }
 
     fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {

@@ -1,4 +1,4 @@
-//! The contract of the engine, the same in files, in Postgres and in memory.
+//! The contract of the engine, the same in files and in Postgres.
 
 mod interleavings;
 mod several;
@@ -36,9 +36,6 @@ macro_rules! contract {
                     super::$name(world).await;
                 }
             })*
-        }
-        mod memory {
-            $(#[tokio::test] async fn $name() { super::$name(super::World::memory()).await })*
         }
     };
 }
@@ -435,7 +432,7 @@ async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
 }
 
 async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
-    let backing = world.backing();
+    let store = world.store();
     for (issue, stopped) in [(7, false), (8, true)] {
         let new = |cause: &str| NewRun {
             workflow: "toy".into(),
@@ -444,9 +441,11 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             step: "\"Draft\"".into(),
             state: b"{}".to_vec(),
         };
-        let Opened::New(run) = backing.start(new(&format!("first-{issue}"))).await.unwrap() else { panic!() };
-        futures_util::future::join_all(backing.looks(BEGINNING)).await;
-        let lease = backing.claim(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
+        let Opened::New(run) = store.start_run(new(&format!("first-{issue}"))).await.unwrap() else {
+            panic!()
+        };
+        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        let lease = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
         if stopped {
             let cancel = CancelRow {
                 cause: Cause("stop".into()),
@@ -454,14 +453,14 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
                 why: "no".into(),
                 at: BEGINNING,
             };
-            assert_eq!(backing.cancel(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
+            assert_eq!(store.cancel_runs(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
         }
         let outcome = Outcome { summary: "done".into(), url: None };
         let then = Some(Box::new(new(&format!("after-{issue}"))));
-        backing.save(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
+        store.save_step(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
         let live = Filter { repo: Some(run.repo), issue: Some(IssueNo(issue)), live_only: true };
         let causes: Vec<_> =
-            backing.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
+            store.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
         assert_eq!(causes, if stopped { vec![] } else { vec![format!("after-{issue}")] });
         // Not the next turn of this loop.
         let rest = CancelRow {
@@ -470,11 +469,11 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             why: String::new(),
             at: BEGINNING,
         };
-        backing.cancel(run.repo, IssueNo(issue), None, rest).await.unwrap();
-        futures_util::future::join_all(backing.looks(BEGINNING)).await;
-        if let Some(lease) = backing.claim(BEGINNING, &HashSet::new()).await.unwrap() {
+        store.cancel_runs(run.repo, IssueNo(issue), None, rest).await.unwrap();
+        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        if let Some(lease) = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap() {
             let ended = Checkpoint::Ended { status: RunStatus::Stopped, why: "no".into() };
-            backing.save(&lease, ended).await.unwrap();
+            store.save_step(&lease, ended).await.unwrap();
         }
     }
 }
@@ -676,11 +675,11 @@ async fn a_busy_repository_starves_nobody(world: World) {
     let quiet = world.start_in(RepoId(8), IssueNo(1), "walk", "quiet").await;
     let Opened::New(quiet) = quiet else { panic!() };
     let mut claims = Vec::new();
-    let backing = world.backing();
+    let store = world.store();
     let now = BEGINNING.plus(Duration::from_secs(1));
     while claims.len() < 4 {
-        futures_util::future::join_all(backing.looks(now)).await;
-        claims.extend(backing.claim(now, &HashSet::new()).await.unwrap());
+        futures_util::future::join_all(store.looks(now)).await;
+        claims.extend(store.claim_run(now, &HashSet::new()).await.unwrap());
     }
     assert!(claims[..2].iter().any(|lease| lease.run.id == quiet), "it is one of the first two");
 }
@@ -822,18 +821,18 @@ async fn issues_go_on_side_by_side(world: World) {
 async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
     let run = world.started("expire").await;
     world.clock.advance(Duration::from_secs(600));
-    let (backing, now) = (world.backing(), world.clock.now());
+    let (store, now) = (world.store(), world.clock.now());
     let until = now.plus(Duration::from_secs(3600));
     let wait = || Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() };
-    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.id == run && lease.run.gate.is_some() && lease.run.answer.is_none());
     world.signal(says("approve", "delivery-2#0")).await;
-    backing.save(&lease, wait()).await.unwrap();
-    assert_eq!(backing.next_due().await.unwrap(), Some(now), "somebody spoke meanwhile");
-    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    store.save_step(&lease, wait()).await.unwrap();
+    assert_eq!(store.next_due(), Some(now), "somebody spoke meanwhile");
+    let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.answer.is_some());
-    backing.save(&lease, wait()).await.unwrap();
-    assert_eq!(backing.next_due().await.unwrap(), Some(until), "this time it knew of the answer");
+    store.save_step(&lease, wait()).await.unwrap();
+    assert_eq!(store.next_due(), Some(until), "this time it knew of the answer");
 }
 
 #[tokio::test]
