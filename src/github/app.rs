@@ -45,8 +45,6 @@ const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 pub struct GitHubOptions {
     /// `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
     pub api_url: Url,
-    /// Where git fetches from: `https://github.com/`.
-    pub git_url: Url,
     /// Where people look: `https://github.com/`.
     pub web_url: Url,
     pub app_id: u64,
@@ -65,7 +63,6 @@ pub struct GitHub {
 
 struct Inner {
     api: Api,
-    git_url: Url,
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
@@ -118,7 +115,6 @@ pub struct HookConfig {
 #[derive(Debug, Clone)]
 pub struct NewApp {
     pub id: u64,
-    pub slug: String,
     pub name: String,
     /// The App's page, where it is installed from.
     pub url: String,
@@ -158,25 +154,17 @@ impl GitHub {
         private_key: SecretString,
         clock: SharedClock,
     ) -> Result<Self, GitHubError> {
-        let GitHubSettings { api_url, git_url, web_url } = at.clone();
-        Self::new(GitHubOptions {
-            api_url,
-            git_url,
-            web_url,
-            app_id,
-            private_key,
-            pacing: Pacing::Off,
-            clock,
-        })
+        let GitHubSettings { api_url, web_url, .. } = at.clone();
+        Self::new(GitHubOptions { api_url, web_url, app_id, private_key, pacing: Pacing::Off, clock })
     }
 
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
-        let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
+        let GitHubOptions { api_url, web_url, app_id, private_key, pacing, clock } = options;
         let api = Api::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
         let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), Doubts::default());
         let (nodes, git_tokens) = (Nodes::default(), GitTokens::default());
-        let inner = Inner { api, git_url, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
+        let inner = Inner { api, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -207,10 +195,6 @@ impl GitHub {
     pub(super) fn describe(&self, name: &RepoName, info: &RepoInfo) {
         let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         described.insert(info.id, (name.clone(), info.clone(), self.inner.clock.now()));
-    }
-
-    pub fn git_url(&self) -> &Url {
-        &self.inner.git_url
     }
 
     pub fn web_url(&self) -> &Url {
@@ -434,8 +418,6 @@ pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> 
     #[derive(Deserialize)]
     struct Conversion {
         id: u64,
-        #[serde(default)]
-        slug: String,
         name: String,
         html_url: String,
         pem: Secret,
@@ -447,7 +429,6 @@ pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> 
         .map_err(|_| Fault::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it"))?;
     Ok(NewApp {
         id: app.id,
-        slug: app.slug,
         name: app.name,
         url: app.html_url,
         private_key: app.pem.0,
