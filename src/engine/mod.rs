@@ -22,8 +22,8 @@ pub use self::{
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, OVERRIDE, Port, RETRY, REVISE, Retry, RunView, Signal,
-        Signalled, Start, Status,
+        APPROVE, Cancel, EngineError, OVERRIDE, Port, RETRY, REVISE, Retry, RunView, Signal, Signalled,
+        Start, Status,
     },
     scheduler::Engine,
     watched::{Ends, LeftVisit, Spent, Watched},

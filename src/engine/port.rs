@@ -98,11 +98,6 @@ pub struct Cancel {
     pub why: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cancelled {
-    pub runs: Vec<RunId>,
-}
-
 /// The wish that a run be tried again: one that failed or waits, at the step it is at, or one that is parked.
 #[derive(Debug, Clone)]
 pub struct Retry {
@@ -259,11 +254,11 @@ pub trait Port: Send + Sync {
     /// # Errors
     /// The store's; it may be handed in again then.
     fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>>;
-    /// Asks the runs of an issue to end, or one of them.
+    /// Asks the runs of an issue to end, or one of them; which they are.
     ///
     /// # Errors
     /// The store's; it may be asked again then.
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>>;
     /// One run as it stands.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures_util::future::BoxFuture;
 
 use super::{
-    port::{Cancel, Cancelled, EngineError, Port, Retry, RunView, Signal, Signalled, Start, match_gate},
+    port::{Cancel, EngineError, Port, Retry, RunView, Signal, Signalled, Start, match_gate},
     scheduler::{Engine, lock, open},
 };
 use crate::{
@@ -59,7 +59,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
+    async fn cancel_runs(&self, cancel: Cancel) -> Result<Vec<RunId>, EngineError> {
         let Cancel { repo, issue, run, cause, by, why } = cancel;
         let row = CancelRow { cause, by, why, at: self.clock.now() };
         let runs = self.store.cancel_runs(repo, issue, run, row).await?;
@@ -72,7 +72,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         drop(in_flight);
         runs.iter().for_each(|run| self.jobs.keep(*run, None));
         self.woken.notify_one();
-        Ok(Cancelled { runs })
+        Ok(runs)
     }
 
     async fn retry_run(&self, retry: Retry) -> Result<Rerun<RunView>, EngineError> {
@@ -107,7 +107,7 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
         })
     }
 
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
         Box::pin(self.cancel_runs(cancel))
     }
 

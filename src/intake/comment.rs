@@ -351,7 +351,7 @@ impl Intake {
                     by: said.event.sender.clone(),
                     why: "asked to by comment".to_owned(),
                 };
-                let runs = self.engine.cancel(cancel).await?.runs.len();
+                let runs = self.engine.cancel(cancel).await?.len();
                 Ok(Reply::Note(format!("stopping {runs} runs")))
             }
             "help" => Ok(Reply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned))),

@@ -177,15 +177,6 @@ pub struct Answer {
     pub review: Option<u64>,
 }
 
-/// One visit of a run, for reading back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrailRow {
-    pub visit: u64,
-    /// The serde form of the step.
-    pub step: String,
-    pub entered_at: Timestamp,
-}
-
 /// A visit as it is looked back on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitSpan {
@@ -294,11 +285,6 @@ impl Remark {
     /// How long a run that waits for people may leave it unread: what happens often is looked at once for all.
     pub fn patience(&self) -> Duration {
         if self.verb == Self::LOOK { Self::LOOK_WITHIN } else { Duration::ZERO }
-    }
-
-    /// Is it about the comment of the gate that was opened in this visit?
-    pub fn touches(&self, visit: u64) -> bool {
-        self.verb == Self::TOUCHED && self.finding == visit.to_string()
     }
 }
 

@@ -12,8 +12,8 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{
-        Booked, Cancel, Cancelled, EngineError, Filter, Opened, Pause, PauseScope, Port, Remark, Rerun,
-        Retry, RunView, Signal, Signalled, Start, Status,
+        Booked, Cancel, EngineError, Filter, Opened, Pause, PauseScope, Port, Remark, Rerun, Retry, RunView,
+        Signal, Signalled, Start, Status,
     },
     intake::{Intake, IntakeOptions},
     localhub::{CommentView, Fault},
@@ -278,7 +278,7 @@ impl Port for Startling {
         self.engine.remark(run, remark)
     }
 
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
         self.engine.cancel(cancel)
     }
 

@@ -17,7 +17,7 @@ pub use chain::Walked;
 pub(super) use chain::walk;
 pub(super) use costs::costs;
 pub(super) use past::text;
-pub(super) use read::{LIVE, json, status, status_text};
+pub(super) use read::{LIVE, VISITS, json, status, status_text, visit_row};
 pub use routes::routes;
 
 use std::{

@@ -14,9 +14,9 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, CallRow, CallStatus, Cancel, Cancelled,
-        Cx, Engine, Filter, GateSpec, Halt, Kind, Next, Opened, Outcome, Port, Record, Remark, RunView,
-        Signal, Signalled, Start, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, CallRow, CallStatus, Cancel, Cx, Engine,
+        Filter, GateSpec, Halt, Kind, Next, Opened, Outcome, Port, Record, Remark, RunView, Signal,
+        Signalled, Start, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
     },
     limits,
     store::{Server, Store},
@@ -626,7 +626,7 @@ impl World {
         self.engine().signal(Signal { repo: REPO, issue: ISSUE, answer, late: true }).await.unwrap()
     }
 
-    pub(super) async fn cancel(&self, cause: &str) -> Cancelled {
+    pub(super) async fn cancel(&self, cause: &str) -> Vec<RunId> {
         let cancel = Cancel {
             repo: REPO,
             issue: ISSUE,
