@@ -552,11 +552,10 @@ pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Re
             Ok(None) => {}
             Ok(Some(done)) => {
                 shelved.lines.push(format!(
-                    "{name}: {} of {} are in {}; {} KB freed for use by the database",
+                    "{name}: {} of {} are in {}",
                     count(done.documents, "text", "texts"),
                     count(done.runs, "run", "runs"),
-                    done.file.display(),
-                    done.bytes.div_ceil(1024)
+                    done.file.display()
                 ));
                 for text in done.damaged {
                     let stays = "is damaged and stays in the database; a backup may have it whole";
