@@ -49,7 +49,6 @@ pub use listings::Labeling;
 pub use manifest::{CALLS, Manifest};
 pub use outbound::Body;
 pub use pace::Pacing;
-pub use permit::Permission;
 pub use pulls::{LineComment, Pull, PullSpec};
 pub use repo::{Issue, LabelChange, LabelSpec, Repo, RepoInfo, Whereabouts};
 pub use search::Found;

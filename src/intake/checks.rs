@@ -79,7 +79,7 @@ impl Intake {
         }
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let repo = self.repo(&at).answering();
-        let role = repo.permission(&e.sender).await?.role;
+        let role = repo.permission(&e.sender).await?;
         let least = self.router.row(RETRY).map_or(Role::Triage, |row| row.role);
         if role < least {
             return Ok(Note::Done(format!("refused: {role} may not run a check again")));

@@ -221,7 +221,7 @@ impl Intake {
         if !any {
             return Ok(None);
         }
-        let role = repo.permission(&e.sender).await?.role;
+        let role = repo.permission(&e.sender).await?;
         let cause = cause::comment(e.comment);
         let known = if taken.swept {
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false }).await?

@@ -87,7 +87,7 @@ impl Intake {
             return Ok(Note::Nothing(TOLD.into()));
         }
         let repo = self.repo(at);
-        let role = repo.permission(sender).await?.role;
+        let role = repo.permission(sender).await?;
         if role < row.role {
             self.refuse(taken, &repo, On::Issue(at.issue), sender).await;
             let needs = row.role;

@@ -204,7 +204,7 @@ async fn not_allowed_and_could_not_ask_are_different() {
     .await;
     let repo = fake.repo();
     let ask = async |id, login: &str| {
-        repo.permission(&Actor { id: UserId(id), login: login.into(), bot: false }).await.map(|p| p.role)
+        repo.permission(&Actor { id: UserId(id), login: login.into(), bot: false }).await
     };
     assert_eq!(ask(7, "ann").await, Ok(Role::Write));
     assert_eq!(ask(8, "ann").await, Ok(Role::None), "the login belongs to someone else now");
