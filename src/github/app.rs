@@ -21,7 +21,6 @@ use super::{
     manifest::{
         APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER,
     },
-    nodes::{GitTokens, NODE_HOLDS, Nodes},
     pace::Pacing,
     repo::{Repo, RepoInfo},
     wire::{Secret, User},
@@ -39,6 +38,46 @@ const NAME_HOLDS: Duration = Duration::from_secs(10);
 
 /// A git token is used until so long before its end: one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
+
+/// How long a node id is used. A label that somebody deletes and makes again has another.
+const NODE_HOLDS: Duration = Duration::from_secs(3600);
+
+/// Entries kept at most.
+const KEPT: usize = 4096;
+
+/// Values by name, each until a time.
+struct Expiring<T>(Mutex<HashMap<String, (T, Timestamp)>>);
+
+/// Node ids by `8123 label NAME` and `8123 issue 42`.
+type Nodes = Expiring<String>;
+
+/// Tokens that read one repository's code, by installation and repository.
+type GitTokens = Expiring<SecretString>;
+
+impl<T> Default for Expiring<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Expiring<T> {
+    fn get(&self, name: &str, now: Timestamp) -> Option<T> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(name).filter(|(_, until)| now < *until).map(|(value, _)| value.clone())
+    }
+
+    fn keep(&self, name: String, value: T, until: Timestamp) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(name, (value, until));
+    }
+
+    fn forget(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
 
 /// What is needed to be an App somewhere.
 #[derive(Clone)]

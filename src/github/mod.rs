@@ -24,7 +24,6 @@ mod issues;
 mod key;
 mod listings;
 pub mod manifest;
-mod nodes;
 pub mod outbound;
 mod pace;
 mod permit;
