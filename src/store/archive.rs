@@ -37,8 +37,9 @@ pub const ARCHIVED: &str = "texts were archived";
 const OVER: &str = "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// Everything there is of a run but its documents, by the column that names it and the one that tells the order.
-const TABLES: [(&str, &str, &str); 17] = [
+/// Everything there is of a run but its documents, by the column that names it and the one that tells the order. What rows
+/// of others refer to comes before those.
+pub(super) const TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
     ("journal", "run", "rowid"),
