@@ -15,7 +15,7 @@ use countersign::{
     clock::SystemClock,
     commands::CommandSpec,
     engine::{
-        AnyWorkflow, Cx, Engine, Halt, Kind, Next, Outcome, Port, Start, Started, Step, StepError, StepInfo,
+        AnyWorkflow, Cx, Engine, Halt, Kind, Next, Opened, Outcome, Port, Start, Step, StepError, StepInfo,
         Trigger, Workflow,
     },
     store::Store,
@@ -165,7 +165,7 @@ impl Bench {
         };
         let start = Start { workflow: Row::NAME.to_owned(), trigger };
         let started = self.engine.start(start).await.expect("a start");
-        assert!(matches!(started, Started::New(_)));
+        assert!(matches!(started, Opened::New(_)));
     }
 
     /// Takes so many steps of the only live run.

@@ -351,7 +351,6 @@ fn github(
 ) -> Result<GitHub, GitHubError> {
     GitHub::new(GitHubOptions {
         api_url: settings.github.api_url.clone(),
-        git_url: settings.github.git_url.clone(),
         web_url: settings.github.web_url.clone(),
         app_id: settings.app.id,
         private_key,

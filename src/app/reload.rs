@@ -110,11 +110,12 @@ impl Reloading {
         let at = self.clock.now();
         let mut told = 0;
         for run in runs {
-            let Some(gate) = run.gate.filter(|gate| gate.verbs.iter().any(|(verb, _)| verb == RETRY)) else {
+            let Some(gate) = run.gate.filter(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
+            else {
                 continue;
             };
             let remark = Remark {
-                cause: Cause(format!("reviewer-{}-{}-{}", run.id, gate.subject, at.0)),
+                cause: Cause(format!("reviewer-{}-{}-{}", run.id, gate.spec.subject, at.0)),
                 verb: Remark::REVIEWER.to_owned(),
                 finding: String::new(),
                 text: reviewer.to_owned(),

@@ -12,7 +12,6 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    backing::Backing,
     countersigned::{self, Countersigned},
     jobs::Jobs,
     scheduler::{AnyFlow, open},
@@ -21,7 +20,9 @@ use super::{
 use crate::{
     clock::{Clock, SharedClock},
     limits,
-    store::{Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Opened, Record, Remark, Tally, Trigger},
+    store::{
+        Answer, AuditEntry, Begun, CallRow, Lease, Ledger, Opened, Record, Remark, Store, Tally, Trigger,
+    },
     types::{Hash, RunId, Timestamp},
 };
 
@@ -55,7 +56,7 @@ pub struct Cx<T: 'static> {
     clock: SharedClock,
     signals: Signals,
     lease: Lease,
-    backing: Arc<dyn Backing>,
+    store: Arc<Store>,
     workflows: &'static [AnyFlow<T>],
     jobs: Arc<Jobs>,
     attempt: Mutex<JournalUse>,
@@ -82,7 +83,7 @@ struct JournalUse {
 impl<T: Send + Sync + 'static> Cx<T> {
     pub(super) fn new(
         lease: Lease,
-        backing: Arc<dyn Backing>,
+        store: Arc<Store>,
         tools: Arc<T>,
         clock: SharedClock,
         signals: Signals,
@@ -94,7 +95,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
             workflow: lease.run.workflow.clone(),
             trigger: lease.run.trigger.clone(),
         };
-        Self { run, tools, clock, signals, lease, backing, workflows, jobs, attempt: Mutex::default() }
+        Self { run, tools, clock, signals, lease, store, workflows, jobs, attempt: Mutex::default() }
     }
 
     pub fn run(&self) -> &RunInfo {
@@ -149,7 +150,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
         if self.lease.run.remarks <= after {
             return Ok(Vec::new());
         }
-        self.backing.remarks(&self.lease, after).await.map_err(StepError::bug)
+        self.store.remarks(&self.lease, after).await.map_err(StepError::bug)
     }
 
     /// Leaves a remark for another run, by which it looks again where it waits for people; the same cause again adds nothing,
@@ -158,7 +159,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
     /// # Errors
     /// `Bug` when it cannot be written.
     pub async fn tell(&self, run: RunId, remark: Remark) -> Result<(), StepError> {
-        self.backing.remark(run, remark).await.map(drop).map_err(StepError::bug)
+        self.store.book_remark(run, remark).await.map(drop).map_err(StepError::bug)
     }
 
     /// Begins a run of another workflow, for the cause [`onward`](crate::types::Cause::onward) from this run's: said twice, it
@@ -171,7 +172,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
         let known = self.workflows.iter().find(|known| known.name() == workflow);
         let known =
             known.ok_or_else(|| StepError::User(format!("There is no workflow called {workflow} here.")))?;
-        open(self.backing.as_ref(), *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
+        open(&self.store, *known, trigger).await.map_err(|error| StepError::Bug(error.into()))
     }
 
     /// The workflow that is to go on from what this run makes, if its people asked for that.
@@ -198,7 +199,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
         if self.signals.stopping.is_cancelled() {
             return Err(StepError::Later { why: "the server is restarting".into(), after: Duration::ZERO });
         }
-        match self.backing.begin(&self.lease, key).await.map_err(StepError::bug)? {
+        match self.store.journal_begin(&self.lease, key).await.map_err(StepError::bug)? {
             Begun::Done(bytes) => {
                 self.count(key, bytes.len())?;
                 serde_json::from_slice(&bytes).map_err(|error| {
@@ -211,7 +212,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
                 let value = work(Entry { interrupted }).await?;
                 let bytes = serde_json::to_vec(&value).map_err(|error| StepError::Bug(error.into()))?;
                 self.count(key, bytes.len())?;
-                self.backing.done(&self.lease, key, bytes).await.map_err(StepError::bug)?;
+                self.store.journal_done(&self.lease, key, bytes).await.map_err(StepError::bug)?;
                 Ok(value)
             }
         }
@@ -265,11 +266,11 @@ impl<T: Send + Sync + 'static> Cx<T> {
     /// Keeps bytes of any size by their hash, with whatever is kept next: a text that nothing refers to when the
     /// attempt ends is not kept.
     pub async fn put(&self, bytes: &[u8]) -> Result<Hash, StepError> {
-        self.backing.put(&self.lease, bytes).await.map_err(StepError::bug)
+        self.store.put_document(&self.lease, bytes).map_err(StepError::bug)
     }
 
     pub async fn get(&self, hash: &Hash) -> Result<Vec<u8>, StepError> {
-        self.backing.get(&self.lease, *hash).await.map_err(StepError::bug)
+        self.store.get_document(&self.lease, *hash).await.map_err(StepError::bug)
     }
 
     /// The time, the same at every attempt.
@@ -285,23 +286,24 @@ impl<T: Send + Sync + 'static> Cx<T> {
     /// Writes a ledger row; the same key in the same visit again replaces it. May be called inside
     /// `once`: the row of a paid call is written before the call.
     pub async fn record(&self, key: &str, record: Record) -> Result<(), StepError> {
-        self.backing.record(&self.lease, key, record).await.map_err(StepError::bug)
+        self.store.record(&self.lease, key, record).await.map_err(StepError::bug)
     }
 
     /// As [`record`](Self::record), and kept with the next write of this attempt, or not at all: the value of the
     /// `once` it is called in is never kept without it.
     pub async fn book(&self, key: &str, record: Record) -> Result<(), StepError> {
-        self.backing.book(&self.lease, key, record).await.map_err(StepError::bug)
+        self.lease.gathered.book(self.visit(), key, record);
+        Ok(())
     }
 
     /// What the books hold of a paid call of this visit.
     pub async fn booked(&self, key: &str) -> Result<Option<CallRow>, StepError> {
-        self.backing.booked(&self.lease, key).await.map_err(StepError::bug)
+        self.store.booked(&self.lease, key).await.map_err(StepError::bug)
     }
 
     /// Everything the ledgers hold about this run, this visit's rows included.
     pub async fn ledger(&self) -> Result<Ledger, StepError> {
-        self.backing.ledger(self.run.id).await.map_err(StepError::bug)
+        self.store.ledger(self.run.id).await.map_err(StepError::bug)
     }
 
     /// Puts something on the repository's audit chain and returns the hash of its link; the same
@@ -314,7 +316,7 @@ impl<T: Send + Sync + 'static> Cx<T> {
             what: what.to_owned(),
             detail,
         };
-        self.backing.audit(&self.lease, entry).await.map_err(StepError::bug)
+        self.store.audit(&self.lease, entry).await.map_err(StepError::bug)
     }
 
     /// The proof that `document` may be published; `proofs` are the lesser ones that the workflow declares.

@@ -7,12 +7,10 @@
 //! its own that tells people. Nothing here knows what a step does; nothing but the engine moves a
 //! run. Others speak to it through [`Port`].
 
-mod backing;
 mod countersigned;
 mod cx;
 mod graph;
 mod jobs;
-pub mod memory;
 mod port;
 mod requests;
 mod scheduler;
@@ -20,13 +18,12 @@ mod watched;
 mod workflow;
 
 pub use self::{
-    backing::{Backing, Kept},
     countersigned::{Countersigned, Missing},
     cx::{Cx, Entry, RunInfo},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, Cancelled, EngineError, GateView, OVERRIDE, Port, RETRY, REVISE, Retried, Retry,
-        RunView, Signal, Signalled, Start, Started, Status,
+        APPROVE, Cancel, EngineError, OVERRIDE, Port, RETRY, REVISE, Retry, RunView, Signal, Signalled,
+        Start, Status,
     },
     scheduler::Engine,
     watched::{Ends, LeftVisit, Spent, Watched},
@@ -34,7 +31,7 @@ pub use self::{
 };
 pub use crate::store::{
     Answer, AnswerRow, ApprovalKind, ApprovalRow, Approvers, ArtifactRow, Booked, CallRow, CallStatus, Calls,
-    CommitRow, Cut, Filter, FindingRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause, PauseScope,
-    RaiseRow, Record, Remark, Request, RouteRow, SectionRow, Tally, TextKind, TextRow, Trigger, VerdictRow,
-    Who,
+    CommitRow, Cut, Filter, FindingRow, GateRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause,
+    PauseScope, RaiseRow, Record, Remark, Request, Rerun, RouteRow, SectionRow, Tally, TextKind, TextRow,
+    Trigger, VerdictRow, Who,
 };

@@ -11,10 +11,10 @@ use super::{
 use crate::{
     limits,
     store::{
-        Answer, Booked, Calls, Filter, GateRow, NotTheirs, Outcome, Pause, PauseScope, Remark, RunRow,
-        RunStatus, StoreError, Trigger, Who,
+        Answer, Booked, Calls, Filter, GateRow, NotTheirs, Opened, Outcome, Pause, PauseScope, Remark, Rerun,
+        RunRow, RunStatus, StoreError, Trigger, Who,
     },
-    types::{Actor, Cause, Hash, IssueNo, RepoId, RunId, Timestamp},
+    types::{Actor, Cause, IssueNo, RepoId, RunId, Timestamp},
 };
 
 /// The verb that passes a gate.
@@ -47,15 +47,6 @@ pub struct Start {
     pub trigger: Trigger,
 }
 
-#[derive(Debug, Clone)]
-pub enum Started {
-    New(RunId),
-    /// A run of this workflow lives on this issue already.
-    Already(Box<RunView>),
-    /// The same cause started this run before.
-    Duplicate(RunId),
-}
-
 /// A person's answer for whatever gate of the issue it fits.
 #[derive(Debug, Clone)]
 pub struct Signal {
@@ -78,19 +69,18 @@ pub enum Signalled {
     /// None of these runs waits for such an answer.
     NoGate(Vec<RunView>),
     /// The stage that was named is not the one that waits.
-    WrongStage(Vec<GateView>),
+    WrongStage(Vec<GateRow>),
     /// The hash that was given is not what the gate asks about.
-    Stale(GateView),
+    Stale(GateRow),
     /// Without a hash, and written before the subject had been on the page long enough, or where what stood on it was not
     /// only ours.
-    TooSoon(GateView),
+    TooSoon(GateRow),
     /// Without a hash, and more than one gate waits.
-    Several(Vec<GateView>),
+    Several(Vec<GateRow>),
     /// The way that was named is none of the gate's, or none was and it has some.
-    NoWay(GateView),
+    NoWay(GateRow),
     NotAllowed {
         needs: Who,
-        gate: GateView,
     },
     /// Their role is enough, and their word does not count at this gate all the same.
     NotTheirs(NotTheirs),
@@ -108,29 +98,12 @@ pub struct Cancel {
     pub why: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cancelled {
-    pub runs: Vec<RunId>,
-}
-
 /// The wish that a run be tried again: one that failed or waits, at the step it is at, or one that is parked.
 #[derive(Debug, Clone)]
 pub struct Retry {
     pub run: RunId,
     pub cause: Cause,
     pub by: String,
-}
-
-#[derive(Debug, Clone)]
-pub enum Retried {
-    Going,
-    /// The same cause made it go before.
-    Duplicate,
-    NoRun,
-    /// It neither failed nor waits, for a person's answer apart, nor is parked.
-    NotFailed(Box<RunView>),
-    /// Another run of its workflow lives on its issue.
-    Another(Box<RunView>),
 }
 
 /// Where a run is.
@@ -198,7 +171,7 @@ pub struct RunView {
     pub status: Status,
     pub step_id: String,
     pub step_title: String,
-    pub gate: Option<GateView>,
+    pub gate: Option<GateRow>,
     /// At a gate that is not open yet: its step may have shown the line to paste already.
     pub opening: bool,
     /// Its workflow has a step that waits for the merge of what it pushed, whether it has come to that or not.
@@ -216,40 +189,6 @@ pub struct RunView {
     pub trigger: Trigger,
 }
 
-/// An open gate for others to see.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateView {
-    pub run: RunId,
-    pub stage: String,
-    pub subject: Hash,
-    pub verbs: Vec<(String, Who)>,
-    pub shown_at: Timestamp,
-    pub needed: u32,
-    /// The ways of which an approval names one.
-    pub ways: Vec<String>,
-    /// Answers accepted so far.
-    pub answers: u32,
-    /// Who changed the comment that asks, if anybody did: an approval names the hash then.
-    pub touched_by: Option<String>,
-}
-
-impl From<&GateRow> for GateView {
-    fn from(row: &GateRow) -> Self {
-        let spec = row.spec.clone();
-        Self {
-            run: row.run,
-            stage: spec.stage,
-            subject: spec.subject,
-            verbs: spec.verbs,
-            shown_at: spec.shown_at,
-            needed: spec.approvers.needed,
-            ways: spec.ways,
-            answers: row.answers,
-            touched_by: row.touched.as_ref().map(|remark| remark.by.login.clone()),
-        }
-    }
-}
-
 impl RunView {
     /// By what the run's workflow says, if this version knows it.
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
@@ -264,7 +203,7 @@ impl RunView {
             status,
             step_id: step.map_or_else(|| row.step.trim_matches('"').to_owned(), |step| step.id.to_owned()),
             step_title: step.map_or_else(String::new, |step| step.title.to_owned()),
-            gate: row.gate.as_ref().map(GateView::from),
+            gate: row.gate.clone(),
             opening: row.gate.is_none()
                 && matches!(status, Status::Ready | Status::Running | Status::Waiting)
                 && step.is_some_and(|step| matches!(step.kind, Kind::Gate | Kind::Pause | Kind::Watch)),
@@ -303,7 +242,7 @@ pub trait Port: Send + Sync {
     ///
     /// # Errors
     /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] where its first state cannot be made; the store's.
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>>;
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>>;
     /// Hands in a person's answer: accepted is not applied yet.
     ///
     /// # Errors
@@ -315,11 +254,11 @@ pub trait Port: Send + Sync {
     /// # Errors
     /// The store's; it may be handed in again then.
     fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>>;
-    /// Asks the runs of an issue to end, or one of them.
+    /// Asks the runs of an issue to end, or one of them; which they are.
     ///
     /// # Errors
     /// The store's; it may be asked again then.
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>>;
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>>;
     /// One run as it stands.
     ///
     /// # Errors
@@ -335,7 +274,7 @@ pub trait Port: Send + Sync {
     ///
     /// # Errors
     /// The store's; the run is as it was then.
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>>;
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>>;
     /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
     /// later reason.
     ///
@@ -358,20 +297,6 @@ pub trait Port: Send + Sync {
     fn wake(&self);
 }
 
-/// What an answer means to the gates that are open on its issue.
-pub(super) enum Match<'a> {
-    Gate(&'a GateRow),
-    /// No gate has this verb.
-    None,
-    WrongStage,
-    Stale(&'a GateRow),
-    TooSoon(&'a GateRow),
-    NoWay(&'a GateRow),
-    Several,
-    NotAllowed(&'a Who, &'a GateRow),
-    NotTheirs(NotTheirs),
-}
-
 /// Paths may come in any order.
 fn same_way(one: &str, other: &str) -> bool {
     let words = |way| str::split_whitespace(way).collect::<BTreeSet<_>>();
@@ -379,17 +304,23 @@ fn same_way(one: &str, other: &str) -> bool {
 }
 
 /// Which of an issue's open gates an answer is for. An approval without a hash counts only when
-/// exactly one gate waits and its subject had been on the page, unchanged, for a while.
-pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a> {
+/// exactly one gate waits and its subject had been on the page, unchanged, for a while. None: no gate has this verb.
+pub(super) fn match_gate<'a>(
+    gates: &'a [GateRow],
+    answer: &Answer,
+) -> Result<Option<&'a GateRow>, Box<Signalled>> {
+    let no = |why: Signalled| Err(Box::new(why));
+    let no_way = |gate: &GateRow| no(Signalled::NoWay(gate.clone()));
+    let not_allowed = |needs: &Who| no(Signalled::NotAllowed { needs: needs.clone() });
     let needs =
         |gate: &'a GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, who)| who);
     let may = |who: &Who| who.includes(answer.by.id, answer.role);
     let with_verb: Vec<_> = gates.iter().filter_map(|gate| Some((gate, needs(gate)?))).collect();
     if with_verb.is_empty() {
-        return Match::None;
+        return Ok(None);
     }
-    if let Some((gate, who)) = with_verb.first().filter(|_| !with_verb.iter().any(|(_, who)| may(who))) {
-        return Match::NotAllowed(who, gate);
+    if let Some((_, who)) = with_verb.first().filter(|_| !with_verb.iter().any(|(_, who)| may(who))) {
+        return not_allowed(who);
     }
     let mut fitting = with_verb;
     // What may be sent back and nothing else is heard once no other gate asks.
@@ -400,7 +331,7 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
     if let Some(stage) = &answer.stage {
         fitting.retain(|(gate, _)| gate.spec.stage.eq_ignore_ascii_case(stage));
         if fitting.is_empty() {
-            return Match::WrongStage;
+            return no(Signalled::WrongStage(gates.to_vec()));
         }
     }
     let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
@@ -410,40 +341,40 @@ pub(super) fn match_gate<'a>(gates: &'a [GateRow], answer: &Answer) -> Match<'a>
         let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
         fitting.retain(|(gate, _)| gate.spec.ways.iter().any(|known| same_way(known, way)));
         if fitting.is_empty() {
-            return meant.map_or(Match::WrongStage, Match::NoWay);
+            return meant.map_or_else(|| no(Signalled::WrongStage(gates.to_vec())), no_way);
         }
     }
     if let Some(prefix) = &answer.hash {
         let stale = fitting[0].0;
         fitting.retain(|(gate, _)| gate.spec.subject.starts_with(prefix));
         if fitting.is_empty() {
-            return Match::Stale(stale);
+            return no(Signalled::Stale(stale.clone()));
         }
     }
     let (gate, who) = fitting[0];
     let open = gates.iter().filter(|gate| decides(gate)).count();
     let several = if answer.hash.is_none() && binding { open > 1 } else { fitting.len() > 1 };
     if several {
-        return Match::Several;
+        return no(Signalled::Several(gates.to_vec()));
     }
     if !may(who) {
-        return Match::NotAllowed(who, gate);
+        return not_allowed(who);
     }
     if let Some(why) = binding.then(|| gate.spec.approvers.refuse(answer, answer.verb == OVERRIDE)).flatten()
     {
-        return Match::NotTheirs(why);
+        return no(Signalled::NotTheirs(why));
     }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
     let touched = gate.touched.is_some() && answer.verb == APPROVE;
     if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
-        return Match::TooSoon(gate);
+        return no(Signalled::TooSoon(gate.clone()));
     }
     let said = |way: &String| gate.spec.ways.iter().any(|known| same_way(known, way));
     let unsaid = !answer.way.as_ref().is_some_and(said);
     if binding && unsaid && !gate.spec.ways.is_empty() {
-        return Match::NoWay(gate);
+        return no_way(gate);
     }
-    Match::Gate(gate)
+    Ok(Some(gate))
 }
 
 #[cfg(test)]
@@ -451,7 +382,7 @@ mod tests {
     use super::*;
     use crate::{
         store::{Approvers, GateSpec},
-        types::{Role, UserId},
+        types::{Hash, Role, UserId},
     };
 
     fn gate(id: u64, stage: &str, verbs: &[&str]) -> GateRow {
@@ -490,11 +421,13 @@ mod tests {
         let gates =
             [gate(1, "lld", &["approve", "revise"]), gate(2, "spec", &["approve", "revise", "answer"])];
         let chosen = |answer: Answer| match match_gate(&gates, &answer) {
-            Match::Gate(gate) => gate.id.to_string(),
-            Match::Several => "several".to_owned(),
-            Match::Stale(_) => "stale".to_owned(),
-            Match::WrongStage => "wrong stage".to_owned(),
-            _ => "other".to_owned(),
+            Ok(gate) => gate.unwrap().id.to_string(),
+            Err(why) => match *why {
+                Signalled::Several(_) => "several".to_owned(),
+                Signalled::Stale(_) => "stale".to_owned(),
+                Signalled::WrongStage(_) => "wrong stage".to_owned(),
+                _ => "other".to_owned(),
+            },
         };
         let spec = Some(Hash::of(b"spec"));
         assert_eq!(chosen(answer("approve", None, None)), "several");
@@ -510,8 +443,9 @@ mod tests {
             role: Role::None,
             ..answer("answer", None, None)
         };
-        assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Match::Gate(_)));
-        assert!(matches!(match_gate(std::slice::from_ref(&named), &by(1)), Match::NotAllowed(..)));
+        assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Ok(Some(_))));
+        let refused = match_gate(std::slice::from_ref(&named), &by(1)).unwrap_err();
+        assert!(matches!(*refused, Signalled::NotAllowed { .. }));
         // What binds nobody to content needs to name its gate only.
         assert_eq!(chosen(answer("revise", None, None)), "several");
         assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
@@ -525,9 +459,9 @@ mod tests {
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
             let way = way.map(str::to_owned);
             match match_gate(std::slice::from_ref(gate), &Answer { way, ..answer("approve", stage, None) }) {
-                Match::Gate(_) => "taken",
-                Match::NoWay(_) => "no way",
-                _ => "other",
+                Ok(_) => "taken",
+                Err(why) if matches!(*why, Signalled::NoWay(_)) => "no way",
+                Err(_) => "other",
             }
         };
         for (way, said) in [("+b +a", "taken"), ("+a +b", "taken"), ("+a", "no way"), ("+a +b +c", "no way")]
@@ -545,10 +479,10 @@ mod tests {
         let gates = [gate(1, "merge", &["revise"]), gate(2, "lld", &["approve", "revise"])];
         for verb in ["approve", "revise"] {
             let chosen = match_gate(&gates, &answer(verb, None, None));
-            assert!(matches!(chosen, Match::Gate(gate) if gate.id == 2), "{verb}");
+            assert!(matches!(chosen, Ok(Some(gate)) if gate.id == 2), "{verb}");
         }
         let alone = &gates[..1];
-        assert!(matches!(match_gate(alone, &answer("approve", None, None)), Match::None));
-        assert!(matches!(match_gate(alone, &answer("revise", None, None)), Match::Gate(_)));
+        assert!(matches!(match_gate(alone, &answer("approve", None, None)), Ok(None)));
+        assert!(matches!(match_gate(alone, &answer("revise", None, None)), Ok(Some(_))));
     }
 }

@@ -5,10 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use futures_util::future::BoxFuture;
 
 use super::{
-    port::{
-        Cancel, Cancelled, EngineError, GateView, Match, Port, Retried, Retry, RunView, Signal, Signalled,
-        Start, Started, match_gate,
-    },
+    port::{Cancel, EngineError, Port, Retry, RunView, Signal, Signalled, Start, match_gate},
     scheduler::{Engine, lock, open},
 };
 use crate::{
@@ -17,16 +14,16 @@ use crate::{
 };
 
 impl<T: Send + Sync + 'static> Engine<T> {
-    async fn start_run(&self, start: Start) -> Result<Started, EngineError> {
+    async fn start_run(&self, start: Start) -> Result<Opened<RunView>, EngineError> {
         let Some(workflow) = self.workflow(&start.workflow) else {
             return Err(EngineError::UnknownWorkflow(start.workflow));
         };
-        let opened = open(self.backing.as_ref(), workflow, start.trigger).await?;
+        let opened = open(&self.store, workflow, start.trigger).await?;
         self.woken.notify_one();
         Ok(match opened {
-            Opened::New(id) => Started::New(id),
-            Opened::Duplicate(id) => Started::Duplicate(id),
-            Opened::Live(row) => Started::Already(Box::new(self.view(&row))),
+            Opened::New(id) => Opened::New(id),
+            Opened::Duplicate(id) => Opened::Duplicate(id),
+            Opened::Live(row) => Opened::Live(Box::new(self.view(&row))),
         })
     }
 
@@ -34,33 +31,24 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let Signal { repo, issue, answer, late } = signal;
         let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
         loop {
-            if self.backing.has_answer(repo, &answer.cause).await? {
+            if self.store.has_answer(repo, &answer.cause).await? {
                 return Ok(Signalled::Duplicate);
             }
             if late {
                 return Ok(Signalled::Late);
             }
-            let runs = self.backing.runs(live).await?;
+            let runs = self.store.runs(live).await?;
             if runs.is_empty() {
                 return Ok(Signalled::NoRun);
             }
             let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
-            let views = || gates.iter().map(GateView::from).collect();
             let gate = match match_gate(&gates, &answer) {
-                Match::Gate(gate) => gate.clone(),
-                Match::None => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
-                Match::WrongStage => return Ok(Signalled::WrongStage(views())),
-                Match::Several => return Ok(Signalled::Several(views())),
-                Match::Stale(gate) => return Ok(Signalled::Stale(gate.into())),
-                Match::TooSoon(gate) => return Ok(Signalled::TooSoon(gate.into())),
-                Match::NotTheirs(why) => return Ok(Signalled::NotTheirs(why)),
-                Match::NoWay(gate) => return Ok(Signalled::NoWay(gate.into())),
-                Match::NotAllowed(needs, gate) => {
-                    return Ok(Signalled::NotAllowed { needs: needs.clone(), gate: gate.into() });
-                }
+                Ok(Some(gate)) => gate.clone(),
+                Ok(None) => return Ok(Signalled::NoGate(runs.iter().map(|run| self.view(run)).collect())),
+                Err(why) => return Ok(*why),
             };
             let run = gate.run;
-            match self.backing.answer(gate, answer.clone()).await? {
+            match self.store.book_answer(gate, answer.clone()).await? {
                 Booked::Taken => {
                     self.woken.notify_one();
                     return Ok(Signalled::Taken(run));
@@ -71,10 +59,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn cancel_runs(&self, cancel: Cancel) -> Result<Cancelled, EngineError> {
+    async fn cancel_runs(&self, cancel: Cancel) -> Result<Vec<RunId>, EngineError> {
         let Cancel { repo, issue, run, cause, by, why } = cancel;
         let row = CancelRow { cause, by, why, at: self.clock.now() };
-        let runs = self.backing.cancel(repo, issue, run, row).await?;
+        let runs = self.store.cancel_runs(repo, issue, run, row).await?;
         // Before the look for tokens: a step that has none yet will notice.
         self.cancels.fetch_add(1, SeqCst);
         let in_flight = lock(&self.in_flight);
@@ -84,26 +72,26 @@ impl<T: Send + Sync + 'static> Engine<T> {
         drop(in_flight);
         runs.iter().for_each(|run| self.jobs.keep(*run, None));
         self.woken.notify_one();
-        Ok(Cancelled { runs })
+        Ok(runs)
     }
 
-    async fn retry_run(&self, retry: Retry) -> Result<Retried, EngineError> {
+    async fn retry_run(&self, retry: Retry) -> Result<Rerun<RunView>, EngineError> {
         let Retry { run, cause, by } = retry;
-        let became = self.backing.retry(run, cause, by).await?;
+        let became = self.store.retry_run(run, cause, by).await?;
         self.woken.notify_one();
         let view = |row: &RunRow| Box::new(self.view(row));
         Ok(match became {
-            Rerun::Going => Retried::Going,
-            Rerun::Duplicate => Retried::Duplicate,
-            Rerun::NoRun => Retried::NoRun,
-            Rerun::NotFailed(row) => Retried::NotFailed(view(&row)),
-            Rerun::Another(row) => Retried::Another(view(&row)),
+            Rerun::Going => Rerun::Going,
+            Rerun::Duplicate => Rerun::Duplicate,
+            Rerun::NoRun => Rerun::NoRun,
+            Rerun::NotFailed(row) => Rerun::NotFailed(view(&row)),
+            Rerun::Another(row) => Rerun::Another(view(&row)),
         })
     }
 }
 
 impl<T: Send + Sync + 'static> Port for Engine<T> {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>> {
         Box::pin(self.start_run(start))
     }
 
@@ -113,41 +101,41 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
 
     fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>> {
         Box::pin(async move {
-            let booked = self.backing.remark(run, remark).await?;
+            let booked = self.store.book_remark(run, remark).await?;
             self.woken.notify_one();
             Ok(booked)
         })
     }
 
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
         Box::pin(self.cancel_runs(cancel))
     }
 
     fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.run(run).await?.map(|row| self.view(&row))) })
+        Box::pin(async move { Ok(self.store.run_row(run).await?.map(|row| self.view(&row))) })
     }
 
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
         Box::pin(async move {
-            let rows = self.backing.runs(filter).await?;
+            let rows = self.store.runs(filter).await?;
             Ok(rows.iter().map(|row| self.view(row)).collect())
         })
     }
 
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>> {
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>> {
         Box::pin(self.retry_run(retry))
     }
 
     fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async move {
             tracing::warn!(?scope, by, why, "paused");
-            Ok(self.backing.pause(Pause { scope, by, why, at: self.clock.now() }).await?)
+            Ok(self.store.pause(Pause { scope, by, why, at: self.clock.now() }).await?)
         })
     }
 
     fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
         Box::pin(async move {
-            let ended = self.backing.resume(scope).await?;
+            let ended = self.store.resume(scope).await?;
             tracing::warn!(?scope, by, ended, "resumed");
             self.woken.notify_one();
             Ok(ended)
@@ -155,7 +143,7 @@ impl<T: Send + Sync + 'static> Port for Engine<T> {
     }
 
     fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
-        Box::pin(async move { Ok(self.backing.pauses().await?) })
+        Box::pin(async move { Ok(self.store.pauses().await?) })
     }
 
     fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {

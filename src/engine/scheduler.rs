@@ -19,7 +19,6 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    backing::Backing,
     cx::{Cx, Signals},
     jobs::Jobs,
     port::{EngineError, Port, RunView},
@@ -29,7 +28,7 @@ use super::{
 use crate::{
     clock::SharedClock,
     limits, panics,
-    store::{Checkpoint, Lease, NewRun, News, Opened, RunRow, RunStatus, StoreError, Trigger},
+    store::{Checkpoint, Lease, NewRun, News, Opened, RunRow, RunStatus, Store, StoreError, Trigger},
     types::{RunId, Timestamp, with_causes},
 };
 
@@ -57,7 +56,7 @@ struct Claimed {
 
 /// Runs workflows whose steps use `T`.
 pub struct Engine<T: Send + Sync + 'static> {
-    pub(super) backing: Arc<dyn Backing>,
+    pub(super) store: Arc<Store>,
     workflows: &'static [AnyFlow<T>],
     tools: Arc<T>,
     pub(super) clock: SharedClock,
@@ -82,7 +81,7 @@ pub struct Engine<T: Send + Sync + 'static> {
 impl<T: Send + Sync + 'static> Engine<T> {
     /// Refuses a workflow whose graph is not sound.
     pub fn new(
-        backing: Arc<dyn Backing>,
+        store: Arc<Store>,
         workflows: &'static [AnyFlow<T>],
         tools: Arc<T>,
         clock: SharedClock,
@@ -98,7 +97,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Ok(Arc::new(Self {
             jobs,
             watched: Watched::new(clock.now()),
-            backing,
+            store,
             workflows,
             tools,
             clock,
@@ -127,7 +126,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// When a run wants its next step, if nobody speaks before; possibly too early.
     pub async fn next_due(&self) -> Result<Option<Timestamp>, EngineError> {
-        Ok(self.backing.next_due().await?)
+        Ok(self.store.next_due())
     }
 
     /// Takes one step of every run that is due, one after the other, and says how many.
@@ -151,7 +150,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         // Heard also while the next step is looked for, in a database that may say nothing.
         let hear = async {
             loop {
-                self.heard(self.backing.news().await);
+                self.heard(self.store.news().await);
             }
         };
         tokio::select! {
@@ -163,7 +162,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     async fn take_steps(self: &Arc<Self>, shutdown: CancellationToken) {
         let (mut steps, mut looks) = (JoinSet::new(), FuturesUnordered::new());
         while !shutdown.is_cancelled() {
-            let begun = self.backing.looks(self.clock.now()).into_iter();
+            let begun = self.store.looks(self.clock.now()).into_iter();
             looks.extend(begun.map(|look| panics::survive("a repository is looked into", look)));
             let nap = panics::survive("due runs are taken", self.fill(&mut steps)).await;
             let nap = nap.unwrap_or(limits::STEP_BACKOFF);
@@ -231,16 +230,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
         if steps.len() >= limits::LIVE_STEPS {
             return limits::LONGEST_NAP; // a task that finds nothing more to do wakes us
         }
-        match self.backing.next_due().await {
-            Ok(Some(due)) => due.since(self.clock.now()).min(limits::LONGEST_NAP),
-            Ok(None) => limits::LONGEST_NAP,
-            Err(_) => limits::STEP_BACKOFF,
-        }
+        let due = self.store.next_due();
+        due.map_or(limits::LONGEST_NAP, |due| due.since(self.clock.now()).min(limits::LONGEST_NAP))
     }
 
     async fn claim(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
         let cancels = self.cancels.load(SeqCst);
-        let lease = self.backing.claim(self.clock.now(), except).await?;
+        // Boxed, as are the others here: what waits for a database makes no large future of whoever drives this.
+        let lease = Box::pin(self.store.claim_run(self.clock.now(), except)).await?;
         Ok(lease.map(|lease| Claimed { lease, cancels }))
     }
 
@@ -254,7 +251,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             }
             // The live loop will meet the same trouble and say so.
             claimed = self.claim(&HashSet::new()).await.unwrap_or_default();
-            if claimed.is_some() && self.backing.looks_due(self.clock.now()) {
+            if claimed.is_some() && self.store.looks_due(self.clock.now()) {
                 // Only the live loop begins looks, and this task goes on without waking it.
                 self.woken.notify_one();
             }
@@ -267,7 +264,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
             if let Some(claimed) = self.claim(except).await? {
                 return Ok(Some(claimed));
             }
-            let looks = self.backing.looks(self.clock.now());
+            let looks = self.store.looks(self.clock.now());
             if looks.is_empty() {
                 return Ok(None);
             }
@@ -300,11 +297,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
         self.give_back(&held).await;
     }
 
-    /// Lets go of a run whose step came to nothing. As long as the backing refuses that, the run stays ours, and
+    /// Lets go of a run whose step came to nothing. As long as the store refuses that, the run stays ours, and
     /// the next boot frees it if we never can.
     async fn give_back(&self, held: &Lease) {
         loop {
-            match self.backing.release(held).await {
+            match Box::pin(self.store.release_run(held)).await {
                 Ok(()) => return self.woken.notify_one(),
                 Err(StoreError::Fenced | StoreError::Closing) => return,
                 Err(error) => tracing::error!(run = %held.run.id, %error, "a run could not be given back"),
@@ -347,7 +344,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 | Checkpoint::Retry { .. }
                 | Checkpoint::Done { then: Some(_), .. }
         );
-        self.backing.save(&claimed.lease, left).await?;
+        Box::pin(self.store.save_step(&claimed.lease, left)).await?;
         if let Some(workflow) = workflow.filter(|_| spent) {
             self.watched.spent(workflow.name(), row, taken_at, self.clock.now());
         }
@@ -543,11 +540,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
-        let (backing, tools, clock) = (&self.backing, &self.tools, &self.clock);
+        let (store, tools, clock) = (&self.store, &self.tools, &self.clock);
         let signals = Signals { cancelled, stopping: self.stopping.clone() };
         Cx::new(
             lease.clone(),
-            Arc::clone(backing),
+            Arc::clone(store),
             Arc::clone(tools),
             Arc::clone(clock),
             signals,
@@ -562,7 +559,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let (token, run) = (CancellationToken::new(), claimed.lease.run.id);
         lock(&self.in_flight).insert(run, token.clone());
         let news = self.cancels.load(SeqCst) != claimed.cancels;
-        if news && let Ok(Some(RunRow { cancel: Some(_), .. })) = self.backing.run(run).await {
+        if news && let Ok(Some(RunRow { cancel: Some(_), .. })) = Box::pin(self.store.run_row(run)).await {
             token.cancel();
         }
         token
@@ -579,11 +576,11 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
 /// Keeps a new run of this workflow, unless its cause or its issue has one.
 pub(super) async fn open<T: Send + Sync + 'static>(
-    backing: &dyn Backing,
+    store: &Store,
     workflow: AnyFlow<T>,
     trigger: Trigger,
 ) -> Result<Opened, EngineError> {
-    Ok(backing.start(new_run(workflow, trigger)?).await?)
+    Ok(store.start_run(new_run(workflow, trigger)?).await?)
 }
 
 fn new_run<T: Send + Sync + 'static>(workflow: AnyFlow<T>, trigger: Trigger) -> Result<NewRun, EngineError> {
@@ -639,7 +636,6 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        engine::memory::Memory,
         store::{CancelRow, NewRun, Opened, Trigger},
         types::{Actor, Cause, InstallationId, IssueNo, RepoId, Role, UserId},
     };
@@ -647,7 +643,9 @@ mod tests {
     #[tokio::test]
     async fn a_run_that_ended_is_not_remembered() {
         let clock: SharedClock = Arc::new(SystemClock);
-        let engine = Engine::new(Memory::new(Arc::clone(&clock)), &[], Arc::new(()), clock).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
+        let engine = Engine::new(store, &[], Arc::new(()), clock).unwrap();
         let (repo, issue, at) = (RepoId(1), IssueNo(2), Timestamp(0));
         let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
         let trigger = Trigger {
@@ -664,16 +662,16 @@ mod tests {
             request: None,
         };
         let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
-        let Opened::New(run) = engine.backing.start(new).await.unwrap() else { panic!() };
+        let Opened::New(run) = engine.store.start_run(new).await.unwrap() else { panic!() };
         lock(&engine.waits).insert(run, Waiting { visit: 1, since: at, last: at });
         let cancel = CancelRow { cause: Cause("b".into()), by, why: "enough".into(), at };
-        engine.backing.cancel(repo, issue, None, cancel).await.unwrap();
+        engine.store.cancel_runs(repo, issue, None, cancel).await.unwrap();
         assert_eq!(engine.tick().await.unwrap(), 1);
-        assert_eq!(engine.backing.run(run).await.unwrap().unwrap().status, RunStatus::Stopped);
+        assert_eq!(engine.store.run_row(run).await.unwrap().unwrap().status, RunStatus::Stopped);
         assert!(lock(&engine.waits).is_empty());
 
         // Another process may have gone on with it between two times that it came to nothing here.
-        let row = engine.backing.run(run).await.unwrap().unwrap();
+        let row = engine.store.run_row(run).await.unwrap().unwrap();
         let hours = |hours: u64| engine.clock.now().minus(Duration::from_secs(hours * 3600));
         for (last, over) in [(1, true), (40, false)] {
             let waiting = Waiting { visit: row.visit, since: hours(48), last: hours(last) };

@@ -21,7 +21,6 @@ use super::{
     manifest::{
         APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER,
     },
-    nodes::{GitTokens, NODE_HOLDS, Nodes},
     pace::Pacing,
     repo::{Repo, RepoInfo},
     wire::{Secret, User},
@@ -40,13 +39,51 @@ const NAME_HOLDS: Duration = Duration::from_secs(10);
 /// A git token is used until so long before its end: one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
+/// How long a node id is used. A label that somebody deletes and makes again has another.
+const NODE_HOLDS: Duration = Duration::from_secs(3600);
+
+/// Entries kept at most.
+const KEPT: usize = 4096;
+
+/// Values by name, each until a time.
+struct Expiring<T>(Mutex<HashMap<String, (T, Timestamp)>>);
+
+/// Node ids by `8123 label NAME` and `8123 issue 42`.
+type Nodes = Expiring<String>;
+
+/// Tokens that read one repository's code, by installation and repository.
+type GitTokens = Expiring<SecretString>;
+
+impl<T> Default for Expiring<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Clone> Expiring<T> {
+    fn get(&self, name: &str, now: Timestamp) -> Option<T> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.get(name).filter(|(_, until)| now < *until).map(|(value, _)| value.clone())
+    }
+
+    fn keep(&self, name: String, value: T, until: Timestamp) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(name, (value, until));
+    }
+
+    fn forget(&self, name: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
 /// What is needed to be an App somewhere.
 #[derive(Clone)]
 pub struct GitHubOptions {
     /// `https://api.github.com/`, or `https://HOST/api/v3/` on GitHub Enterprise Server.
     pub api_url: Url,
-    /// Where git fetches from: `https://github.com/`.
-    pub git_url: Url,
     /// Where people look: `https://github.com/`.
     pub web_url: Url,
     pub app_id: u64,
@@ -65,7 +102,6 @@ pub struct GitHub {
 
 struct Inner {
     api: Api,
-    git_url: Url,
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
@@ -118,7 +154,6 @@ pub struct HookConfig {
 #[derive(Debug, Clone)]
 pub struct NewApp {
     pub id: u64,
-    pub slug: String,
     pub name: String,
     /// The App's page, where it is installed from.
     pub url: String,
@@ -158,25 +193,17 @@ impl GitHub {
         private_key: SecretString,
         clock: SharedClock,
     ) -> Result<Self, GitHubError> {
-        let GitHubSettings { api_url, git_url, web_url } = at.clone();
-        Self::new(GitHubOptions {
-            api_url,
-            git_url,
-            web_url,
-            app_id,
-            private_key,
-            pacing: Pacing::Off,
-            clock,
-        })
+        let GitHubSettings { api_url, web_url, .. } = at.clone();
+        Self::new(GitHubOptions { api_url, web_url, app_id, private_key, pacing: Pacing::Off, clock })
     }
 
     /// Sends nothing yet. Must be called inside a tokio runtime.
     pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
-        let GitHubOptions { api_url, git_url, web_url, app_id, private_key, pacing, clock } = options;
+        let GitHubOptions { api_url, web_url, app_id, private_key, pacing, clock } = options;
         let api = Api::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
         let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), Doubts::default());
         let (nodes, git_tokens) = (Nodes::default(), GitTokens::default());
-        let inner = Inner { api, git_url, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
+        let inner = Inner { api, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -207,10 +234,6 @@ impl GitHub {
     pub(super) fn describe(&self, name: &RepoName, info: &RepoInfo) {
         let mut described = self.inner.described.lock().unwrap_or_else(PoisonError::into_inner);
         described.insert(info.id, (name.clone(), info.clone(), self.inner.clock.now()));
-    }
-
-    pub fn git_url(&self) -> &Url {
-        &self.inner.git_url
     }
 
     pub fn web_url(&self) -> &Url {
@@ -434,8 +457,6 @@ pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> 
     #[derive(Deserialize)]
     struct Conversion {
         id: u64,
-        #[serde(default)]
-        slug: String,
         name: String,
         html_url: String,
         pem: Secret,
@@ -447,7 +468,6 @@ pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> 
         .map_err(|_| Fault::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it"))?;
     Ok(NewApp {
         id: app.id,
-        slug: app.slug,
         name: app.name,
         url: app.html_url,
         private_key: app.pem.0,

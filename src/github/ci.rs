@@ -64,8 +64,10 @@ struct Numbered {
 }
 
 /// Why a log cannot be had.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoLog {
+    /// It can be asked for again when GitHub's limit is over.
+    NotNow(Fault),
     Refused,
     /// It was taken away, or there never was one.
     Gone,
@@ -239,28 +241,24 @@ impl Repo {
     }
 
     /// The last bytes of a job's log, if it can be had. It lies elsewhere, and no credentials of ours go there.
-    ///
-    /// # Errors
-    /// GitHub's limit.
-    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Result<Vec<u8>, NoLog>, Fault> {
+    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Vec<u8>, NoLog> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
             Err(Fault::Moved { location, .. }) => location,
-            Err(limit @ Fault::RateLimited { .. }) => return Err(limit),
+            Err(limit @ Fault::RateLimited { .. }) => return Err(NoLog::NotNow(limit)),
             Err(fault) => {
                 tracing::info!(job, %fault, "there is no log to read");
-                return Ok(Err(match fault {
+                return Err(match fault {
                     Fault::Forbidden { .. } => NoLog::Refused,
                     Fault::NotFound { .. } | Fault::Gone { .. } => NoLog::Gone,
                     _ => NoLog::Unreadable,
-                }));
+                });
             }
-            Ok(_) => return Ok(Err(NoLog::Unreadable)),
+            Ok(_) => return Err(NoLog::Unreadable),
         };
-        let Ok(url) = Url::parse(&location) else { return Ok(Err(NoLog::Unreadable)) };
-        let read = self.github().api().end_of_file(url, bytes).await;
-        Ok(read.map_err(|why| {
+        let url = Url::parse(&location).map_err(|_| NoLog::Unreadable)?;
+        self.github().api().end_of_file(url, bytes).await.map_err(|why| {
             tracing::info!(job, why, "a log could not be read");
             NoLog::Unreadable
-        }))
+        })
     }
 }

@@ -55,20 +55,14 @@ pub enum On {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     Eyes,
-    ThumbsUp,
     ThumbsDown,
-    Confused,
-    Rocket,
 }
 
 impl Reaction {
     fn as_str(self) -> &'static str {
         match self {
             Self::Eyes => "eyes",
-            Self::ThumbsUp => "+1",
             Self::ThumbsDown => "-1",
-            Self::Confused => "confused",
-            Self::Rocket => "rocket",
         }
     }
 }

@@ -190,7 +190,6 @@ const SOURCE: &str = include_str!("../../app-manifest.yml");
 /// What the App asks of those who install it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Manifest {
-    pub name: String,
     pub public: bool,
     #[serde(rename = "default_permissions")]
     pub permissions: BTreeMap<String, Level>,

@@ -10,12 +10,6 @@ use super::{
 };
 use crate::types::{Actor, Role, UserId};
 
-/// What someone may do in a repository, as GitHub said a moment ago.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Permission {
-    pub role: Role,
-}
-
 #[derive(Debug, Deserialize)]
 struct Collaborator {
     #[serde(default)]
@@ -47,13 +41,12 @@ struct Rights {
 
 impl Repo {
     /// The actor's role. An error means that we could not ask, which is not a no.
-    pub async fn permission(&self, actor: &Actor) -> Result<Permission, Fault> {
-        let role = match self.send(self.request(&PERMISSION, &[&actor.login]).kept()).await {
-            Ok(answer) => answer.json::<Collaborator>()?.role_of(actor),
-            Err(Fault::NotFound { .. }) => Role::None,
-            Err(fault) => return Err(fault),
-        };
-        Ok(Permission { role })
+    pub async fn permission(&self, actor: &Actor) -> Result<Role, Fault> {
+        match self.send(self.request(&PERMISSION, &[&actor.login]).kept()).await {
+            Ok(answer) => Ok(answer.json::<Collaborator>()?.role_of(actor)),
+            Err(Fault::NotFound { .. }) => Ok(Role::None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// What the App was not given here and a run takes, as in `issues: write`; on its issue alone, or on a branch as well.

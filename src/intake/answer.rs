@@ -2,7 +2,7 @@
 
 use super::{Intake, Trouble, cause, route::reply_marker};
 use crate::{
-    engine::{APPROVE, Answer, Filter, GateView, RunView, Signal, Signalled, Status},
+    engine::{APPROVE, Answer, Filter, GateRow, RunView, Signal, Signalled, Status},
     github::{Body, Fault, Repo, decorated},
     messages::{self, ApproveLine},
     publication::waits_for_merge,
@@ -39,9 +39,9 @@ impl Intake {
         };
         let (verb, text) = (answer.verb.clone(), answer.text.clone());
         let stage = answer.stage.clone().or_else(|| answer.way.clone());
-        let line = |gate: &GateView| line_of(gate, &verb, &text);
-        let lines = |gates: &[GateView]| {
-            let takes = |gate: &&GateView| gate.verbs.iter().any(|(known, _)| *known == verb);
+        let line = |gate: &GateRow| line_of(gate, &verb, &text);
+        let lines = |gates: &[GateRow]| {
+            let takes = |gate: &&GateRow| gate.spec.verbs.iter().any(|(known, _)| *known == verb);
             gates.iter().filter(takes).map(line).collect::<Vec<_>>()
         };
         Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
@@ -65,7 +65,10 @@ impl Intake {
             }
             Signalled::Several(gates) => messages::several(&lines(&gates)),
             Signalled::Stale(gate) => messages::stale(&line(&gate)),
-            Signalled::TooSoon(gate) => messages::too_soon(&line(&gate), gate.touched_by.as_deref()),
+            Signalled::TooSoon(gate) => {
+                let touched_by = gate.touched.as_ref().map(|remark| remark.by.login.as_str());
+                messages::too_soon(&line(&gate), touched_by)
+            }
             Signalled::NoWay(gate) => messages::no_way(&verb, &line(&gate)),
         }))
     }
@@ -76,7 +79,7 @@ impl Intake {
             return messages::waits_for_merge(verb);
         }
         if let Some(gate) = runs.iter().find_map(|run| run.gate.as_ref()) {
-            let rows = gate.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
+            let rows = gate.spec.verbs.iter().filter_map(|(verb, _)| self.router.row(verb));
             return messages::no_such_verb(verb, &rows.map(|row| row.usage).collect::<Vec<_>>());
         }
         runs.first()
@@ -127,7 +130,7 @@ pub(super) fn moved_on<'r>(
     for run in runs {
         match &run.gate {
             // It counts from when people could read what it asks, which is before it is open.
-            Some(gate) if gate.shown_at <= then => {}
+            Some(gate) if gate.spec.shown_at <= then => {}
             // One that waits is saved at each look, and goes nowhere; one that ends neither.
             None if matches!(run.status, Status::Waiting | Status::Halting) || run.updated_at <= then => {}
             None if run.opening => return Err(Trouble::Opening),
@@ -140,15 +143,15 @@ pub(super) fn moved_on<'r>(
 /// Can this be an answer to what the run asks, or asked?
 fn concerns(answer: &Answer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
-        gate.verbs.iter().any(|(verb, _)| *verb == answer.verb)
-            && answer.stage.as_ref().is_none_or(|stage| gate.stage.eq_ignore_ascii_case(stage))
+        gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
+            && answer.stage.as_ref().is_none_or(|stage| gate.spec.stage.eq_ignore_ascii_case(stage))
     })
 }
 
 /// The line with which a person says the same to this gate.
-pub(super) fn line_of(gate: &GateView, verb: &str, text: &str) -> ApproveLine {
+pub(super) fn line_of(gate: &GateRow, verb: &str, text: &str) -> ApproveLine {
     let other = (verb != APPROVE).then(|| (verb.to_owned(), text.to_owned()));
-    ApproveLine { other, ..ApproveLine::approve(&gate.stage, gate.subject, &gate.ways) }
+    ApproveLine { other, ..ApproveLine::approve(&gate.spec.stage, gate.spec.subject, &gate.spec.ways) }
 }
 
 #[cfg(test)]
@@ -157,7 +160,7 @@ mod tests {
     use crate::{
         commands::ROUTE,
         publication::{WATCH, foremost},
-        store::{Calls, Trigger},
+        store::{Approvers, Calls, GateSpec, Trigger},
         types::{Actor, Hash, InstallationId, Role, RunId, UserId},
     };
 
@@ -168,16 +171,20 @@ mod tests {
     /// A run that was saved at 100; its gate, if it has one, was shown then.
     fn run(status: Status, opening: bool, stage: Option<&str>) -> RunView {
         let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
-        let gate = |stage: &str| GateView {
+        let gate = |stage: &str| GateRow {
+            id: 1,
             run: RunId { repo, seq: 1 },
-            stage: stage.to_owned(),
-            subject: Hash::of(b"subject"),
-            verbs: vec![("revise".to_owned(), Role::Write.into())],
-            shown_at: at,
-            needed: 1,
-            ways: Vec::new(),
+            spec: GateSpec {
+                stage: stage.to_owned(),
+                subject: Hash::of(b"subject"),
+                verbs: vec![("revise".to_owned(), Role::Write.into())],
+                shown_at: at,
+                approvers: Approvers::default(),
+                expires: None,
+                ways: Vec::new(),
+            },
             answers: 0,
-            touched_by: None,
+            touched: None,
         };
         RunView {
             id: RunId { repo, seq: 1 },
@@ -274,7 +281,7 @@ mod tests {
         assert_eq!(late(&gate, Some("LLD"), 99), "late");
         assert_eq!(late(&gate, Some("spec"), 99), "in time", "it is about another gate");
         let mut other = gate;
-        other.gate.as_mut().unwrap().verbs.clear();
+        other.gate.as_mut().unwrap().spec.verbs.clear();
         assert_eq!(late(&other, None, 99), "in time", "that gate takes no such answer");
     }
 }

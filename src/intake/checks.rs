@@ -10,7 +10,7 @@ use super::{
     route::{IssueRef, LATE},
 };
 use crate::{
-    engine::{Filter, RETRY, Remark, Retried, RunView, Status},
+    engine::{Filter, RETRY, Remark, Rerun, RunView, Status},
     github::{
         decorated,
         event::{CiEvent, RepoRef, RerequestEvent},
@@ -79,7 +79,7 @@ impl Intake {
         }
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let repo = self.repo(&at).answering();
-        let role = repo.permission(&e.sender).await?.role;
+        let role = repo.permission(&e.sender).await?;
         let least = self.router.row(RETRY).map_or(Role::Triage, |row| row.role);
         if role < least {
             return Ok(Note::Done(format!("refused: {role} may not run a check again")));
@@ -91,7 +91,7 @@ impl Intake {
         if let Some(run) = newest.filter(|run| means(RETRY, Some(run)) && shown(run)) {
             let cause = cause::nth(&cause::delivery(taken), 0);
             let retried = self.try_again(&repo, (issue, run.id, &run.workflow), cause, &e.sender).await?;
-            if matches!(retried, Retried::Going | Retried::Duplicate) {
+            if matches!(retried, Rerun::Going | Rerun::Duplicate) {
                 return Ok(Note::Done(format!("{} is tried again, as its check is", run.id)));
             }
         }

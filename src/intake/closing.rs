@@ -78,7 +78,7 @@ impl Intake {
         let cause = cause::nth(&cause::delivery(taken), run.map_or(0, |run| run.seq));
         let (repo, issue) = (at.repo.id, at.issue);
         let cancel = Cancel { repo, issue, run, cause, by: by.clone(), why: why.to_owned() };
-        Ok(self.engine.cancel(cancel).await?.runs.len())
+        Ok(self.engine.cancel(cancel).await?.len())
     }
 
     /// Is this told of so long after it happened that it may hold no longer?

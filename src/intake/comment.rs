@@ -10,7 +10,7 @@ use crate::{
     commands::{self, Approve, Command, CommandKind, CommandSpec, DISMISS, MUST_FIX, Mistake, ROUTE},
     documents::visible::visible,
     engine::{
-        APPROVE, Answer, Cancel, Filter, GateView, OVERRIDE, RETRY, REVISE, Retried, Retry, RunView, Status,
+        APPROVE, Answer, Cancel, Filter, GateRow, OVERRIDE, RETRY, REVISE, Rerun, Retry, RunView, Status,
         Trigger, Who,
     },
     github::{Body, Fault, On, Repo, decorated, event::CommentEvent},
@@ -221,7 +221,7 @@ impl Intake {
         if !any {
             return Ok(None);
         }
-        let role = repo.permission(&e.sender).await?.role;
+        let role = repo.permission(&e.sender).await?;
         let cause = cause::comment(e.comment);
         let known = if taken.swept {
             self.engine.list(Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: false }).await?
@@ -254,11 +254,9 @@ impl Intake {
         };
         let halted = (said.at.issue, *run, workflow.as_str());
         Ok(match self.try_again(&said.repo, halted, cause, &said.event.sender).await? {
-            Retried::Going | Retried::Duplicate => Reply::Note(format!("{run} is tried again")),
-            Retried::NoRun | Retried::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
-            Retried::Another(other) => {
-                Reply::Words(messages::already_running(other.id, &other.workflow, None))
-            }
+            Rerun::Going | Rerun::Duplicate => Reply::Note(format!("{run} is tried again")),
+            Rerun::NoRun | Rerun::NotFailed(_) => Reply::Words(messages::nothing_to_retry()),
+            Rerun::Another(other) => Reply::Words(messages::already_running(other.id, &other.workflow, None)),
         })
     }
 
@@ -269,10 +267,10 @@ impl Intake {
         (issue, run, workflow): (IssueNo, RunId, &str),
         cause: Cause,
         by: &Actor,
-    ) -> Result<Retried, Trouble> {
+    ) -> Result<Rerun<RunView>, Trouble> {
         let retried = self.engine.retry(Retry { run, cause, by: by.login.clone() }).await?;
         // A request is read in no time, and its run shows no labels that would be taken off again.
-        if workflow != ROUTE && matches!(retried, Retried::Going | Retried::Duplicate) {
+        if workflow != ROUTE && matches!(retried, Rerun::Going | Rerun::Duplicate) {
             // The halt put this label there; the run's state is that of before, and knows nothing of it.
             decorated(repo.remove_label(issue, messages::STOPPED.name).await)?;
         }
@@ -307,7 +305,7 @@ impl Intake {
         let needs = needed(row, &said.live);
         let gates = said.live.iter().filter_map(|run| run.gate.as_ref());
         let named = |(verb, who): &(String, Who)| verb == row.name && who.names(said.event.sender.id);
-        if said.role < needs && !gates.flat_map(|gate| &gate.verbs).any(named) {
+        if said.role < needs && !gates.flat_map(|gate| &gate.spec.verbs).any(named) {
             return Ok(Reply::No(format!("refused: {} may not {}", said.role, row.name)));
         }
         if row.role <= Role::Read && !self.may_ask(said.taken, &said.event.sender) {
@@ -353,7 +351,7 @@ impl Intake {
                     by: said.event.sender.clone(),
                     why: "asked to by comment".to_owned(),
                 };
-                let runs = self.engine.cancel(cancel).await?.runs.len();
+                let runs = self.engine.cancel(cancel).await?.len();
                 Ok(Reply::Note(format!("stopping {runs} runs")))
             }
             "help" => Ok(Reply::Shown(messages::help(&self.help_rows(), said.at.repo.user_owned))),
@@ -510,10 +508,10 @@ impl Intake {
             }
             Mistake::NotPlain { name, args, misspelt } if open => {
                 let least = self.router.row(name).map_or(Role::Triage, |row| needed(row, &said.live));
-                let asks = |gate: &&GateView| gate.verbs.iter().any(|(verb, _)| verb == name);
+                let asks = |gate: &&GateRow| gate.spec.verbs.iter().any(|(verb, _)| verb == name);
                 let gates: Vec<_> =
                     said.live.iter().filter_map(|run| run.gate.as_ref()).filter(asks).collect();
-                let mut who = gates.iter().flat_map(|gate| &gate.verbs).filter(|(verb, _)| verb == name);
+                let mut who = gates.iter().flat_map(|gate| &gate.spec.verbs).filter(|(verb, _)| verb == name);
                 if said.role < least.max(Role::Triage) && !who.any(|(_, who)| who.names(said.event.sender.id))
                 {
                     let why = format!("refused: {} is not told how to {name}", said.role);
@@ -539,7 +537,7 @@ impl Intake {
 
 /// Can `/retry` be an answer to what the run asks, or is about to ask?
 fn takes_retry(run: &RunView) -> bool {
-    run.opening || run.gate.as_ref().is_some_and(|gate| gate.verbs.iter().any(|(verb, _)| verb == RETRY))
+    run.opening || run.gate.as_ref().is_some_and(|gate| gate.spec.verbs.iter().any(|(verb, _)| verb == RETRY))
 }
 
 /// The stage that a `/retry` names, or a `/revise` where more than one gate is open, and the text after it.
@@ -549,7 +547,7 @@ fn split_stage(said: &Said<'_>, command: &Command) -> Option<(String, String)> {
         return None;
     }
     let (stage, text) = command.args.split_once(char::is_whitespace).unwrap_or((&command.args, ""));
-    let named = gates.iter().any(|gate| gate.stage.eq_ignore_ascii_case(stage));
+    let named = gates.iter().any(|gate| gate.spec.stage.eq_ignore_ascii_case(stage));
     named.then(|| (stage.to_owned(), text.trim().to_owned()))
 }
 

@@ -180,7 +180,7 @@ impl Intake {
             let live = Filter { repo: Some(repo.id), issue: None, live_only: true };
             let mut since = BTreeMap::new();
             for run in self.engine.list(live).await? {
-                let asked = run.gate.as_ref().map_or(run.updated_at, |gate| gate.shown_at);
+                let asked = run.gate.as_ref().map_or(run.updated_at, |gate| gate.spec.shown_at);
                 let oldest = since.entry(run.issue).or_insert(asked);
                 *oldest = asked.min(*oldest);
             }

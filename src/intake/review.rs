@@ -44,7 +44,7 @@ impl Intake {
             return Ok(Note::Nothing("not a pull request of ours".into()));
         };
         let at = IssueRef { issue, ..here };
-        let role = self.repo(&at).permission(&e.sender).await?.role;
+        let role = self.repo(&at).permission(&e.sender).await?;
         if self.router.row(verb).is_none_or(|row| role < row.role) {
             return Ok(Note::Done(format!("refused: {role} may not {verb}")));
         }

@@ -4,7 +4,7 @@ use super::{Handled, Intake, Note, Trouble, answer::Reply, cause, labels::is_sta
 use crate::{
     commands::{AUTO, HOTFIX},
     config::PeopleSettings,
-    engine::{Filter, Start, Started, Trigger},
+    engine::{Filter, Opened, Start, Trigger},
     github::{
         Labeling, On, Repo, decorated,
         event::{Event, IssueAction, RepoRef},
@@ -87,7 +87,7 @@ impl Intake {
             return Ok(Note::Nothing(TOLD.into()));
         }
         let repo = self.repo(at);
-        let role = repo.permission(sender).await?.role;
+        let role = repo.permission(sender).await?;
         if role < row.role {
             self.refuse(taken, &repo, On::Issue(at.issue), sender).await;
             let needs = row.role;
@@ -157,12 +157,10 @@ impl Intake {
             return Ok(Reply::Words(messages::waits_for_merge(&trigger.command)));
         }
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
-            Started::New(run) => Reply::Note(format!("started {workflow} as {run}")),
-            Started::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
-            Started::Already(run) if waits_for_merge(&run) => {
-                Reply::Words(messages::waits_for_merge(workflow))
-            }
-            Started::Already(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
+            Opened::New(run) => Reply::Note(format!("started {workflow} as {run}")),
+            Opened::Duplicate(run) => Reply::Note(format!("{run} was started by the same before")),
+            Opened::Live(run) if waits_for_merge(&run) => Reply::Words(messages::waits_for_merge(workflow)),
+            Opened::Live(run) => Reply::Words(messages::already_running(run.id, workflow, None)),
         })
     }
 

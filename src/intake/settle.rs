@@ -4,7 +4,7 @@ use super::{Intake, Trouble, answer::Reply, comment::Said};
 use crate::{
     commands::{Command, DISMISS, FindingArgs},
     documents::{findings::Status, verdict::Severity},
-    engine::{Booked, Cancel, FindingRow, Remark, RunView, Start, Started},
+    engine::{Booked, Cancel, FindingRow, Opened, Remark, RunView, Start},
     messages,
     rounds::may_settle,
     types::Cause,
@@ -117,11 +117,11 @@ impl Intake {
                 .await?;
         }
         Ok(match self.engine.start(Start { workflow: workflow.to_owned(), trigger }).await? {
-            Started::New(run) | Started::Duplicate(run) => {
+            Opened::New(run) | Opened::Duplicate(run) => {
                 Reply::Note(format!("started {workflow} anew as {run}"))
             }
             // It is still telling people that it ends.
-            Started::Already(_) => return Err(Trouble::Opening),
+            Opened::Live(_) => return Err(Trouble::Opening),
         })
     }
 }

@@ -29,7 +29,7 @@ impl Intake {
         });
         let Some(run) = asks else { return Ok(Note::Nothing("no comment that asks people now".into())) };
         let Some(gate) = &run.gate else { return Err(Trouble::Opening) };
-        if e.sender.bot && gate.touched_by.is_some() {
+        if e.sender.bot && gate.touched.is_some() {
             return Ok(Note::Nothing("a bot changed it again, and it takes the hash alone already".into()));
         }
         let remark = Remark {

@@ -7,7 +7,6 @@
 //!
 //! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
 
-mod address;
 mod confinement;
 mod filter;
 mod group;
@@ -20,6 +19,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::Permissions,
     io,
+    net::{Ipv4Addr, SocketAddr},
     os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     path::{Path, PathBuf},
     process::Stdio,
@@ -28,6 +28,7 @@ use std::{
 };
 
 use tokio::{
+    net::TcpSocket,
     process::{Child, ChildStderr, ChildStdout},
     time::Instant,
 };
@@ -36,7 +37,6 @@ use tokio_util::sync::CancellationToken;
 #[cfg(target_os = "linux")]
 pub use self::confinement::confine_for_good;
 pub use self::{
-    address::reserved_address,
     confinement::{Calls, Confinement, DEVICES, SYSTEM, confinement_lacks, confinement_works},
     orphans::{end_orphans, remove_all},
     output::Stream,
@@ -52,6 +52,19 @@ use crate::limits;
 
 /// A child process without a timeout of its own; nothing we start may run for ever.
 const CHILD_TIME: Duration = Duration::from_secs(60);
+
+/// An address of this machine that nobody who asks the system for any address is given, as long as the socket is kept. Whoever
+/// names it can listen there.
+///
+/// # Errors
+/// When the system has none left.
+pub fn reserved_address() -> io::Result<(SocketAddr, TcpSocket)> {
+    let socket = TcpSocket::new_v4()?;
+    // Listeners of std, tokio, Go and Postgres say the same; then one that is bound and does not listen is in nobody's way.
+    socket.set_reuseaddr(true)?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    Ok((socket.local_addr()?, socket))
+}
 
 /// What a child that ended by itself left behind.
 #[derive(Debug, Clone)]

@@ -13,19 +13,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, RouteState, Usage,
-};
+use super::{Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
-    types::{Hash, WorkerPool},
+    types::Hash,
 };
 
 /// Facts of a call that are random words, as [`Call::facts`] names them.
@@ -274,28 +271,12 @@ impl Provider for Recorder {
         self.back_end.name()
     }
 
-    fn lacks(&self) -> Option<String> {
-        self.back_end.lacks()
-    }
-
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
-        self.back_end.look()
-    }
-
-    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
-        self.back_end.log_in()
+    fn behind(&self) -> Option<&dyn Provider> {
+        Some(self.back_end.as_ref())
     }
 
     fn bills(&self) -> bool {
         self.back_end.bills()
-    }
-
-    fn account(&self) -> Option<String> {
-        self.back_end.account()
-    }
-
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        self.back_end.crowded(pool)
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {

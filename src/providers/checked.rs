@@ -10,17 +10,13 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, Estimate, Metered, Provider, Reply, RouteState, Usage,
+    Answering, Call, CallError, CallErrorKind, Estimate, Metered, Provider, Reply, Usage,
     breakers::{Breakers, Cooldown},
     counted::Counted,
     line,
     models::{Model, Table, bare},
 };
-use crate::{
-    clock::SharedClock,
-    limits,
-    types::{MicroUsd, WorkerPool},
-};
+use crate::{clock::SharedClock, limits, types::MicroUsd};
 
 /// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
 /// end of the numbers that the books hold.
@@ -288,16 +284,8 @@ impl Provider for Checked {
         self.back_end.name()
     }
 
-    fn lacks(&self) -> Option<String> {
-        self.back_end.lacks()
-    }
-
-    fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
-        self.back_end.look()
-    }
-
-    fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
-        self.back_end.log_in()
+    fn behind(&self) -> Option<&dyn Provider> {
+        Some(self.back_end.as_ref())
     }
 
     fn bills(&self) -> bool {
@@ -329,10 +317,6 @@ impl Provider for Checked {
 
     fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
         self.back_end.count(call)
-    }
-
-    fn crowded(&self, pool: WorkerPool) -> bool {
-        self.back_end.crowded(pool)
     }
 
     fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {

@@ -407,14 +407,22 @@ pub trait Provider: Send + Sync {
     /// The word before the colon.
     fn name(&self) -> &'static str;
 
+    /// The back end that stands behind it, which is asked what is not answered here.
+    fn behind(&self) -> Option<&dyn Provider> {
+        None
+    }
+
     /// Why every call would fail as things stand, with the fix; `None` when nothing is missing that
     /// can be seen without calling.
     fn lacks(&self) -> Option<String> {
-        None
+        self.behind()?.lacks()
     }
 
     /// Every route it has to a model. Looks closer than [`Provider::lacks`], and may take seconds.
     fn look(&self) -> BoxFuture<'_, Vec<RouteState>> {
+        if let Some(behind) = self.behind() {
+            return behind.look();
+        }
         let state = self.lacks().map_or(Ok(String::new()), Err);
         Box::pin(async move { vec![RouteState { provider: self.name(), state }] })
     }
@@ -424,7 +432,7 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// A sentence for the terminal: what could not be begun or asked.
     fn log_in(&self) -> Option<BoxFuture<'_, Result<bool, String>>> {
-        None
+        self.behind()?.log_in()
     }
 
     /// Is what a call takes put on a bill?
@@ -432,7 +440,7 @@ pub trait Provider: Send + Sync {
 
     /// Tells accounts of one provider apart, where a key says which it is: a hash of the key.
     fn account(&self) -> Option<String> {
-        None
+        self.behind()?.account()
     }
 
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
@@ -446,8 +454,8 @@ pub trait Provider: Send + Sync {
     }
 
     /// Would a call of that kind of run stand in line before it begins? Whoever can had better come again later.
-    fn crowded(&self, _pool: WorkerPool) -> bool {
-        false
+    fn crowded(&self, pool: WorkerPool) -> bool {
+        self.behind().is_some_and(|behind| behind.crowded(pool))
     }
 
     /// Asks once. Ends within the call's deadline (and a moment to clean up) of when it begins: what it waits for a place

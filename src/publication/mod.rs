@@ -280,7 +280,7 @@ pub const WATCH: &str = "merge";
 
 /// Does it only wait for the merge of what it pushed?
 pub fn waits_for_merge(run: &RunView) -> bool {
-    run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH)
+    run.gate.as_ref().is_some_and(|gate| gate.spec.stage == WATCH)
 }
 
 /// The run of an issue that most needs people's eyes: one that waits for a person comes first, then one that waits for

@@ -124,7 +124,7 @@ pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<(S
             told += &format!("{}\n", beginning(&remarks, SAYS_CHARS));
         }
         let Some(job) = report.job else { continue };
-        told += &match repo.end_of_log(job, LOG_BYTES).await.map_err(fault)? {
+        told += &match repo.end_of_log(job, LOG_BYTES).await {
             Ok(log) => {
                 let log = readable(&String::from_utf8_lossy(&log));
                 format!("The end of its log:\n\n{}\n\n", end(log.trim_end(), LOG_CHARS))
@@ -132,6 +132,7 @@ pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<(S
             Err(why) => {
                 lacking += 1;
                 let why = match why {
+                    NoLog::NotNow(limit) => return Err(fault(limit)),
                     NoLog::Refused => "GitHub refuses it to us",
                     NoLog::Gone => "there is none, or it was taken away",
                     NoLog::Unreadable => "it could not be read",

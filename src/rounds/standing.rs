@@ -179,7 +179,7 @@ pub async fn stranger(cx: &Cx, repo: &Repo) -> Result<Option<String>, StepError>
     for author in repo.authors(cx.run().trigger.issue).await.map_err(fault)?.all() {
         // What we wrote there, a person approved; and who opened the issue is asked about all the same.
         if (author.id != ours || ours == UserId(0))
-            && repo.permission(author).await.map_err(fault)?.role < Role::Write
+            && repo.permission(author).await.map_err(fault)? < Role::Write
         {
             return Ok(Some(author.login.clone()));
         }

@@ -18,7 +18,6 @@ mod overlay;
 mod presets;
 mod pytest;
 mod run;
-mod rustc;
 mod setup;
 mod tap;
 #[cfg(test)]

@@ -153,7 +153,7 @@ async fn find(repo: &Repo, owner: &Owner) -> Result<Option<Vec<UserId>>, Fault> 
         Owner::Person(login) => {
             let Some(Actor { id, .. }) = repo.person(login).await? else { return Ok(None) };
             let actor = Actor { id, login: login.clone(), bot: false };
-            let may = repo.permission(&actor).await?.role >= Role::Write;
+            let may = repo.permission(&actor).await? >= Role::Write;
             Ok(may.then(|| vec![id]))
         }
         Owner::Team { organization, team } => repo.team(organization, team).await,

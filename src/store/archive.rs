@@ -13,7 +13,6 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use crate::store::sql::{Optional, Transaction};
@@ -38,8 +37,9 @@ pub const ARCHIVED: &str = "texts were archived";
 const OVER: &str = "status IN ('done', 'failed', 'stopped') AND updated_at < ?1 AND NOT EXISTS (
     SELECT 1 FROM audit WHERE audit.run = run.seq AND what = 'texts were archived' AND at >= updated_at)";
 
-/// Everything there is of a run but its documents, by the column that names it and the one that tells the order.
-const TABLES: [(&str, &str, &str); 17] = [
+/// Everything there is of a run but its documents, by the column that names it and the one that tells the order. What rows
+/// of others refer to comes before those.
+pub(super) const TABLES: [(&str, &str, &str); 17] = [
     ("run", "seq", "seq"),
     ("trail", "run", "visit"),
     ("journal", "run", "rowid"),
@@ -64,9 +64,8 @@ const TABLES: [(&str, &str, &str); 17] = [
 pub struct Archived {
     pub file: PathBuf,
     pub runs: usize,
-    /// Texts that are in the file alone now, and the room they took.
+    /// Texts that are in the file alone now.
     pub documents: usize,
-    pub bytes: u64,
     /// Texts that are not what their names say.
     pub damaged: Vec<String>,
 }
@@ -132,18 +131,17 @@ impl Store {
         for hash in runs.iter().flat_map(|(_, named)| named) {
             *left.entry(hash.clone()).or_default() += 1;
         }
-        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, bytes: 0, damaged };
+        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, damaged };
         for (seq, named) in runs {
             // What a run names that is still in the database goes with that run.
             let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
             let gone: Vec<String> = named.iter().filter(|hash| alone(hash)).cloned().collect();
             let (run, name) = (RunId { repo, seq }, file.clone());
             let pruned = db.archived(run, (at, before), gone, name).await?;
-            let Some((documents, bytes)) = pruned else { continue };
+            let Some(documents) = pruned else { continue };
             named.iter().for_each(|hash| *left.entry(hash.clone()).or_default() -= 1);
             archived.runs += 1;
             archived.documents += documents;
-            archived.bytes += bytes;
         }
         Ok(Some(archived))
     }
@@ -202,26 +200,14 @@ fn export(
             let detail = "what was written is not what can be read from it".to_owned();
             return Err(StoreError::Damaged { file: half.clone(), detail });
         }
-        let file = publish(&half, (to, repo), plan.at).map_err(io)?;
+        // What is there, of whatever kind, is not replaced.
+        let file = to.join(format!("{repo}-{}.jsonl.zst", compact(plan.at)));
+        fs::hard_link(&half, &file).map_err(|source| StoreError::Io { path: file.clone(), source })?;
         sync_directory(to)?;
         Ok((file, damaged))
     });
     drop(fs::remove_file(&half));
     made
-}
-
-/// Gives the file its name. What is there, of whatever kind, is not replaced: of archives that begin within one second the
-/// later ones are named by the next.
-fn publish(half: &Path, (to, repo): (&Path, RepoId), mut at: Timestamp) -> io::Result<PathBuf> {
-    loop {
-        let file = to.join(format!("{repo}-{}.jsonl.zst", compact(at)));
-        match fs::hard_link(half, &file) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                at = at.plus(Duration::from_secs(1));
-            }
-            done => return done.map(|()| file),
-        }
-    }
 }
 
 fn write(
@@ -350,7 +336,7 @@ pub(super) fn prune(
     run: RunId,
     (at, before): (Timestamp, Timestamp),
     gone: &[String],
-) -> Result<Option<(usize, u64)>, Fault> {
+) -> Result<Option<usize>, Fault> {
     let seq = signed(run.seq);
     let rests = format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?2 AND {OVER})");
     if !tx.query_row(&rests, [before.0, seq], |row| row.get::<_, bool>(0))? {
@@ -367,24 +353,17 @@ pub(super) fn prune(
     mentions(tx, &MENTIONS, Some(&moved), |_, hash| {
         needed.insert(hash.to_owned());
     })?;
-    let (mut documents, mut bytes) = (0, 0);
+    let mut documents = 0;
     for hash in gone.iter().filter(|hash| !needed.contains(*hash)) {
         // A step under way names what it stored only when it ends; whatever is stored again is new again.
-        let size: Option<i64> = tx
-            .prepare_cached(
-                "DELETE FROM document WHERE hash = ?1 AND created_at < ?2 RETURNING LENGTH(zstd)",
-            )?
-            .query_row(params![hash, before.0], |row| row.get(0))
-            .optional()?;
-        documents += usize::from(size.is_some());
-        bytes += size.map_or(0, unsigned);
+        documents += tx
+            .prepare_cached("DELETE FROM document WHERE hash = ?1 AND created_at < ?2")?
+            .execute(params![hash, before.0])?;
     }
-    for (table, column) in [("journal", "LENGTH(value)"), ("trail", "LENGTH(state)")] {
-        let sum = format!("SELECT COALESCE(SUM({column}), 0) FROM {table} WHERE run = ?1");
-        bytes += unsigned(tx.query_row(&sum, [seq], |row| row.get(0))?);
+    for table in ["journal", "trail"] {
         tx.execute(&format!("DELETE FROM {table} WHERE run = ?1"), [seq])?;
     }
-    Ok(Some((documents, bytes)))
+    Ok(Some(documents))
 }
 
 /// Archives in the data directory go with a repository that is forgotten.

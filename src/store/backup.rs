@@ -20,7 +20,7 @@ use super::{
     MAIN, Source, StoreError, create_directory,
     database::{Database, Watch, must_not_be_empty, vacuum_into},
     error::Fault,
-    hints, moved,
+    gone, hints, moved,
     repository::REPOSITORY,
     source,
     sql::Transaction,
@@ -129,7 +129,7 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
             Err(_) if !from.holds(repo) => {
-                remove(&place)?;
+                gone::remove(&place)?;
                 continue;
             }
             Err(StoreError::Closing) => return Err(StoreError::Closing),
@@ -137,7 +137,7 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
             Err(error) => {
                 tracing::error!(%repo, %error, "a repository's database could not be copied");
                 missing.push(error.to_string());
-                remove(&place)?;
+                gone::remove(&place)?;
                 continue;
             }
         }
@@ -151,10 +151,6 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
     }
     sync_directory(half)?;
     Ok(BackedUp { repositories: copied.len(), bytes, missing })
-}
-
-fn remove(directory: &Path) -> Result<(), StoreError> {
-    fs::remove_dir_all(directory).map_err(|source| StoreError::Io { path: directory.to_owned(), source })
 }
 
 /// SQLite's steps between two looks whether to stop: a few for each row, however large.

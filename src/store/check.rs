@@ -7,15 +7,8 @@ use crate::store::sql::Transaction;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{
-    Source, StoreError,
-    database::must_not_be_empty,
-    directory,
-    error::Fault,
-    folders_in, hints,
-    mentions::{MENTIONS, mentions},
-    packer, refuse_loss,
-    repository::walk,
-    source,
+    Source, StoreError, database::must_not_be_empty, directory, error::Fault, folders_in, hints, packer,
+    refuse_loss, repository::walk, source,
 };
 use crate::{
     limits,
@@ -150,10 +143,8 @@ fn repository(tx: &Transaction<'_>, repo: RepoId, wrong: &mut Vec<String>) -> Re
         examples.into_iter().for_each(|example| named.add(example));
         wrong.extend(named.line());
     }
-    let idle = unmentioned(tx, &documents)?;
-    let idle = if idle == 0 { String::new() } else { format!(" ({idle} of them left over by a crash)") };
     let documents = count(documents.len(), "document", "documents");
-    Ok(format!("{runs}, {documents}{idle}, {}", count(walked.links, "audit link", "audit links")))
+    Ok(format!("{runs}, {documents}, {}", count(walked.links, "audit link", "audit links")))
 }
 
 fn rows(tx: &Transaction<'_>, table: &str) -> Result<usize, Fault> {
@@ -192,15 +183,6 @@ fn missing(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<Named, F
         }
     }
     Ok(missing)
-}
-
-/// How many documents nothing points to: written, and the process died before it said what for.
-fn unmentioned(tx: &Transaction<'_>, documents: &HashSet<String>) -> Result<usize, Fault> {
-    let mut left: HashSet<&str> = documents.iter().map(String::as_str).collect();
-    mentions(tx, &MENTIONS, None, |_, hash| {
-        left.remove(hash);
-    })?;
-    Ok(left.len())
 }
 
 /// A kind of damage, with some examples of it.

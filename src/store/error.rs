@@ -73,9 +73,6 @@ pub enum StoreError {
     Fenced,
     #[error("the store was asked for {what}, which it does not hold")]
     Missing { what: String },
-    /// The journal was asked for its entries in another order than they were written in.
-    #[error("journal: {0}")]
-    Journal(String),
     #[error("the process is shutting down")]
     Closing,
 }

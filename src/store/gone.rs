@@ -21,29 +21,6 @@ use super::{
 };
 use crate::types::RepoId;
 
-/// A repository's tables in Postgres.
-const TABLES: [&str; 19] = [
-    "answer",
-    "remark",
-    "retry",
-    "gate",
-    "journal",
-    "trail",
-    "call",
-    "verdict",
-    "finding",
-    "approval",
-    "raise",
-    "own_commit",
-    "pull_section",
-    "artifact",
-    "route",
-    "audit",
-    "document",
-    "run",
-    "cancel",
-];
-
 /// Begins the name of a folder that is being removed.
 const GONE: &str = ".gone-";
 
@@ -81,7 +58,8 @@ impl Store {
                 its.write_now(|tx| {
                     tx.run("SET LOCAL statement_timeout = 0")?;
                     // What refers to others first.
-                    for table in TABLES {
+                    let of_runs = archive::TABLES.iter().rev().map(|(table, ..)| *table);
+                    for table in of_runs.chain(["document", "cancel"]) {
                         tx.execute(&format!("DELETE FROM all_{table} WHERE repo = ?1"), [signed(repo.0)])?;
                     }
                     Ok(())
@@ -137,7 +115,7 @@ fn set_aside(folder: &Path, gone: &Path) -> Result<(), StoreError> {
     fs::File::open(repos).and_then(|directory| directory.sync_all()).map_err(|error| at(repos, error))
 }
 
-fn remove(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(at(path, error)),
         _ => Ok(()),

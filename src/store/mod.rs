@@ -25,7 +25,6 @@ mod looked;
 mod mentions;
 mod moved;
 mod open_databases;
-mod outages;
 mod packer;
 mod patrol;
 mod pauses;
@@ -82,10 +81,9 @@ pub use self::{
     lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
     looked::{Looked, look},
     moved::{Moved, move_into},
-    outages::Outage,
     patrol::LabelingKey,
     repository::{RepoDb, Walked, routes},
-    resting::{Rest, RestingKey, resting_keys},
+    resting::{Outage, Rest, RestingKey, resting_keys},
     rows::*,
     sessions::Scope,
     source::Source,

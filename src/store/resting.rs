@@ -1,9 +1,15 @@
-//! Keys of models' makers that are not to be used for a while. The store knows them by their hashes only.
+//! What is not to be asked for a while: keys of models' makers, which the store knows by their hashes only, and ways to a
+//! model that failed lately.
 
 use crate::store::sql::Transaction;
 use rusqlite::params;
 
-use super::{Source, Store, StoreError, cluster::Tell, error::Fault};
+use super::{
+    Source, Store, StoreError,
+    cluster::Tell,
+    database::{signed, unsigned},
+    error::Fault,
+};
 use crate::types::{Hash, Timestamp};
 
 /// A key that rests, as far as one model is concerned.
@@ -42,7 +48,46 @@ impl Rest {
     }
 }
 
+/// Failures in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outage {
+    pub failures: u32,
+    /// The way is left alone until then, if these are enough failures for it.
+    pub until: Timestamp,
+}
+
 impl Store {
+    pub async fn outages(&self) -> Result<Vec<(String, Outage)>, StoreError> {
+        self.main
+            .read(|tx| {
+                let mut statement = tx.prepare("SELECT way, failures, until FROM outage")?;
+                let rows = statement.query_map([], |row| {
+                    let failures = u32::try_from(unsigned(row.get(1)?)).unwrap_or(u32::MAX);
+                    Ok((row.get(0)?, Outage { failures, until: Timestamp(row.get(2)?) }))
+                })?;
+                rows.collect::<Result<_, _>>()
+            })
+            .await
+    }
+
+    /// None: it is over.
+    pub async fn set_outage(&self, way: &str, outage: Option<Outage>) -> Result<(), StoreError> {
+        let way = way.to_owned();
+        self.main
+            .write(move |tx| {
+                match outage {
+                    Some(Outage { failures, until }) => tx.execute(
+                        "INSERT INTO outage (way, failures, until) VALUES (?1, ?2, ?3) \
+                         ON CONFLICT (way) DO UPDATE SET failures = excluded.failures, until = excluded.until",
+                        (&way, signed(failures.into()), until.0),
+                    )?,
+                    None => tx.execute("DELETE FROM outage WHERE way = ?1", [&way])?,
+                };
+                Tell::Settings.say(tx)
+            })
+            .await
+    }
+
     /// Notes that a key rests, in place of what was known of it before.
     pub async fn rest_key(&self, row: RestingKey) -> Result<(), StoreError> {
         let why = match row.why {

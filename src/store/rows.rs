@@ -177,15 +177,6 @@ pub struct Answer {
     pub review: Option<u64>,
 }
 
-/// One visit of a run, for reading back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrailRow {
-    pub visit: u64,
-    /// The serde form of the step.
-    pub step: String,
-    pub entered_at: Timestamp,
-}
-
 /// A visit as it is looked back on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VisitSpan {
@@ -295,11 +286,6 @@ impl Remark {
     pub fn patience(&self) -> Duration {
         if self.verb == Self::LOOK { Self::LOOK_WITHIN } else { Duration::ZERO }
     }
-
-    /// Is it about the comment of the gate that was opened in this visit?
-    pub fn touches(&self, visit: u64) -> bool {
-        self.verb == Self::TOUCHED && self.finding == visit.to_string()
-    }
 }
 
 /// Someone's wish that runs end.
@@ -390,10 +376,10 @@ impl Lease {
 
 /// What `start` did.
 #[derive(Debug, Clone)]
-pub enum Opened {
+pub enum Opened<R = RunRow> {
     New(RunId),
     /// A run of this workflow lives on this issue.
-    Live(Box<RunRow>),
+    Live(Box<R>),
     /// This cause started that run before.
     Duplicate(RunId),
 }
@@ -470,15 +456,15 @@ impl Pause {
 
 /// What became of the wish that a run be tried again.
 #[derive(Debug, Clone)]
-pub enum Rerun {
+pub enum Rerun<R = RunRow> {
     Going,
     /// This cause made it go before.
     Duplicate,
     NoRun,
-    /// It neither failed nor is parked.
-    NotFailed(Box<RunRow>),
+    /// It neither failed nor waits, for a person's answer apart, nor is parked.
+    NotFailed(Box<R>),
     /// Another run of its workflow lives on its issue.
-    Another(Box<RunRow>),
+    Another(Box<R>),
 }
 
 impl Checkpoint {

@@ -12,7 +12,7 @@ use super::{
     database::{signed, unsigned},
     error::Fault,
     off_thread,
-    repository::{json, text, walk},
+    repository::{VISITS, json, text, visit_row, walk},
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
@@ -153,17 +153,9 @@ fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunStory>, Fault> {
     let unreadable = &mut story.unreadable;
     story.visits = all(
         tx,
-        "SELECT visit, step, entered_at, left_at, how FROM trail WHERE run = ?1 AND visit >= ?2 ORDER BY visit",
+        &format!("{VISITS} AND visit >= ?2 ORDER BY visit"),
         (seq, since),
-        |row| {
-            Ok(Some(VisitRow {
-                visit: unsigned(row.get(0)?),
-                step: row.get(1)?,
-                entered_at: Timestamp(row.get(2)?),
-                left_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
-                how: row.get(4)?,
-            }))
-        },
+        |row| visit_row(row).map(Some),
         unreadable,
     )?;
     let entries = "SELECT visit, key, begun_at, done_at, value FROM journal WHERE run = ?1 AND visit >= ?2

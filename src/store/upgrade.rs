@@ -12,19 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     StoreError,
     backup::{copy_database, sync_directory},
     create_directory,
-    error::Fault,
+    database::read_through,
+    gone,
 };
-use crate::{
-    limits,
-    types::{RepoId, Timestamp},
-};
+use crate::types::{RepoId, Timestamp};
 
 const DIRECTORY: &str = "backups";
 
@@ -152,12 +149,7 @@ impl Kept {
             remove(&path).map_err(|source| StoreError::Io { path, source })?;
         }
         // What a copy left that was cut short.
-        match fs::remove_dir_all(self.half()) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::Io { path: self.half(), source })
-            }
-            _ => Ok(()),
-        }
+        gone::remove(&self.half())
     }
 }
 
@@ -181,15 +173,9 @@ pub(super) fn compact(at: Timestamp) -> String {
 }
 
 fn must_be_sound(copy: &Path, version: u32) -> Result<(), StoreError> {
-    let read = || -> Result<(u32, String), Fault> {
-        let connection = Connection::open_with_flags(copy, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(limits::FILE_LOCK)?;
-        let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-        Ok((version, connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?))
-    };
-    match read().map_err(|fault| fault.at(copy))? {
-        (found, said) if found == version && said == "ok" => Ok(()),
-        (_, said) => Err(StoreError::Damaged { file: copy.to_owned(), detail: said }),
+    match read_through(copy).map_err(|fault| fault.at(copy))? {
+        (_, found, said) if found == version && said == "ok" => Ok(()),
+        (.., said) => Err(StoreError::Damaged { file: copy.to_owned(), detail: said }),
     }
 }
 

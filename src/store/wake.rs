@@ -8,8 +8,8 @@ use std::{
 use futures_util::future::BoxFuture;
 
 use super::{
-    Answer, Booked, CancelRow, Checkpoint, GateRow, Gathered, Lease, NewRun, Opened, Remark, RepoDb, Rerun,
-    RunRow, Store, StoreError,
+    Answer, AuditEntry, Begun, Booked, CallRow, CancelRow, Checkpoint, Filter, GateRow, Gathered, Lease,
+    Ledger, NewRun, Opened, Record, Remark, RepoDb, Rerun, RunRow, Store, StoreError,
     agenda::{Looking, Picked, Place},
     gathered::Document,
 };
@@ -235,14 +235,72 @@ impl Store {
         Ok(row.map(|row| RunRow { taken: row.taken || self.agenda.held(id), ..row }))
     }
 
-    /// The same for the runs of one repository.
-    pub async fn run_rows(&self, repo: RepoId, filter: super::Filter) -> Result<Vec<RunRow>, StoreError> {
+    /// Runs that the filter lets through, read in the same way.
+    ///
+    /// # Errors
+    /// Those of the one repository asked for. Of all, one that cannot be read is left out and logged.
+    pub async fn runs(&self, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
+        if let Some(repo) = filter.repo {
+            return self.runs_of(repo, filter).await;
+        }
+        let mut all = Vec::new();
+        for repo in self.repos().await? {
+            match self.runs_of(repo, filter).await {
+                Ok(runs) => all.extend(runs),
+                Err(error) => tracing::error!(%repo, %error, "left out of a list of runs"),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn runs_of(&self, repo: RepoId, filter: Filter) -> Result<Vec<RunRow>, StoreError> {
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(Vec::new()) };
-        let rows = db.runs(filter).await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| RunRow { taken: row.taken || self.agenda.held(row.id), ..row })
-            .collect())
+        let rows = db.runs(filter).await?.into_iter();
+        Ok(rows.map(|row| RunRow { taken: row.taken || self.agenda.held(row.id), ..row }).collect())
+    }
+
+    /// Was an answer of this cause booked?
+    pub async fn has_answer(&self, repo: RepoId, cause: &Cause) -> Result<bool, StoreError> {
+        match self.repo_if_any(repo).await? {
+            Some(db) => db.has_answer(cause).await,
+            None => Ok(false),
+        }
+    }
+
+    /// The remarks that the lease may read, but for the first so many.
+    pub async fn remarks(&self, lease: &Lease, after: u64) -> Result<Vec<Remark>, StoreError> {
+        let (run, upto) = (lease.run.id, lease.run.remarks);
+        self.repo(run.repo).await?.remarks(run, after, upto).await
+    }
+
+    /// Notes that the work under this key begins, unless it is done already.
+    pub async fn journal_begin(&self, lease: &Lease, key: &str) -> Result<Begun, StoreError> {
+        self.held(lease).await?.journal_begin(lease, key).await
+    }
+
+    /// Keeps what the work under this key came to.
+    pub async fn journal_done(&self, lease: &Lease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
+        self.held(lease).await?.journal_done(lease, key, value).await
+    }
+
+    /// Keeps a row of evidence.
+    pub async fn record(&self, lease: &Lease, key: &str, record: Record) -> Result<(), StoreError> {
+        self.repo(lease.run.id.repo).await?.record(lease, key, record).await
+    }
+
+    /// The row of a paid call of this visit, if one is kept.
+    pub async fn booked(&self, lease: &Lease, key: &str) -> Result<Option<CallRow>, StoreError> {
+        self.repo(lease.run.id.repo).await?.booked(lease, key).await
+    }
+
+    /// All rows of evidence of a run.
+    pub async fn ledger(&self, run: RunId) -> Result<Ledger, StoreError> {
+        self.repo(run.repo).await?.ledger(run).await
+    }
+
+    /// Adds a link to the audit chain; its hash.
+    pub async fn audit(&self, lease: &Lease, entry: AuditEntry) -> Result<Hash, StoreError> {
+        self.repo(lease.run.id.repo).await?.audit(&lease.gathered, entry).await
     }
 
     /// Learns from its database what lives in `repo`.

@@ -34,7 +34,7 @@ use url::Url;
 use super::{Token, serving::Seldom, token::random, token_file};
 use crate::{
     clock::{Clock, SharedClock},
-    engine::{APPROVE, EngineError, Filter, GateView, PauseScope, Port, Retried, Retry, RunView, Who},
+    engine::{APPROVE, EngineError, Filter, GateRow, PauseScope, Port, Rerun, Retry, RunView, Who},
     messages::step_name,
     store::{Pause, Scope, Spending, Store, StoreError},
     types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, count},
@@ -193,7 +193,9 @@ impl ListedRun {
             workflow: run.workflow.clone(),
             step: step_name(&run.step_id, &run.step_title),
             status: paused.map_or_else(|| run.status.to_string(), |_| "paused".to_owned()),
-            since: paused.map_or_else(|| gate.map_or(run.updated_at, |g| g.shown_at), |p| p.at).to_string(),
+            since: paused
+                .map_or_else(|| gate.map_or(run.updated_at, |g| g.spec.shown_at), |p| p.at)
+                .to_string(),
             calls: run.calls.calls,
             writes: run.calls.writes,
             url: path.map(|path| format!("{web_url}/{path}")),
@@ -206,12 +208,12 @@ impl ListedRun {
 }
 
 /// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
-fn waits(gate: &GateView) -> String {
+fn waits(gate: &GateRow) -> String {
     let line = |(verb, _): &(String, Who)| match verb.as_str() {
-        APPROVE => format!("/{verb} {} {}", gate.stage, gate.subject.short()),
+        APPROVE => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
         _ => format!("/{verb}"),
     };
-    let (approve, others): (Vec<_>, Vec<_>) = gate.verbs.iter().partition(|(verb, _)| verb == APPROVE);
+    let (approve, others): (Vec<_>, Vec<_>) = gate.spec.verbs.iter().partition(|(verb, _)| verb == APPROVE);
     let lines: Vec<_> = approve.into_iter().chain(others).map(line).collect();
     format!("waits for {}", lines.join(" or "))
 }
@@ -393,19 +395,19 @@ impl Control {
         let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
         let no = |status, why| Err(Refusal(status, why));
         match self.engine.retry(Retry { run, cause, by }).await? {
-            Retried::Going | Retried::Duplicate => Ok(()),
-            Retried::NoRun => no(
+            Rerun::Going | Rerun::Duplicate => Ok(()),
+            Rerun::NoRun => no(
                 StatusCode::NOT_FOUND,
                 format!("there is no run {run}; `countersign runs --all` lists them"),
             ),
-            Retried::NotFailed(view) => no(
+            Rerun::NotFailed(view) => no(
                 StatusCode::CONFLICT,
                 format!(
                     "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
                     view.status
                 ),
             ),
-            Retried::Another(view) => no(
+            Rerun::Another(view) => no(
                 StatusCode::CONFLICT,
                 format!(
                     "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
@@ -545,11 +547,10 @@ pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Re
             Ok(None) => {}
             Ok(Some(done)) => {
                 shelved.lines.push(format!(
-                    "{name}: {} of {} are in {}; {} KB freed for use by the database",
+                    "{name}: {} of {} are in {}",
                     count(done.documents, "text", "texts"),
                     count(done.runs, "run", "runs"),
-                    done.file.display(),
-                    done.bytes.div_ceil(1024)
+                    done.file.display()
                 ));
                 for text in done.damaged {
                     let stays = "is damaged and stays in the database; a backup may have it whole";

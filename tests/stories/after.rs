@@ -79,7 +79,7 @@ impl World {
     }
 
     pub(crate) async fn waits_for_merge(&self) -> bool {
-        self.run().await.unwrap().gate.is_some_and(|gate| gate.stage == WATCH)
+        self.run().await.unwrap().gate.is_some_and(|gate| gate.spec.stage == WATCH)
     }
 
     /// The gate of a further change is passed, and that is pushed.

@@ -145,7 +145,7 @@ impl World {
         let mut run = self.run().await.expect("there is a run");
         self.keep_states();
         // What waits for its merge alone looks like what is done.
-        if run.gate.as_ref().is_some_and(|gate| gate.stage == WATCH) {
+        if run.gate.as_ref().is_some_and(|gate| gate.spec.stage == WATCH) {
             run.status = Status::Done;
         }
         assert_eq!(run.status, status, "{:?}\n{}", run.why, self.thread());

@@ -148,7 +148,7 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
             continue;
         }
 
-        let hash = w.run().await.unwrap().gate.unwrap().subject.short();
+        let hash = w.run().await.unwrap().gate.unwrap().spec.subject.short();
         for line in ["/approve".to_owned(), format!("/approve lld {hash}")] {
             w.comment("maya", &line).await;
             w.stands(Status::Asking).await;

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     sync::Arc,
     time::Duration,
 };
@@ -13,12 +14,13 @@ use countersign::{
     config::{Live, ModelSettings},
     documents::unfenced,
     engine::{
-        Answer, ApprovalKind, Approvers, Cancel, Engine, Port, Remark, RunView, Signal, Signalled, Start,
-        Started, Status, Trigger, Who, memory::Memory,
+        Answer, ApprovalKind, Approvers, Cancel, Engine, Opened, Port, Remark, RunView, Signal, Signalled,
+        Start, Status, Trigger, Who,
     },
     git::Mirrors,
     providers::Providers,
     rounds::{Desk, Recent},
+    store::Store,
     types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, UserId},
 };
 use serde_json::{Value, json};
@@ -126,8 +128,8 @@ type Taken = Vec<(String, Hash, String, UserId)>;
 struct Play<'a> {
     w: &'a World,
     desk: Arc<Desk>,
-    memory: Arc<Memory>,
-    engine: Arc<Engine<Desk>>,
+    data: tempfile::TempDir,
+    engine: Option<Arc<Engine<Desk>>>,
     run: RunId,
     said: u64,
     taken: Taken,
@@ -139,10 +141,20 @@ fn person(id: u64) -> Actor {
     Actor { id: UserId(id), login: format!("user-{id}"), bot: false }
 }
 
+/// An engine on a store of its own.
+fn engine(data: &Path, w: &World, desk: &Arc<Desk>) -> Arc<Engine<Desk>> {
+    let store = Store::open(data, w.clock.clone()).unwrap();
+    Engine::new(store, reckless::ALL, desk.clone(), w.clock.clone()).unwrap()
+}
+
 impl<'a> Play<'a> {
+    fn engine(&self) -> &Arc<Engine<Desk>> {
+        self.engine.as_ref().unwrap()
+    }
+
     async fn begin(w: &'a World, desk: &Arc<Desk>, kind: usize, case: &Case) -> Self {
-        let memory = Memory::new(w.clock.clone());
-        let engine = Engine::new(memory.clone(), reckless::ALL, desk.clone(), w.clock.clone()).unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let engine = engine(data.path(), w, desk);
         let trigger = Trigger {
             command: "begin".into(),
             args: serde_json::to_string(case).unwrap(),
@@ -157,20 +169,20 @@ impl<'a> Play<'a> {
             request: None,
         };
         let start = Start { workflow: reckless::NAMES[kind].into(), trigger };
-        let Started::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
-        Self { w, desk: desk.clone(), memory, engine, run, said: 0, taken: Vec::new() }
+        let Opened::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
+        Self { w, desk: desk.clone(), data, engine: Some(engine), run, said: 0, taken: Vec::new() }
     }
 
     /// Until only people can go on.
     async fn settle(&self) -> RunView {
         for _ in 0..400 {
-            while self.engine.tick().await.unwrap() > 0 {}
-            match self.engine.next_due().await.unwrap() {
+            while self.engine().tick().await.unwrap() > 0 {}
+            match self.engine().next_due().await.unwrap() {
                 Some(due) => self.w.clock.pass(due.since(self.w.clock.now())),
-                None => return self.engine.inspect(self.run).await.unwrap().unwrap(),
+                None => return self.engine().inspect(self.run).await.unwrap().unwrap(),
             }
         }
-        panic!("this never settles: {:?}", self.engine.inspect(self.run).await.unwrap());
+        panic!("this never settles: {:?}", self.engine().inspect(self.run).await.unwrap());
     }
 
     async fn people(&mut self, random: &mut Random, view: &RunView) {
@@ -184,23 +196,21 @@ impl<'a> Play<'a> {
             0 => {
                 let (run, why) = (Some(self.run), "enough".to_owned());
                 let cancel = Cancel { repo: PLACE.0, issue: PLACE.1, run, cause, by, why };
-                self.engine.cancel(cancel).await.unwrap();
+                self.engine().cancel(cancel).await.unwrap();
             }
             1..7 => {
                 let (verb, finding) = (random.one_of(&["dismiss", "must-fix"]).to_owned(), "F1".to_owned());
                 let remark = Remark { cause, verb, finding, text, by, role, at };
-                self.engine.remark(self.run, remark).await.unwrap();
+                self.engine().remark(self.run, remark).await.unwrap();
             }
             7 => {
                 // The server is killed, and another one goes on.
-                self.memory.reboot();
-                let clock = self.w.clock.clone();
-                self.engine =
-                    Engine::new(self.memory.clone(), reckless::ALL, self.desk.clone(), clock).unwrap();
+                self.engine = None;
+                self.engine = Some(engine(self.data.path(), self.w, &self.desk));
             }
             _ => {
                 let verb = random.one_of(&["approve", "approve", "approve", "override", "revise"]);
-                let asked = view.gate.as_ref().map(|gate| gate.subject);
+                let asked = view.gate.as_ref().map(|gate| gate.spec.subject);
                 let hash = match random.below(4) {
                     0 => asked.map(|subject| subject.short()),
                     1 => Some(Hash::of(b"another").short()),
@@ -226,7 +236,7 @@ impl<'a> Play<'a> {
                 let of_it = answer.hash.as_ref().is_none_or(asks);
                 let signal = Signal { repo: PLACE.0, issue: PLACE.1, answer, late };
                 // What names another document is no word for this one, whoever takes it.
-                if matches!(self.engine.signal(signal).await.unwrap(), Signalled::Taken(_)) && of_it {
+                if matches!(self.engine().signal(signal).await.unwrap(), Signalled::Taken(_)) && of_it {
                     self.taken.push((verb, asked.expect("a gate took it"), text, id));
                 }
             }

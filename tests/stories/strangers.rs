@@ -12,8 +12,8 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{
-        Booked, Cancel, Cancelled, EngineError, Filter, Pause, PauseScope, Port, Remark, Retried, Retry,
-        RunView, Signal, Signalled, Start, Started, Status,
+        Booked, Cancel, EngineError, Filter, Opened, Pause, PauseScope, Port, Remark, Rerun, Retry, RunView,
+        Signal, Signalled, Start, Status,
     },
     intake::{Intake, IntakeOptions},
     localhub::{CommentView, Fault},
@@ -266,7 +266,7 @@ struct Startling {
 }
 
 impl Port for Startling {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Started, EngineError>> {
+    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>> {
         self.engine.start(start)
     }
 
@@ -278,7 +278,7 @@ impl Port for Startling {
         self.engine.remark(run, remark)
     }
 
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Cancelled, EngineError>> {
+    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
         self.engine.cancel(cancel)
     }
 
@@ -293,7 +293,7 @@ impl Port for Startling {
         self.engine.list(filter)
     }
 
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Retried, EngineError>> {
+    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>> {
         self.engine.retry(retry)
     }
 

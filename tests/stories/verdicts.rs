@@ -149,7 +149,7 @@ async fn passes_none(answers: &[&Answer]) {
         assert!(gate.contains(line), "{name}: {gate}");
         assert_eq!(w.lines_to_paste().is_empty(), ends != "APPROVED", "{name}: {gate}");
         if ends != "APPROVED" {
-            let subject = w.run().await.unwrap().gate.unwrap().subject;
+            let subject = w.run().await.unwrap().gate.unwrap().spec.subject;
             w.comment("max", &format!("/approve lld {subject}")).await;
             w.stands(Status::Asking).await;
             for comment in w.bots() {

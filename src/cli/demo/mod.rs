@@ -333,7 +333,7 @@ impl Demo {
     /// What the maintainer answers where the run stands, once they can have read it.
     fn line(&self, stage: &Stage, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
-        let takes = |verb: &str| gate.verbs.iter().any(|(taken, _)| taken == verb);
+        let takes = |verb: &str| gate.spec.verbs.iter().any(|(taken, _)| taken == verb);
         let gates = self.story == Story::Gates;
         if takes("answer") {
             return Ok(Some(ANSWERS.to_owned()));
@@ -341,18 +341,18 @@ impl Demo {
         if gates && !takes("approve") {
             return Ok(Some(DISMISSAL.to_owned()));
         }
-        if !stage.gate_is_shown(gate.subject) {
+        if !stage.gate_is_shown(gate.spec.subject) {
             return Ok(None);
         }
         if gates {
             stage.edit_issue()?;
             if !stage.was_shown_an_edit()? {
-                let read = SystemClock.now() > gate.shown_at.plus(SEEN_BEFORE_APPROVAL + SECOND);
+                let read = SystemClock.now() > gate.spec.shown_at.plus(SEEN_BEFORE_APPROVAL + SECOND);
                 return Ok(read.then(|| BARE.to_owned()));
             }
         }
-        let way = gate.ways.first().map_or(String::new(), |way| format!("{way} "));
-        Ok(Some(format!("/approve {} {way}{}", gate.stage, gate.subject.short())))
+        let way = gate.spec.ways.first().map_or(String::new(), |way| format!("{way} "));
+        Ok(Some(format!("/approve {} {way}{}", gate.spec.stage, gate.spec.subject.short())))
     }
 }
 

@@ -28,9 +28,11 @@ mod python;
 mod ruby;
 mod rust;
 mod source;
-mod uses;
 mod walk;
 
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
 use self::source::Source;
@@ -39,6 +41,7 @@ pub use self::{
     page::Detail,
 };
 use super::Language;
+use crate::limits;
 
 /// Bytes that a summary keeps of a text, of any text and for each of its bytes: a statement is kept once for each module
 /// it names, a declaration once for each name. Real files need at most twice as many as they have.
@@ -140,13 +143,44 @@ pub fn summarize(language: Language, text: &str) -> Summary {
 
 /// The same, with the names that the text uses: what it calls, the types it names. In order, each once.
 pub(super) fn read(language: Language, text: &str) -> (Summary, Vec<String>) {
-    let uses = if grammar::of(language).is_some() { uses::of(language, text) } else { Vec::new() };
-    (summarize(language, text), uses)
+    let used = if grammar::of(language).is_some() { uses(language, text) } else { Vec::new() };
+    (summarize(language, text), used)
 }
 
 /// Bytes that may be kept of a text. What declares several names is kept with each, and the more of them the longer it is.
 fn room(text: &str) -> usize {
     SUMMARY_KEPT_BYTES + SUMMARY_KEPT_TIMES * text.len()
+}
+
+/// Names that look called (`name(`) or entered (`name::`) or begin with a capital, in order, each once. Comments and
+/// strings are left out as far as their line shows them.
+fn uses(language: Language, text: &str) -> Vec<String> {
+    let quotes: &[char] = if language == Language::Rust { &['"'] } else { &['"', '\'', '`'] };
+    let mut found = HashSet::with_hasher(RandomState::default());
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with(['*', '#']) || line.starts_with("/*") {
+            continue;
+        }
+        let code = line.split("//").next().unwrap_or_default();
+        for piece in code.split(quotes).step_by(2) {
+            let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+            let mut rest = piece;
+            while let Some(start) = rest.bytes().position(is_part) {
+                let end = rest.bytes().skip(start).position(|byte| !is_part(byte));
+                let (name, after) = rest.split_at(end.map_or(rest.len(), |end| start + end));
+                let name = &name[start..];
+                let used =
+                    name.starts_with(char::is_uppercase) || after.starts_with('(') || after.starts_with("::");
+                if used && (2..=limits::NAME_BYTES).contains(&name.len()) {
+                    found.insert(name);
+                }
+                rest = after;
+            }
+        }
+    }
+    let mut found: Vec<String> = found.into_iter().map(str::to_owned).collect();
+    found.sort_unstable();
+    found
 }
 
 #[cfg(test)]

@@ -6,12 +6,32 @@
 
 mod parse;
 mod payload;
-mod subject;
+
+use serde::Deserialize;
 
 use crate::{
     store::Subject,
     types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
 };
+
+/// What a payload is about, read without reading the rest of it: enough to put a delivery in its place.
+#[derive(Deserialize)]
+struct Named {
+    installation: Option<Id<InstallationId>>,
+    repository: Option<Id<RepoId>>,
+    issue: Option<Number>,
+    pull_request: Option<Number>,
+}
+
+#[derive(Deserialize)]
+struct Id<T> {
+    id: T,
+}
+
+#[derive(Deserialize)]
+struct Number {
+    number: IssueNo,
+}
 
 /// A payload that cannot be read as the event it is said to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -276,7 +296,13 @@ impl Event {
 
     /// What a delivery is about, for whoever stores it.
     pub fn subject(event_name: &str, body: &[u8]) -> Subject {
-        subject::subject(event_name, body)
+        let Ok(named) = serde_json::from_slice::<Named>(body) else { return Subject::default() };
+        Subject {
+            installation: named.installation.map(|of| of.id),
+            repository: named.repository.map(|of| of.id),
+            issue: named.issue.or(named.pull_request).map(|of| of.number),
+            fence: matches!(event_name, "repository" | "installation" | "installation_repositories"),
+        }
     }
 
     /// The installation it came through; `None` for what is ignored, and for a ping.
@@ -311,6 +337,34 @@ impl Event {
             Self::Repository(e) => Some(&e.repo),
             Self::Installation(_) | Self::InstallationRepositories { .. } => None,
             Self::Ping | Self::Ignored { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_found_among_the_rest() {
+        let body =
+            br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
+            "installation":{"id":7,"node_id":"m"}}"#;
+        let found = Event::subject("issues", body);
+        let expected = Subject {
+            installation: Some(InstallationId(7)),
+            repository: Some(RepoId(9)),
+            issue: Some(IssueNo(4)),
+            fence: false,
+        };
+        assert_eq!(found, expected);
+        assert_eq!(
+            Event::subject("pull_request", br#"{"pull_request":{"number":5}}"#).issue,
+            Some(IssueNo(5))
+        );
+        assert!(Event::subject("installation", br#"{"installation":{"id":7}}"#).fence);
+        for nothing in [&b""[..], b"[]", b"{\"installation\":7}", b"\xff"] {
+            assert_eq!(Event::subject("issues", nothing), Subject::default());
         }
     }
 }

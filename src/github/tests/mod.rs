@@ -124,7 +124,6 @@ impl Fake {
         let url = |path: &str| format!("{}{path}", self.origin).parse().unwrap();
         GitHub::new(GitHubOptions {
             api_url: url(path),
-            git_url: url("/"),
             web_url: url("/"),
             app_id: 1,
             private_key: key(),

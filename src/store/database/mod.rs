@@ -382,7 +382,7 @@ fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> R
 
 /// Mark and version of a whole file with its log, and what SQLite finds wrong with it, through a connection that
 /// can't write.
-fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
+pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(limits::FILE_LOCK)?;
     let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;

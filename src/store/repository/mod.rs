@@ -17,7 +17,7 @@ pub use chain::Walked;
 pub(super) use chain::walk;
 pub(super) use costs::costs;
 pub(super) use past::text;
-pub(super) use read::{LIVE, json, status, status_text};
+pub(super) use read::{LIVE, VISITS, json, status, status_text, visit_row};
 pub use routes::routes;
 
 use std::{
@@ -130,13 +130,13 @@ impl RepoDb {
         times: (Timestamp, Timestamp),
         gone: Vec<String>,
         file: PathBuf,
-    ) -> Result<Option<(usize, u64)>, StoreError> {
+    ) -> Result<Option<usize>, StoreError> {
         let now = self.clock.now().0;
         self.write(move |tx| {
-            let Some((documents, bytes)) = archive::prune(tx, run, times, &gone)? else { return Ok(None) };
+            let Some(documents) = archive::prune(tx, run, times, &gone)? else { return Ok(None) };
             let (name, what, detail) = archive::link(&file, documents);
             chain::Link { run, visit: chain::NO_VISIT, name, what, detail }.add(tx, now)?;
-            Ok(Some((documents, bytes)))
+            Ok(Some(documents))
         })
         .await
     }

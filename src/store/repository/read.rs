@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::RepoDb;
 use crate::{
     store::{
-        AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, TrailRow,
+        AnswerRow, Calls, CancelRow, Filter, GateRow, Remark, RunRow, RunStatus, StoreError, VisitRow,
         VisitSpan,
         agenda::{Became, Place, Rank, Slot},
         cluster::{Tell, living},
@@ -30,19 +30,11 @@ impl RepoDb {
     }
 
     /// The visits of a run, oldest first.
-    pub async fn trail(&self, run: RunId) -> Result<Vec<TrailRow>, StoreError> {
+    pub async fn trail(&self, run: RunId) -> Result<Vec<VisitRow>, StoreError> {
         self.read(move |tx| {
-            let rows = tx
-                .prepare_cached("SELECT visit, step, entered_at FROM trail WHERE run = ?1 ORDER BY visit")?
-                .query_map([signed(run.seq)], |row| {
-                    Ok(TrailRow {
-                        visit: unsigned(row.get(0)?),
-                        step: row.get(1)?,
-                        entered_at: Timestamp(row.get(2)?),
-                    })
-                })?
-                .collect::<Result<_, _>>()?;
-            Ok(rows)
+            let mut statement = tx.prepare_cached(&format!("{VISITS} ORDER BY visit"))?;
+            let rows = statement.query_map([signed(run.seq)], visit_row)?;
+            rows.collect()
         })
         .await
     }
@@ -89,6 +81,20 @@ impl RepoDb {
     pub(super) fn at(&self) -> Reader {
         Reader { repo: self.repo, epoch: self.epoch }
     }
+}
+
+/// The visits of a run, for [`visit_row`].
+pub(in crate::store) const VISITS: &str =
+    "SELECT visit, step, entered_at, left_at, how FROM trail WHERE run = ?1";
+
+pub(in crate::store) fn visit_row(row: &Row<'_>) -> Result<VisitRow, Fault> {
+    Ok(VisitRow {
+        visit: unsigned(row.get(0)?),
+        step: row.get(1)?,
+        entered_at: Timestamp(row.get(2)?),
+        left_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+        how: row.get(4)?,
+    })
 }
 
 /// Of a run that may still take a step.

@@ -289,7 +289,7 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
     let trail = store.repo(REPO).await.unwrap().trail(run).await.unwrap();
     assert_eq!(trail.len(), 2);
-    let live = store.run_rows(REPO, Filter { live_only: true, ..Filter::default() }).await.unwrap();
+    let live = store.runs(Filter { repo: Some(REPO), live_only: true, ..Filter::default() }).await.unwrap();
     assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);
     assert!(matches!(store.get_document(&lease, Hash::of(b"?")).await, Err(StoreError::Missing { .. })));
 }

@@ -1,4 +1,4 @@
-//! The contract of the engine, the same in files, in Postgres and in memory.
+//! The contract of the engine, the same in files and in Postgres.
 
 mod interleavings;
 mod several;
@@ -11,8 +11,8 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Opened, Outcome, PauseScope, Port, Retried, Retry,
-        Saved, Signalled, Started, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
+        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Opened, Outcome, PauseScope, Port, Rerun, Retry,
+        Saved, Signalled, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
     },
     limits,
     store::{CancelRow, Checkpoint, NewRun, RunStatus},
@@ -36,9 +36,6 @@ macro_rules! contract {
                     super::$name(world).await;
                 }
             })*
-        }
-        mod memory {
-            $(#[tokio::test] async fn $name() { super::$name(super::World::memory()).await })*
         }
     };
 }
@@ -91,25 +88,25 @@ contract! {
 }
 
 async fn a_cause_starts_one_run(world: World) {
-    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
-    let Started::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert_eq!(run, same);
     world.settle().await;
     assert_eq!(world.signal(says("approve", "delivery-2#0")).await.run(), Some(run));
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Done);
     // Still the same cause when the run has long ended.
-    assert!(matches!(world.start("walk", "delivery-1#0").await, Started::Duplicate(same) if same == run));
+    assert!(matches!(world.start("walk", "delivery-1#0").await, Opened::Duplicate(same) if same == run));
 }
 
 async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
     let run = world.started("walk").await;
-    let Started::Already(view) = world.start("walk", "delivery-2#0").await else { panic!() };
+    let Opened::Live(view) = world.start("walk", "delivery-2#0").await else { panic!() };
     assert_eq!((view.id, view.status), (run, Status::Asking));
-    assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, Started::New(_)));
+    assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, Opened::New(_)));
     world.cancel("delivery-4#0").await;
     world.settle().await;
-    assert!(matches!(world.start("walk", "delivery-5#0").await, Started::New(_)), "the issue is free again");
+    assert!(matches!(world.start("walk", "delivery-5#0").await, Opened::New(_)), "the issue is free again");
 }
 
 async fn a_run_walks_its_graph_to_the_end(world: World) {
@@ -121,7 +118,10 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
     );
     assert_eq!((view.visit, view.version), (3, 3));
     let gate = view.gate.unwrap();
-    assert_eq!((gate.stage.as_str(), gate.subject, gate.needed, gate.answers), ("lld", subject(), 1, 0));
+    assert_eq!(
+        (gate.spec.stage.as_str(), gate.spec.subject, gate.spec.approvers.needed, gate.answers),
+        ("lld", subject(), 1, 0)
+    );
 
     world.signal(says("approve", "delivery-2#0")).await;
     world.settle().await;
@@ -191,7 +191,7 @@ async fn what_a_person_can_mend_ends_the_run_in_its_words(world: World) {
 
 async fn an_effect_outlives_a_crash_and_is_not_repeated(mut world: World) {
     *world.toys.stuck.lock().unwrap() = true;
-    let Started::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
     world.tick_until_stuck().await;
     assert_eq!(world.view(run).await.status, Status::Running);
     assert_eq!(world.engine().tick().await.unwrap(), 0, "it is held");
@@ -262,7 +262,7 @@ async fn keys_are_unique_nesting_is_refused_and_values_are_small(world: World) {
     for (issue, mode, says) in
         [(1, "twice", "twice"), (2, "nested", "inside or beside"), (3, "big", "70002 bytes")]
     {
-        let Started::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
+        let Opened::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
             panic!()
         };
         world.settle_in_time().await;
@@ -312,7 +312,10 @@ async fn an_answer_to_another_subject_is_late(world: World) {
     );
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.gate.map(|gate| gate.subject == subject())), (Status::Asking, Some(false)));
+    assert_eq!(
+        (view.status, view.gate.map(|gate| gate.spec.subject == subject())),
+        (Status::Asking, Some(false))
+    );
     assert_eq!(world.toys.seen(), ["asked", "revise by grace"], "the approval was of something else");
     assert_eq!(world.engine().tick().await.unwrap(), 0);
 }
@@ -341,15 +344,17 @@ async fn asking_again_refuses_the_answer(world: World) {
 async fn answers_are_matched_to_their_gate(world: World) {
     let approve = || says("approve", "delivery-2#0");
     assert!(matches!(world.signal(approve()).await, Signalled::NoRun));
-    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert!(matches!(world.signal(approve()).await, Signalled::NoGate(runs) if runs[0].id == run));
     world.settle().await;
 
     assert!(matches!(world.signal(says("dismiss", "d#1")).await, Signalled::NoGate(_)));
     let stage = Answer { stage: Some("spec".into()), ..approve() };
-    assert!(matches!(world.signal(stage).await, Signalled::WrongStage(gates) if gates[0].stage == "lld"));
+    assert!(
+        matches!(world.signal(stage).await, Signalled::WrongStage(gates) if gates[0].spec.stage == "lld")
+    );
     let stale = Answer { hash: Some("0123456789ab".into()), ..approve() };
-    assert!(matches!(world.signal(stale).await, Signalled::Stale(gate) if gate.subject == subject()));
+    assert!(matches!(world.signal(stale).await, Signalled::Stale(gate) if gate.spec.subject == subject()));
     let short = Answer { hash: Some(subject().to_string()[..7].into()), ..approve() };
     assert!(matches!(world.signal(short).await, Signalled::Stale(_)));
     let soon = BEGINNING.plus(limits::SEEN_BEFORE_APPROVAL - Duration::from_millis(1));
@@ -369,9 +374,7 @@ async fn answers_are_matched_to_their_gate(world: World) {
     // The comment that asks may not be what was read, from the moment that somebody changed it.
     world.touches(run).await;
     for _ in 0..2 {
-        assert!(
-            matches!(world.signal(approve()).await, Signalled::TooSoon(gate) if gate.touched_by.is_some())
-        );
+        assert!(matches!(world.signal(approve()).await, Signalled::TooSoon(gate) if gate.touched.is_some()));
         world.settle().await;
     }
 
@@ -394,11 +397,11 @@ async fn a_gate_that_expires_wakes_its_step(world: World) {
 }
 
 async fn a_cancel_reaches_a_step_in_flight(world: World) {
-    let Started::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
     let cancelled = async {
         world.toys.entered.notified().await;
-        assert_eq!(world.cancel("delivery-2#0").await.runs, [run]);
-        assert_eq!(world.cancel("delivery-2#0").await.runs, [run], "the same cause, the same answer");
+        assert_eq!(world.cancel("delivery-2#0").await, [run]);
+        assert_eq!(world.cancel("delivery-2#0").await, [run], "the same cause, the same answer");
     };
     let (ticked, ()) = tokio::join!(world.engine().tick(), cancelled);
     assert_eq!(ticked.unwrap(), 1);
@@ -411,12 +414,12 @@ async fn a_cancel_reaches_a_step_in_flight(world: World) {
 
 async fn a_cancel_reaches_a_run_that_waits(world: World) {
     let run = world.started("walk").await;
-    assert_eq!(world.cancel("delivery-2#0").await.runs, [run]);
+    assert_eq!(world.cancel("delivery-2#0").await, [run]);
     world.settle().await;
     let view = world.view(run).await;
     assert_eq!((view.status, view.gate), (Status::Stopped, None));
     assert!(matches!(world.signal(says("approve", "delivery-3#0")).await, Signalled::NoRun));
-    assert!(world.cancel("delivery-4#0").await.runs.is_empty(), "nothing left to stop");
+    assert!(world.cancel("delivery-4#0").await.is_empty(), "nothing left to stop");
 }
 
 async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
@@ -429,7 +432,7 @@ async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
 }
 
 async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
-    let backing = world.backing();
+    let store = world.store();
     for (issue, stopped) in [(7, false), (8, true)] {
         let new = |cause: &str| NewRun {
             workflow: "toy".into(),
@@ -438,9 +441,11 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             step: "\"Draft\"".into(),
             state: b"{}".to_vec(),
         };
-        let Opened::New(run) = backing.start(new(&format!("first-{issue}"))).await.unwrap() else { panic!() };
-        futures_util::future::join_all(backing.looks(BEGINNING)).await;
-        let lease = backing.claim(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
+        let Opened::New(run) = store.start_run(new(&format!("first-{issue}"))).await.unwrap() else {
+            panic!()
+        };
+        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        let lease = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap().unwrap();
         if stopped {
             let cancel = CancelRow {
                 cause: Cause("stop".into()),
@@ -448,14 +453,14 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
                 why: "no".into(),
                 at: BEGINNING,
             };
-            assert_eq!(backing.cancel(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
+            assert_eq!(store.cancel_runs(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
         }
         let outcome = Outcome { summary: "done".into(), url: None };
         let then = Some(Box::new(new(&format!("after-{issue}"))));
-        backing.save(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
+        store.save_step(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
         let live = Filter { repo: Some(run.repo), issue: Some(IssueNo(issue)), live_only: true };
         let causes: Vec<_> =
-            backing.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
+            store.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
         assert_eq!(causes, if stopped { vec![] } else { vec![format!("after-{issue}")] });
         // Not the next turn of this loop.
         let rest = CancelRow {
@@ -464,11 +469,11 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             why: String::new(),
             at: BEGINNING,
         };
-        backing.cancel(run.repo, IssueNo(issue), None, rest).await.unwrap();
-        futures_util::future::join_all(backing.looks(BEGINNING)).await;
-        if let Some(lease) = backing.claim(BEGINNING, &HashSet::new()).await.unwrap() {
+        store.cancel_runs(run.repo, IssueNo(issue), None, rest).await.unwrap();
+        futures_util::future::join_all(store.looks(BEGINNING)).await;
+        if let Some(lease) = store.claim_run(BEGINNING, &HashSet::new()).await.unwrap() {
             let ended = Checkpoint::Ended { status: RunStatus::Stopped, why: "no".into() };
-            backing.save(&lease, ended).await.unwrap();
+            store.save_step(&lease, ended).await.unwrap();
         }
     }
 }
@@ -587,7 +592,7 @@ impl Workflow<Toys> for Renamed {
 static RENAMED: &[&dyn AnyWorkflow<Toys>] = &[&Renamed];
 
 async fn an_older_shape_is_brought_up_to_date(mut world: World) {
-    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     world.restart(RENAMED);
     world.settle().await;
     let view = world.view(run).await;
@@ -599,8 +604,8 @@ async fn a_run_that_waits_is_let_go_by_hand(world: World) {
     let before = world.view(run).await;
     assert_eq!(before.status, Status::Waiting);
     let retry = Retry { run, cause: Cause("r1".into()), by: "root".into() };
-    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), Retried::Going));
-    assert!(matches!(world.engine().retry(retry).await.unwrap(), Retried::Duplicate));
+    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), Rerun::Going));
+    assert!(matches!(world.engine().retry(retry).await.unwrap(), Rerun::Duplicate));
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit), (Status::Ready, before.visit + 1));
     world.settle().await;
@@ -612,33 +617,33 @@ async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     let run = world.started("user").await;
     let retry = |cause: &str| Retry { run, cause: Cause(cause.into()), by: "root".into() };
     let retried = world.engine().retry(retry("r1")).await.unwrap();
-    assert!(matches!(retried, Retried::Going), "{retried:?}");
-    assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), Retried::Duplicate));
+    assert!(matches!(retried, Rerun::Going), "{retried:?}");
+    assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), Rerun::Duplicate));
     let view = world.view(run).await;
     assert_eq!((view.status, view.visit, view.step_id.as_str()), (Status::Ready, 3, "N1"));
-    assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), Retried::NotFailed(_)));
+    assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), Rerun::NotFailed(_)));
     world.settle().await;
     assert_eq!((world.view(run).await.status, world.toys.attempts.load(SeqCst)), (Status::Failed, 2));
     assert_eq!(world.toys.told.lock().unwrap().len(), 2, "people are told again");
 
-    let Started::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
+    let Opened::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
     let refused = world.engine().retry(retry("r3")).await.unwrap();
-    assert!(matches!(refused, Retried::Another(view) if view.id == other));
+    assert!(matches!(refused, Rerun::Another(view) if view.id == other));
     let nobody = RunId { seq: 99, ..run };
     let unknown = Retry { run: nobody, ..retry("r4") };
-    assert!(matches!(world.engine().retry(unknown).await.unwrap(), Retried::NoRun));
+    assert!(matches!(world.engine().retry(unknown).await.unwrap(), Rerun::NoRun));
 
     // One that is parked is read once more.
     world.restart(REWRITTEN);
     world.settle().await;
     assert_eq!(world.view(other).await.status, Status::Parked);
     let again = Retry { run: other, ..retry("r5") };
-    assert!(matches!(world.engine().retry(again).await.unwrap(), Retried::Going));
+    assert!(matches!(world.engine().retry(again).await.unwrap(), Rerun::Going));
     assert_eq!(world.engine().tick().await.unwrap(), 1);
 }
 
 async fn a_paused_server_begins_no_step(mut world: World) {
-    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let repo = PauseScope::Repo(run.repo);
     for scope in [PauseScope::Server, repo] {
         world.engine().pause(scope, "root".into(), "upgrade".into()).await.unwrap();
@@ -668,13 +673,13 @@ async fn a_busy_repository_starves_nobody(world: World) {
         world.start_on(IssueNo(issue), "loop", &format!("busy-{issue}")).await;
     }
     let quiet = world.start_in(RepoId(8), IssueNo(1), "walk", "quiet").await;
-    let Started::New(quiet) = quiet else { panic!() };
+    let Opened::New(quiet) = quiet else { panic!() };
     let mut claims = Vec::new();
-    let backing = world.backing();
+    let store = world.store();
     let now = BEGINNING.plus(Duration::from_secs(1));
     while claims.len() < 4 {
-        futures_util::future::join_all(backing.looks(now)).await;
-        claims.extend(backing.claim(now, &HashSet::new()).await.unwrap());
+        futures_util::future::join_all(store.looks(now)).await;
+        claims.extend(store.claim_run(now, &HashSet::new()).await.unwrap());
     }
     assert!(claims[..2].iter().any(|lease| lease.run.id == quiet), "it is one of the first two");
 }
@@ -687,7 +692,7 @@ async fn waiting_holds_no_worker(world: World) {
     world.engine().tick().await.unwrap();
     let held = world.engine().list(Filter::default()).await.unwrap();
     assert!(held.iter().all(|view| view.status != Status::Running));
-    let Started::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else { panic!() };
+    let Opened::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else { panic!() };
     world.settle().await;
     assert_eq!(world.view(run).await.status, Status::Asking);
 }
@@ -748,7 +753,7 @@ async fn a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew(mut world: World
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Started::New(run) = world.start("job", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("job", "delivery-1#0").await else { panic!() };
     until(&world, run, Status::Waiting).await;
     shutdown.cancel();
     live.await.unwrap();
@@ -764,7 +769,7 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Started::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
     // The engine's task and the step's go on side by side, and the engine's is to hear of it first.
@@ -794,7 +799,7 @@ async fn only_stored_rows_countersign(world: World) {
         ("shrugged", "override", "  ", "has the verdict BLOCKED, and nobody waived it"),
     ];
     for (mode, verb, text, expected) in cases {
-        let Started::New(run) = world.start(mode, mode).await else { panic!() };
+        let Opened::New(run) = world.start(mode, mode).await else { panic!() };
         world.settle().await;
         let answer = Answer { text: text.into(), ..says(verb, &format!("{mode}-answer")) };
         assert_eq!(world.signal(answer).await.run(), Some(run), "{mode}");
@@ -816,24 +821,24 @@ async fn issues_go_on_side_by_side(world: World) {
 async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
     let run = world.started("expire").await;
     world.clock.advance(Duration::from_secs(600));
-    let (backing, now) = (world.backing(), world.clock.now());
+    let (store, now) = (world.store(), world.clock.now());
     let until = now.plus(Duration::from_secs(3600));
     let wait = || Checkpoint::Wait { state: b"{}".to_vec(), until, why: "checks run".into() };
-    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.id == run && lease.run.gate.is_some() && lease.run.answer.is_none());
     world.signal(says("approve", "delivery-2#0")).await;
-    backing.save(&lease, wait()).await.unwrap();
-    assert_eq!(backing.next_due().await.unwrap(), Some(now), "somebody spoke meanwhile");
-    let lease = backing.claim(now, &HashSet::new()).await.unwrap().unwrap();
+    store.save_step(&lease, wait()).await.unwrap();
+    assert_eq!(store.next_due(), Some(now), "somebody spoke meanwhile");
+    let lease = store.claim_run(now, &HashSet::new()).await.unwrap().unwrap();
     assert!(lease.run.answer.is_some());
-    backing.save(&lease, wait()).await.unwrap();
-    assert_eq!(backing.next_due().await.unwrap(), Some(until), "this time it knew of the answer");
+    store.save_step(&lease, wait()).await.unwrap();
+    assert_eq!(store.next_due(), Some(until), "this time it knew of the answer");
 }
 
 #[tokio::test]
 async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
     let world = World::sqlite();
-    let Started::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let other = world.checkpoints();
     other.execute("UPDATE boot SET epoch = 99", []).unwrap();
     let shutdown = CancellationToken::new();
@@ -861,9 +866,9 @@ async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
 #[tokio::test]
 async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
     let mut world = World::sqlite();
-    let Started::New(slow) = world.start("walk", "slow").await else { panic!() };
+    let Opened::New(slow) = world.start("walk", "slow").await else { panic!() };
     let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
-    let Started::New(other) = other else { panic!() };
+    let Opened::New(other) = other else { panic!() };
     world.restart(TOYS);
     let seized = world.seize();
     let shutdown = CancellationToken::new();
@@ -883,12 +888,12 @@ async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_whose_file_is_locked_keeps_nobody_else_waiting() {
     let world = World::sqlite();
-    let Started::New(_) = world.start("walk", "first").await else { panic!() };
+    let Opened::New(_) = world.start("walk", "first").await else { panic!() };
     let held = world.checkpoints();
     held.execute_batch("BEGIN IMMEDIATE").unwrap();
     let others = async {
         let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
-        assert!(matches!(other, Started::New(_)));
+        assert!(matches!(other, Opened::New(_)));
     };
     tokio::select! {
         biased;
@@ -904,7 +909,7 @@ async fn the_live_loop_runs_and_stops(world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Started::New(run) = world.start("wait", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("wait", "delivery-1#0").await else { panic!() };
     until(&world, run, Status::Waiting).await;
     world.clock.advance(Duration::from_secs(90));
     until(&world, run, Status::Asking).await;
@@ -912,7 +917,7 @@ async fn the_live_loop_runs_and_stops(world: World) {
     until(&world, run, Status::Done).await;
     shutdown.cancel();
     live.await.unwrap();
-    let Started::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
+    let Opened::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
     assert_eq!(world.view(late).await.status, Status::Ready, "nothing is claimed after shutdown");
 }
 
@@ -925,7 +930,7 @@ async fn the_live_loop_forgets_nobody(world: World) {
     let issues = || (100..124).map(IssueNo);
     let mut runs = Vec::new();
     for issue in issues() {
-        let Started::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
+        let Opened::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
             panic!()
         };
         runs.push(run);
@@ -949,7 +954,7 @@ async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Started::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    let Opened::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
     tokio::task::yield_now().await;

@@ -14,10 +14,9 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, Backing, CallRow, CallStatus, Cancel,
-        Cancelled, Cx, Engine, Filter, GateSpec, Halt, Kind, Next, Outcome, Port, Record, Remark, RunView,
-        Signal, Signalled, Start, Started, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
-        memory::Memory,
+        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, CallRow, CallStatus, Cancel, Cx, Engine,
+        Filter, GateSpec, Halt, Kind, Next, Opened, Outcome, Port, Record, Remark, RunView, Signal,
+        Signalled, Start, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
     },
     limits,
     store::{Server, Store},
@@ -449,15 +448,12 @@ async fn publish(cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
 
 pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
 
-enum Ground {
-    Sqlite(tempfile::TempDir, Option<Arc<Store>>),
-    Postgres(tempfile::TempDir, Server, Option<Arc<Store>>),
-    Memory(Arc<Memory>),
-}
-
-/// An engine on one of the backings.
+/// An engine on one of the databases.
 pub(super) struct World {
-    ground: Ground,
+    directory: tempfile::TempDir,
+    /// The Postgres, where the databases are in one.
+    server: Option<Server>,
+    store: Option<Arc<Store>>,
     pub(super) clock: Arc<Hands>,
     pub(super) toys: Arc<Toys>,
     engine: Option<Arc<Engine<Toys>>>,
@@ -465,71 +461,57 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn sqlite() -> Self {
-        Self::on(Ground::Sqlite(tempfile::tempdir().unwrap(), None))
+        Self::on(None)
     }
 
     /// None: there is no Postgres here, and that was said.
     pub(super) fn postgres() -> Option<Self> {
         let address = postgres::database()?.into();
         let server = Server { address, lease: Duration::from_secs(30) };
-        Some(Self::on(Ground::Postgres(tempfile::tempdir().unwrap(), server, None)))
+        Some(Self::on(Some(server)))
     }
 
-    pub(super) fn memory() -> Self {
-        let clock = Hands::new();
-        let memory = Memory::new(clock.clone());
-        let mut world = Self::on(Ground::Memory(memory));
-        world.clock = clock;
-        world.open(TOYS);
-        world
-    }
-
-    fn on(ground: Ground) -> Self {
-        let mut world = Self { ground, clock: Hands::new(), toys: Arc::default(), engine: None };
+    fn on(server: Option<Server>) -> Self {
+        let mut world = Self {
+            directory: tempfile::tempdir().unwrap(),
+            server,
+            store: None,
+            clock: Hands::new(),
+            toys: Arc::default(),
+            engine: None,
+        };
         world.open(TOYS);
         world
     }
 
     fn open(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
         *self.toys.long.clock.lock().unwrap() = Some(self.clock.clone());
-        let backing: Arc<dyn Backing> = match &mut self.ground {
-            Ground::Memory(memory) => memory.clone(),
-            Ground::Sqlite(directory, store) => {
-                let open = Store::open(directory.path(), self.clock.clone()).unwrap();
-                *store = Some(open.clone());
-                open
-            }
-            Ground::Postgres(directory, server, store) => {
-                let open = Store::join(server, directory.path(), self.clock.clone()).unwrap();
-                *store = Some(open.clone());
-                open
-            }
+        let (directory, clock) = (self.directory.path(), self.clock.clone());
+        let store = match &self.server {
+            Some(server) => Store::join(server, directory, clock),
+            None => Store::open(directory, clock),
         };
-        let engine = Engine::new(backing, workflows, self.toys.clone(), self.clock.clone());
+        let store = store.unwrap();
+        self.store = Some(store.clone());
+        let engine = Engine::new(store, workflows, self.toys.clone(), self.clock.clone());
         self.engine = Some(engine.unwrap());
     }
 
     /// The process dies and comes back, perhaps with other workflows.
     pub(super) fn restart(&mut self, workflows: &'static [&'static dyn AnyWorkflow<Toys>]) {
         self.engine = None;
-        match &mut self.ground {
-            Ground::Memory(memory) => memory.reboot(),
-            Ground::Sqlite(_, store) | Ground::Postgres(_, _, store) => *store = None,
-        }
+        self.store = None;
         self.open(workflows);
     }
 
-    pub(super) fn backing(&self) -> Arc<dyn Backing> {
-        match &self.ground {
-            Ground::Memory(memory) => memory.clone(),
-            Ground::Sqlite(_, store) | Ground::Postgres(_, _, store) => store.clone().unwrap(),
-        }
+    pub(super) fn store(&self) -> Arc<Store> {
+        self.store.clone().unwrap()
     }
 
     /// A connection of somebody else's to the database on disk.
     pub(super) fn checkpoints(&self) -> rusqlite::Connection {
-        let Ground::Sqlite(directory, _) = &self.ground else { panic!("nothing lies on disk") };
-        let file = directory.path().join(format!("repos/{REPO}/checkpoints.db"));
+        assert!(self.server.is_none(), "nothing lies on disk");
+        let file = self.directory.path().join(format!("repos/{REPO}/checkpoints.db"));
         rusqlite::Connection::open(file).unwrap()
     }
 
@@ -548,11 +530,11 @@ impl World {
         self.engine.as_ref().unwrap()
     }
 
-    pub(super) async fn start(&self, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start(&self, mode: &str, cause: &str) -> Opened<RunView> {
         self.start_on(ISSUE, mode, cause).await
     }
 
-    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Opened<RunView> {
         self.start_in(REPO, issue, mode, cause).await
     }
 
@@ -572,14 +554,20 @@ impl World {
         }
     }
 
-    pub(super) async fn start_in(&self, repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Started {
+    pub(super) async fn start_in(
+        &self,
+        repo: RepoId,
+        issue: IssueNo,
+        mode: &str,
+        cause: &str,
+    ) -> Opened<RunView> {
         let trigger = Self::trigger(repo, issue, mode, cause);
         self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
     }
 
     /// Starts a run and takes every step there is until it waits for something.
     pub(super) async fn started(&self, mode: &str) -> RunId {
-        let Started::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
+        let Opened::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
         self.settle().await;
         run
     }
@@ -638,7 +626,7 @@ impl World {
         self.engine().signal(Signal { repo: REPO, issue: ISSUE, answer, late: true }).await.unwrap()
     }
 
-    pub(super) async fn cancel(&self, cause: &str) -> Cancelled {
+    pub(super) async fn cancel(&self, cause: &str) -> Vec<RunId> {
         let cancel = Cancel {
             repo: REPO,
             issue: ISSUE,

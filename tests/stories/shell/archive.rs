@@ -168,7 +168,7 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     assert!(all_of(&database, old) == before, "and nothing was removed");
 
     w.app.store.pretend(Disk::Sound);
-    // In the same second, where one was cut short, and the next name leads elsewhere.
+    // In the same second, where one was cut short, and where the name leads elsewhere.
     let [first] = &files(&to)[..] else { panic!() };
     let (left, elsewhere) = (to.join(format!("{}-1.half-done", w.repo)), w.directory().join("elsewhere"));
     std::fs::write(&left, "half").unwrap();
@@ -176,6 +176,11 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     let next: String = next.chars().filter(char::is_ascii_alphanumeric).collect();
     let link = to.join(format!("{}-{next}.jsonl.zst", w.repo));
     std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    for _ in 0..2 {
+        let (code, said) = archive(&w, &to).await;
+        assert!(code == Some(1) && said.contains("maya/tally: not archived: "), "{said}");
+        w.pass(1);
+    }
     let (code, said) = archive(&w, &to).await;
     assert_eq!(code, Some(0), "{said}");
     let found = files(&to);
