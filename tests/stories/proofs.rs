@@ -320,7 +320,7 @@ fn desk(w: &World, script: &Script) -> Arc<Desk> {
     models.stub.script = Some(file);
     Arc::new(Desk {
         github: w.app.github.clone(),
-        mirrors: Mirrors::new(w.app.store.repos_dir(), w.hub.git_url()),
+        mirrors: Mirrors::new(w.app.store.repos_dir(), w.hub.base_url()),
         providers: Arc::new(Providers::new(&models, w.clock.clone()).unwrap()),
         store: w.app.store.clone(),
         settings: w.app.settings.clone(),

@@ -37,7 +37,6 @@ async fn one_comment_keeps_the_last_answer_to_each_question() {
 }
 
 #[tokio::test]
-#[ignore = "takes long"]
 async fn an_accepted_gate_says_who_accepted_it_and_when() {
     let mut w = World::asking().await;
     // This answer, too, carries the line.
@@ -84,7 +83,6 @@ async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
 }
 
 #[tokio::test]
-#[ignore = "takes long"]
 async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_line() {
     let mut w = World::asking().await;
     w.pass(60);
@@ -128,7 +126,6 @@ async fn after_the_end_status_revise_and_a_review_are_answered() {
 }
 
 #[tokio::test]
-#[ignore = "takes long"]
 async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     let (env, long) = (".env", "docs/long.md");
     let rows = "beside it |\n| `.env` | Modify | The port |\n| `docs/long.md` | Modify | The end |\n";
