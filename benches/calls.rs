@@ -16,7 +16,7 @@ use axum::{Router, body::Body, routing::post};
 use countersign::{
     clock::SystemClock,
     config::ModelSettings,
-    providers::{Call, CallRole, Providers},
+    providers::{CallRole, ModelCall, ModelProviders},
 };
 use futures_util::{future::join_all, stream};
 use serde_json::{Value, json};
@@ -62,8 +62,8 @@ fn settings(data_dir: &Path, url: &str) -> ModelSettings {
     settings
 }
 
-fn call() -> Call {
-    Call {
+fn call() -> ModelCall {
+    ModelCall {
         role: CallRole::Drafter,
         system: "Answer briefly.".into(),
         prompt: "x".repeat(PROMPT_BYTES),
@@ -103,7 +103,7 @@ fn print(name: &str, ours: Samples, bare: Samples) {
 async fn api(url: &str) {
     let mut settings = settings("/nowhere".as_ref(), url);
     settings.anthropic.api_key = Some("sk-any".into());
-    let providers = Providers::new(&settings, Arc::new(SystemClock)).expect("providers");
+    let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).expect("providers");
     let (provider, _) = providers.resolve("anthropic:opus").expect("a model of the table");
     let (cancel, call) = (CancellationToken::new(), call());
     let client = reqwest::Client::new();
@@ -123,7 +123,7 @@ async fn api(url: &str) {
 async fn program(name: &str, binary: &Path, data_dir: &Path, url: &str, calls: usize) {
     let mut settings = settings(&data_dir.join("data"), url);
     settings.claude.path = Some(binary.into());
-    let providers = Providers::new(&settings, Arc::new(SystemClock)).expect("providers");
+    let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).expect("providers");
     let (provider, _) = providers.resolve("claude:opus").expect("a model of the table");
     let (cancel, call) = (CancellationToken::new(), call());
     let (mut ours, mut bare) = (Samples::default(), Samples::default());
@@ -167,7 +167,7 @@ async fn memory(data_dir: &Path, url: &str) {
     let mut settings = settings(&data_dir.join("many"), url);
     settings.claude.path = Some(script(data_dir, "sleep 3"));
     settings.workers.medium.size = TOGETHER;
-    let providers = Providers::new(&settings, Arc::new(SystemClock)).expect("providers");
+    let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).expect("providers");
     let (provider, _) = providers.resolve("claude:opus").expect("a model of the table");
     let (cancel, call) = (CancellationToken::new(), call());
     let before = resident(std::process::id());

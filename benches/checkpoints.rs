@@ -15,8 +15,8 @@ use countersign::{
     clock::SystemClock,
     commands::CommandSpec,
     engine::{
-        AnyWorkflow, Cx, Engine, Halt, Kind, Next, Opened, Outcome, Port, Start, Step, StepError, StepInfo,
-        Trigger, Workflow,
+        AnyWorkflow, AttemptContext, Engine, EnginePort, RunCompletion, RunHalt, RunTrigger, StartDecision,
+        StartRunRequest, StepError, StepInfo, StepKind, Transition, Workflow, WorkflowStep,
     },
     store::Store,
     types::{Actor, Cause, Hash, InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
@@ -42,10 +42,10 @@ struct Row;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Node(u8);
 
-impl Step for Node {
+impl WorkflowStep for Node {
     fn info(self) -> StepInfo {
         let id = ["N0", "N1", "N2", "N3", "N4", "N5", "N6", "N7", "N8", "N9"][usize::from(self.0)];
-        StepInfo { id, title: "Write", kind: Kind::Work }
+        StepInfo { id, title: "Write", kind: StepKind::Work }
     }
 }
 
@@ -87,7 +87,7 @@ impl Workflow<Tools> for Row {
         1
     }
 
-    fn start(&self, _trigger: &Trigger) -> State {
+    fn start(&self, _trigger: &RunTrigger) -> State {
         State::default()
     }
 
@@ -95,8 +95,8 @@ impl Workflow<Tools> for Row {
         &'a self,
         at: Node,
         state: &'a mut State,
-        cx: &'a Cx<Tools>,
-    ) -> Result<Next<Node>, StepError> {
+        cx: &'a AttemptContext<Tools>,
+    ) -> Result<Transition<Node>, StepError> {
         let tools = cx.tools();
         if at.0 == 0 || tools.rewrite.load(SeqCst) {
             // Different in every run and node, so that nothing is found to be there already.
@@ -105,21 +105,21 @@ impl Workflow<Tools> for Row {
         }
         state.count += 1;
         if usize::from(at.0) + 1 < NODES {
-            return Ok(Next::Go(Node(at.0 + 1)));
+            return Ok(Transition::Go(Node(at.0 + 1)));
         }
         if tools.ended.fetch_add(1, SeqCst) + 1 == tools.wanted.load(SeqCst) {
             tools.all.notify_one();
         }
-        Ok(Next::Done(Outcome { summary: "written".to_owned(), url: None }))
+        Ok(Transition::Done(RunCompletion { summary: "written".to_owned(), url: None }))
     }
 
     async fn halted<'a>(
         &'a self,
         _at: Node,
         _state: &'a State,
-        _halt: &'a Halt,
-        _cx: &'a Cx<Tools>,
-    ) -> Result<Option<Outcome>, StepError> {
+        _halt: &'a RunHalt,
+        _cx: &'a AttemptContext<Tools>,
+    ) -> Result<Option<RunCompletion>, StepError> {
         Ok(None)
     }
 }
@@ -150,7 +150,7 @@ impl Bench {
     }
 
     pub(crate) async fn start(&self, repo: u64, issue: u64) {
-        let trigger = Trigger {
+        let trigger = RunTrigger {
             command: "row".to_owned(),
             args: String::new(),
             repo: RepoId(repo),
@@ -163,9 +163,9 @@ impl Bench {
             comment: None,
             request: None,
         };
-        let start = Start { workflow: Row::NAME.to_owned(), trigger };
+        let start = StartRunRequest { workflow: Row::NAME.to_owned(), trigger };
         let started = self.engine.start(start).await.expect("a start");
-        assert!(matches!(started, Opened::New(_)));
+        assert!(matches!(started, StartDecision::New(_)));
     }
 
     /// Takes so many steps of the only live run.

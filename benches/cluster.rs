@@ -11,7 +11,7 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    store::{Accepted, NewDelivery, Server, Store, Subject},
+    store::{DeliveryReceipt, DeliverySubject, NewDelivery, PostgresServer, Store},
     types::DeliveryId,
 };
 use postgres::{Client, NoTls};
@@ -34,7 +34,7 @@ const AT_ONCE: usize = 32;
 const BODY: usize = 12_000;
 
 fn join(address: &str, directory: &Path) -> Arc<Store> {
-    let server = Server { address: address.to_owned().into(), lease: Duration::from_secs(45) };
+    let server = PostgresServer { address: address.to_owned().into(), lease: Duration::from_secs(45) };
     Store::join(&server, directory, Arc::new(SystemClock)).expect("the database")
 }
 
@@ -148,12 +148,12 @@ async fn deliveries(store: Arc<Store>) -> f64 {
                 let delivery = NewDelivery {
                     id: DeliveryId(format!("{sender}-{number}")),
                     event: "issues".to_owned(),
-                    subject: Subject::default(),
+                    subject: DeliverySubject::default(),
                     swept: false,
                     body: vec![b'x'; BODY],
                 };
                 let accepted = store.inbox().accept(delivery).await.expect("the inbox");
-                assert!(accepted == Accepted::New);
+                assert!(accepted == DeliveryReceipt::New);
             }
         })
     });

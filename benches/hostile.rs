@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use countersign::codebase::{Index, Request, rank};
+use countersign::codebase::{Index, RankingRequest, rank};
 
 use crate::measure::{Ms, head, ms, row};
 
@@ -32,7 +32,7 @@ pub(crate) fn main() {
 /// Milliseconds that ranking takes.
 fn ask(index: &Index, text: &str) -> f64 {
     let begun = Instant::now();
-    std::hint::black_box(rank(index, &Request { text, files: &[] }));
+    std::hint::black_box(rank(index, &RankingRequest { text, files: &[] }));
     ms(begun.elapsed())
 }
 

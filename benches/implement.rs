@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use countersign::{localhub::IssueView, types::IssueNo};
+use countersign::{localhub::HubIssueView, types::IssueNo};
 use serde_json::json;
 
 use crate::{
@@ -78,7 +78,7 @@ async fn went(site: &Site, issue: IssueNo, stage: &str, asks: bool) -> f64 {
     gate
 }
 
-fn line(view: &IssueView, gate: &str) -> Option<String> {
+fn line(view: &HubIssueView, gate: &str) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let begins = format!("/approve {gate} ");
     lines.map(|line| line.trim().trim_matches('`')).find(|line| line.starts_with(&begins)).map(str::to_owned)

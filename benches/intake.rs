@@ -11,7 +11,7 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    store::{Accepted, NewDelivery, Store, Subject},
+    store::{DeliveryReceipt, DeliverySubject, NewDelivery, Store},
     types::DeliveryId,
 };
 use serde_json::{Value, json};
@@ -160,11 +160,11 @@ async fn killed(site: &Site, serving: crate::site::Serving, shot: &Shot) {
             let again = NewDelivery {
                 id,
                 event: "issues".to_owned(),
-                subject: Subject::default(),
+                subject: DeliverySubject::default(),
                 swept: false,
                 body: b"{}".to_vec(),
             };
-            if store.inbox().accept(again).await.expect("the inbox") == Accepted::New {
+            if store.inbox().accept(again).await.expect("the inbox") == DeliveryReceipt::New {
                 missing += 1;
             }
         }

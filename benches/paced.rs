@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use countersign::{app::App, clock::SystemClock, github::Pacing, workflows};
+use countersign::{app::Application, clock::SystemClock, github::Pacing, workflows};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +25,7 @@ pub(crate) fn main() {
     block_on(async {
         let site = Site::new(ANY_NUMBER).await;
         let settings = workflows::settings(&site.config()).expect("the settings");
-        let app = App::build_with(settings, Arc::new(SystemClock), Pacing::GitHub, workflows::ALL)
+        let app = Application::build_with(settings, Arc::new(SystemClock), Pacing::GitHub, workflows::ALL)
             .await
             .expect("the bot");
         let public = TcpListener::bind(site.public).await.expect("its door");

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use countersign::web::control::{Heard, Opened, Opening, ask};
+use countersign::web::control::{ControlReply, PageLinkRequest, PageLinks, ask};
 use reqwest::{Client, redirect::Policy};
 use rusqlite::Connection;
 
@@ -86,8 +86,8 @@ struct Visitor {
 
 impl Visitor {
     async fn enter(site: &Site) -> Self {
-        let asked = serde_json::to_value(Opening { act: false, hours: 1 }).expect("JSON");
-        let Heard::Done(Opened { links }) =
+        let asked = serde_json::to_value(PageLinkRequest { act: false, hours: 1 }).expect("JSON");
+        let ControlReply::Done(PageLinks { links }) =
             ask(&site.data(), "/open", Some(asked)).await.expect("the socket")
         else {
             panic!("no link")

@@ -14,7 +14,7 @@ use std::{
 
 use countersign::{
     clock::SystemClock,
-    codebase::{Asked, Index, Request, Shown, gather, rank},
+    codebase::{ContextRequest, ContextSections, Index, RankingRequest, gather, rank},
     limits::CONTEXT_TOKENS,
     store::Store,
     types::RepoId,
@@ -163,7 +163,7 @@ fn compare(repository: &Repository, cases: &[Case], has_ripgrep: bool, aider: &m
         // Like the others', with reading the tree.
         let begun = Instant::now();
         let index = Arc::new(block_on(ours.index(repository, &case.parent)));
-        let offers = rank(&index, &Request { text: &case.message, files: &[] });
+        let offers = rank(&index, &RankingRequest { text: &case.message, files: &[] });
         let paths: Vec<String> = offers.into_iter().map(|offer| offer.path).collect();
         scores[0].add(case, begun, &paths);
         let shown = block_on(shown(repository, case, index));
@@ -206,9 +206,9 @@ impl Ours {
 }
 
 /// What a model is shown for a commit's message alone.
-async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> Shown {
+async fn shown(repository: &Repository, case: &Case, index: Arc<Index>) -> ContextSections {
     let snapshot = repository.snapshot(&case.parent).await;
-    let asked = Asked { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
+    let asked = ContextRequest { text: case.message.clone(), files: Vec::new(), budget: CONTEXT_TOKENS };
     gather(index, &snapshot, asked).await.expect("a context").shown
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use countersign::{localhub::IssueView, types::IssueNo};
+use countersign::{localhub::HubIssueView, types::IssueNo};
 
 use crate::{
     measure::{Ms, Samples, Sorted, head, ms, resident, row, say, sized},
@@ -81,7 +81,7 @@ pub(crate) fn label(site: &Site, issue: IssueNo) -> Instant {
     at
 }
 
-pub(crate) fn view(site: &Site, issue: IssueNo) -> IssueView {
+pub(crate) fn view(site: &Site, issue: IssueNo) -> HubIssueView {
     site.hub.issue(site.repo, issue).expect("the issue")
 }
 
@@ -90,7 +90,7 @@ pub(crate) async fn until(
     site: &Site,
     issue: IssueNo,
     since: Instant,
-    shows: impl Fn(&IssueView) -> bool,
+    shows: impl Fn(&HubIssueView) -> bool,
 ) -> f64 {
     while !shows(&view(site, issue)) {
         assert!(since.elapsed() < PATIENCE, "#{issue} never got there: {:#?}", view(site, issue));
@@ -99,12 +99,12 @@ pub(crate) async fn until(
     ms(since.elapsed())
 }
 
-pub(crate) fn has_eyes(view: &IssueView) -> bool {
+pub(crate) fn has_eyes(view: &HubIssueView) -> bool {
     view.reactions.iter().any(|(_, kind)| kind == "eyes")
 }
 
 /// The line the newest gate asks people to paste.
-pub(crate) fn line(view: &IssueView) -> Option<String> {
+pub(crate) fn line(view: &HubIssueView) -> Option<String> {
     let lines = view.comments.iter().rev().flat_map(|comment| comment.body.lines());
     let mut lines = lines.map(|line| line.trim().trim_matches('`'));
     lines.find(|line| line.starts_with("/approve lld ")).map(str::to_owned)

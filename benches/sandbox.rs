@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use countersign::sandbox::{Run, Sandbox};
+use countersign::sandbox::{Sandbox, SandboxCommand};
 use futures_util::future::join_all;
 use tokio_util::sync::CancellationToken;
 
@@ -78,7 +78,7 @@ async fn tests(sandbox: &Sandbox) {
             let home = place.join("home");
             let started = Instant::now();
             let done = if inside {
-                let mut run = Run::new(toolchain.join("bin/cargo"), &place);
+                let mut run = SandboxCommand::new(toolchain.join("bin/cargo"), &place);
                 run.args = arguments.map(std::ffi::OsString::from).into();
                 run.read = vec![toolchain.clone()];
                 run.environment =
@@ -146,7 +146,7 @@ impl Kind {
                 command.args(all.split(' ')).status().await.expect("it starts").success()
             }
             Self::Ours(sandbox) => {
-                let run = Run::new("true", place.canonicalize().expect("it is there"));
+                let run = SandboxCommand::new("true", place.canonicalize().expect("it is there"));
                 sandbox.run(run, &CancellationToken::new()).await.expect("it runs").end.success()
             }
         };

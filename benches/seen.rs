@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use countersign::codebase::Shown;
+use countersign::codebase::ContextSections;
 
 use crate::repositories::Repository;
 
@@ -45,7 +45,7 @@ fn hunk(line: &str) -> Option<((usize, usize), (usize, usize))> {
 }
 
 /// How many of these lines are shown, from 0 to 1. A file whose lines are not text counts with none.
-pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &Shown) -> f64 {
+pub(crate) fn share(changed: &BTreeMap<String, BTreeSet<usize>>, shown: &ContextSections) -> f64 {
     let mut ranges: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
     for section in &shown.files {
         let Some((path, section)) =

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use countersign::codebase::{Index, Item, Language};
+use countersign::codebase::{CodeItem, Index, Language};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -79,7 +79,7 @@ async fn compare(
 }
 
 impl Figures {
-    fn look_up(&mut self, path: &str, item: &Item, source: &[&str]) {
+    fn look_up(&mut self, path: &str, item: &CodeItem, source: &[&str]) {
         let lines: Vec<&str> = item.signature.lines().map(str::trim).collect();
         if lines.is_empty() {
             self.lines += 1;
@@ -96,11 +96,12 @@ impl Figures {
         }
     }
 
-    fn pair(&mut self, path: &str, tag: &Tag, items: &[&Item]) {
+    fn pair(&mut self, path: &str, tag: &Tag, items: &[&CodeItem]) {
         self.tags += 1;
-        let last = |item: &Item| item.line as usize + item.signature.lines().count().max(1) - 1;
-        let same =
-            |item: &&&Item| item.name == tag.name && (item.line as usize..=last(item)).contains(&tag.line);
+        let last = |item: &CodeItem| item.line as usize + item.signature.lines().count().max(1) - 1;
+        let same = |item: &&&CodeItem| {
+            item.name == tag.name && (item.line as usize..=last(item)).contains(&tag.line)
+        };
         if items.iter().find(same).is_some() {
             self.matched += 1;
         } else {
@@ -127,8 +128,8 @@ fn stands(line: &str, source: &str, first: bool, last: bool) -> bool {
     if line.is_empty() { source.is_empty() && !first && !last } else { found }
 }
 
-fn flat(items: &[Item]) -> Vec<&Item> {
-    let mut waiting: Vec<&Item> = items.iter().collect();
+fn flat(items: &[CodeItem]) -> Vec<&CodeItem> {
+    let mut waiting: Vec<&CodeItem> = items.iter().collect();
     let mut all = Vec::new();
     while let Some(item) = waiting.pop() {
         all.push(item);

@@ -10,7 +10,7 @@ use std::{
 
 use countersign::{
     clock::{Clock, SystemClock},
-    github::Manifest,
+    github::AppManifest,
     localhub::{AppSpec, Hub, HubOptions, RepoSource, sample},
     types::{InstallationId, RepoId, Role, UserId},
     web::token_file,
@@ -50,7 +50,7 @@ impl Site {
         let repo = hub.create_repo(maya, "tally", RepoSource::Files(files), false).expect("a repository");
         hub.set_role(repo, maya, Role::Admin).expect("a role");
         let (public, private) = (free_address(), free_address());
-        let manifest = Manifest::embedded();
+        let manifest = AppManifest::embedded();
         let permissions = manifest.permissions.iter();
         let app = hub
             .create_app(AppSpec {

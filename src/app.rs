@@ -12,22 +12,25 @@ use url::Url;
 
 use crate::{
     clock::SharedClock,
-    config::{Live, PostgresSettings, RouteMode, Settings},
-    engine::{AnyWorkflow, Engine, EngineError, Port},
+    config::{PostgresSettings, ReloadableValue, RouteMode, Settings},
+    engine::{AnyWorkflow, Engine, EngineError, EnginePort},
     git::{GitError, Mirrors},
-    github::{GitHub, GitHubError, GitHubOptions, Pacing},
+    github::{GitHub, GitHubClientError, GitHubOptions, Pacing},
     intake::{Intake, IntakeOptions},
     limits, proc,
-    providers::{Providers, ResolveError},
-    rounds::{Desk, Recent},
+    providers::{ModelProviders, ResolveError},
+    rounds::{CommitCache, StepServices},
     sandbox,
-    store::{self, Source, Store, StoreError},
-    traces::{self, Traces},
-    web::{self, Bounds, Deliveries, Door, Refusals, Token, control::Control},
+    store::{self, DatabaseSource, Store, StoreError},
+    traces::{self, TraceExporter},
+    web::{
+        self, ConnectionLimits, DeliveryOutcomeCounter, ServerToken, WebhookContext, WebhookRefusalLog,
+        control::ControlContext,
+    },
     workflows,
 };
 
-use reload::Reloading;
+use reload::SecretReloader;
 
 /// Once the work has ended, a client in the middle of a request is waited for this long.
 const DOOR_GRACE: Duration = Duration::from_secs(1);
@@ -36,24 +39,24 @@ const DOOR_GRACE: Duration = Duration::from_secs(1);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(30);
 
 /// Everything that runs in one process.
-pub struct App {
+pub struct Application {
     pub settings: Arc<Settings>,
     pub store: Arc<Store>,
     pub github: GitHub,
-    pub engine: Arc<Engine<Desk>>,
+    pub engine: Arc<Engine<StepServices>>,
     pub intake: Arc<Intake>,
-    pub providers: Arc<Providers>,
+    pub providers: Arc<ModelProviders>,
     /// What opens the private door and the control socket.
-    pub token: Token,
-    secrets: Live<Vec<SecretString>>,
-    reloading: Arc<Reloading>,
-    workflows: &'static [&'static dyn AnyWorkflow<Desk>],
-    refusals: Arc<Refusals>,
-    deliveries: Deliveries,
-    sandbox_time: sandbox::Time,
-    traced: traces::Counted,
+    pub token: ServerToken,
+    secrets: ReloadableValue<Vec<SecretString>>,
+    reloading: Arc<SecretReloader>,
+    workflows: &'static [&'static dyn AnyWorkflow<StepServices>],
+    refusals: Arc<WebhookRefusalLog>,
+    deliveries: DeliveryOutcomeCounter,
+    sandbox_time: sandbox::SandboxSeconds,
+    traced: traces::TraceMetrics,
     /// None: the settings name no collector.
-    pub traces: Option<Traces>,
+    pub traces: Option<TraceExporter>,
     clock: SharedClock,
 }
 
@@ -67,7 +70,7 @@ pub enum AppError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    GitHub(#[from] GitHubError),
+    GitHub(#[from] GitHubClientError),
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
@@ -87,20 +90,20 @@ pub enum AppError {
 }
 
 /// Where the databases of these settings are to be read; none: nobody has started on them yet.
-pub fn place(settings: &Settings) -> Result<Option<Source>, StoreError> {
+pub fn place(settings: &Settings) -> Result<Option<DatabaseSource>, StoreError> {
     let source = match &settings.postgres {
-        Some(postgres) => Source::server(&database(postgres))?,
+        Some(postgres) => DatabaseSource::server(&database(postgres))?,
         None => settings.data_dir.as_path().into(),
     };
     Ok(source.begun()?.then_some(source))
 }
 
 /// The database that the settings name.
-pub fn database(postgres: &PostgresSettings) -> store::Server {
-    store::Server { address: postgres.address.clone(), lease: postgres.lease }
+pub fn database(postgres: &PostgresSettings) -> store::PostgresServer {
+    store::PostgresServer { address: postgres.address.clone(), lease: postgres.lease }
 }
 
-impl App {
+impl Application {
     /// Opens the data directory and wires the rooms. Talks to nobody yet.
     pub async fn build(settings: Settings, clock: SharedClock) -> Result<Self, AppError> {
         let pacing = Pacing::of(&settings.github.api_url);
@@ -112,7 +115,7 @@ impl App {
         settings: Settings,
         clock: SharedClock,
         pacing: Pacing,
-        workflows: &'static [&'static dyn AnyWorkflow<Desk>],
+        workflows: &'static [&'static dyn AnyWorkflow<StepServices>],
     ) -> Result<Self, AppError> {
         let settings = Arc::new(settings);
         let key = private_key(&settings)?;
@@ -123,38 +126,39 @@ impl App {
         };
         store.tell_settings(&settings.fingerprints(), &settings.allowed_installations).await?;
         github.share(store.clone());
-        let token = Token::renew(&settings.data_dir)
+        let token = ServerToken::renew(&settings.data_dir)
             .map_err(|error| AppError::Token { path: web::token_file(&settings.data_dir), error })?;
-        let providers = Arc::new(Providers::remembering(&settings.models, store.clone(), clock.clone())?);
+        let providers =
+            Arc::new(ModelProviders::remembering(&settings.models, store.clone(), clock.clone())?);
         // By the names asked for; what really serves is checked on every answer.
         providers.check_models(&settings.models)?;
         if let Some(routing) = settings.routing() {
             providers.resolve(&routing.model).map_err(AppError::Router)?;
         }
         let mirrors = Mirrors::new(store.repos_dir(), settings.github.git_url.clone());
-        let sandbox_time = sandbox::Time::default();
-        let reviewer = Live::new(settings.models.reviewer.clone());
-        let desk = Desk {
+        let sandbox_time = sandbox::SandboxSeconds::default();
+        let reviewer = ReloadableValue::new(settings.models.reviewer.clone());
+        let desk = StepServices {
             github: github.clone(),
             mirrors,
             providers: providers.clone(),
             store: store.clone(),
             settings: settings.clone(),
             reviewer: reviewer.clone(),
-            commits: Recent::default(),
+            commits: CommitCache::default(),
             failing: Default::default(),
             wanted: Default::default(),
             sandbox: Default::default(),
             sandbox_time: sandbox_time.clone(),
         };
         let engine = Engine::new(store.clone(), workflows, Arc::new(desk), clock.clone())?;
-        let traced = traces::Counted::default();
+        let traced = traces::TraceMetrics::default();
         let trace = |collector: &Url| {
             let visits = engine.watched().visits();
-            Traces::new(collector, visits, store.clone(), clock.clone(), traced.clone())
+            TraceExporter::new(collector, visits, store.clone(), clock.clone(), traced.clone())
         };
         let traces = settings.collector.as_ref().map(trace).transpose().map_err(AppError::Collector)?;
-        let port: Arc<dyn Port> = engine.clone();
+        let port: Arc<dyn EnginePort> = engine.clone();
         let starts = workflows.iter().flat_map(|w| w.commands().iter().map(|row| (w.name(), *row))).collect();
         let allow: BTreeSet<_> = settings.allowed_installations.iter().copied().collect();
         let shows_cost_on_public = settings.budget.show_on_public;
@@ -163,8 +167,8 @@ impl App {
         let people = settings.people.clone();
         let options = IntakeOptions { starts, allow, shows_cost_on_public, people, routes };
         let intake = Arc::new(Intake::new(store.clone(), github.clone(), port, clock.clone(), options));
-        let secrets = Live::new(settings.webhook_secrets.clone());
-        let reloading = Arc::new(Reloading {
+        let secrets = ReloadableValue::new(settings.webhook_secrets.clone());
+        let reloading = Arc::new(SecretReloader {
             settings: settings.clone(),
             key: Mutex::new(key),
             github: github.clone(),
@@ -176,7 +180,7 @@ impl App {
             clock: clock.clone(),
         });
         let refusals = Arc::default();
-        let deliveries = Deliveries::default();
+        let deliveries = DeliveryOutcomeCounter::default();
         Ok(Self {
             settings,
             store,
@@ -199,7 +203,7 @@ impl App {
 
     /// The routes the world may reach.
     pub fn public(&self) -> Router {
-        web::public(Door {
+        web::public(WebhookContext {
             store: self.store.clone(),
             secrets: self.secrets.clone(),
             bell: self.intake.bell(),
@@ -211,13 +215,13 @@ impl App {
 
     /// The routes for whoever sits at the machine. What goes on there ends with `stop`.
     pub fn private(&self, at: SocketAddr, stop: CancellationToken) -> Router {
-        web::private(web::Operator {
+        web::private(web::OperatorContext {
             control: self.hand(at),
             providers: self.providers.clone(),
             settings: self.settings.clone(),
             reviewer: self.reloading.reviewer.clone(),
             refusals: self.refusals.clone(),
-            observed: web::Observed {
+            observed: web::MetricSources {
                 deliveries: self.deliveries.clone(),
                 github: self.github.left().clone(),
                 run_time: self.engine.watched().time().clone(),
@@ -237,17 +241,17 @@ impl App {
         web::control::routes(self.hand(private))
     }
 
-    fn hand(&self, at: SocketAddr) -> Control {
+    fn hand(&self, at: SocketAddr) -> ControlContext {
         let (store, engine, clock) = (self.store.clone(), self.engine.clone(), self.clock.clone());
         let token = self.token.clone();
         let (pause_bell, web_url) = (self.intake.pause_bell(), self.settings.github.web_url.clone());
         let public_url = self.settings.server.public_url.clone();
         let reloading = self.reloading.clone();
-        let reload: web::control::Reload = Arc::new(move || {
+        let reload: web::control::ReloadCallback = Arc::new(move || {
             let reloading = reloading.clone();
             Box::pin(async move { reloading.reload().await })
         });
-        Control { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
+        ControlContext { store, engine, clock, token, pause_bell, web_url, at, public_url, reload }
     }
 
     /// Reads the secrets again and goes on with them; says what came of it, or why all is as it was.
@@ -256,8 +260,13 @@ impl App {
     }
 
     /// Answers the command line until `ended`.
-    async fn serve_control(&self, listener: web::control::Peers, at: SocketAddr, ended: CancellationToken) {
-        let bounds = Bounds::of(limits::OPERATOR_CONNECTIONS);
+    async fn serve_control(
+        &self,
+        listener: web::control::ControlListener,
+        at: SocketAddr,
+        ended: CancellationToken,
+    ) {
+        let bounds = ConnectionLimits::of(limits::OPERATOR_CONNECTIONS);
         let served = web::serve(listener, self.control(at), bounds, self.clock.clone(), ended.clone());
         ended.run_until_cancelled(served).await;
         drop(std::fs::remove_file(web::control::control_socket(&self.settings.data_dir)));
@@ -288,7 +297,7 @@ impl App {
         let door = |listener: TcpListener, router, connections| {
             // An answer is one small packet; nothing follows that it could wait for.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            web::serve(listener, router, Bounds::of(connections), self.clock.clone(), stop.clone())
+            web::serve(listener, router, ConnectionLimits::of(connections), self.clock.clone(), stop.clone())
         };
         let public = door(public, self.public(), limits::DOOR_CONNECTIONS);
         let private = door(private, self.private(at, stop.clone()), limits::OPERATOR_CONNECTIONS);
@@ -348,7 +357,7 @@ fn github(
     private_key: SecretString,
     pacing: Pacing,
     clock: SharedClock,
-) -> Result<GitHub, GitHubError> {
+) -> Result<GitHub, GitHubClientError> {
     GitHub::new(GitHubOptions {
         api_url: settings.github.api_url.clone(),
         web_url: settings.github.web_url.clone(),

@@ -5,11 +5,11 @@
 //! 1. [`web`] takes `POST /webhook`. [`github::webhook`] checks the signature over the raw bytes, and
 //!    [`store`] commits them to the inbox. Only then is 202 answered. Nothing
 //!    that could not be parsed has kept it out.
-//! 2. [`intake`] takes the row, reads it as an [`Event`](github::Event), and asks what it means: a label or a
+//! 2. [`intake`] takes the row, reads it as an [`WebhookEvent`](github::WebhookEvent), and asks what it means: a label or a
 //!    command ([`commands`]) by someone whose role GitHub confirms now. It reacts with 👀 and asks the engine's
-//!    [`Port`](engine::Port) to start a run, or hands it an answer.
+//!    [`EnginePort`](engine::EnginePort) to start a run, or hands it an answer.
 //! 3. [`engine`] claims the run, and runs one step at a time. After each it commits step and state together; inside
-//!    one, everything that costs or shows goes through `Cx::once`, intent first and result after. Kill the process
+//!    one, everything that costs or shows goes through `AttemptContext::once`, intent first and result after. Kill the process
 //!    anywhere: the run goes on from its last checkpoint.
 //! 4. [`workflows::lld`] says which steps there are and what may follow what; the [`stage`] is what they do. It goes
 //!    through the [`rounds`]: draft by one family of models
@@ -19,7 +19,7 @@
 //!    and the run sleeps in the database; no memory waits with it.
 //! 6. `/approve` comes in by the door of step 1. The engine matches it to the gate by what the approval is *of*,
 //!    the step looks at the world once more, and only a
-//!    [`Countersigned`](engine::Countersigned), made from stored rows, can be published.
+//!    [`Countersignature`](engine::Countersignature), made from stored rows, can be published.
 //!
 //! Modules stand on floors. Each may use those below it and none beside or above; a test holds that.
 

@@ -21,7 +21,7 @@ use url::Url;
 
 use crate::{
     clock::SharedClock,
-    engine::{CallRow, CallStatus, LeftVisit},
+    engine::{CallRow, CallStatus, FinishedVisit},
     store::{RunStatus, Store, StoreError, VisitSpan},
     types::{Hash, RunId, Timestamp, with_causes},
 };
@@ -41,53 +41,53 @@ const SPANS: u32 = 200;
 
 /// What became of spans.
 #[derive(Clone, Default)]
-pub struct Counted {
+pub struct TraceMetrics {
     pub spans: Family<[(&'static str, &'static str); 1], Counter>,
     pub lost: Counter,
 }
 
 /// The way to a collector.
-pub struct Traces {
+pub struct TraceExporter {
     store: Arc<Store>,
     clock: SharedClock,
     client: reqwest::Client,
     url: String,
-    visits: Mutex<broadcast::Receiver<Arc<LeftVisit>>>,
-    counted: Counted,
+    visits: Mutex<broadcast::Receiver<Arc<FinishedVisit>>>,
+    counted: TraceMetrics,
 }
 
 /// What becomes of some spans, counted when it is known or when they are given up.
-struct Fate<'a> {
-    counted: &'a Counted,
+struct SpanTally<'a> {
+    counted: &'a TraceMetrics,
     spans: u64,
     outcome: &'static str,
 }
 
-impl Drop for Fate<'_> {
+impl Drop for SpanTally<'_> {
     fn drop(&mut self) {
         self.counted.spans.get_or_create(&[("outcome", self.outcome)]).inc_by(self.spans);
     }
 }
 
 /// What a collector made of a request.
-enum Sent {
+enum ExportResult {
     Taken,
     /// It would not take it the next time either.
     Refused(String),
     Away(String),
 }
 
-impl Traces {
+impl TraceExporter {
     /// Sends nothing yet.
     ///
     /// # Errors
     /// Where no client for HTTPS can be made.
     pub fn new(
         collector: &Url,
-        visits: broadcast::Receiver<Arc<LeftVisit>>,
+        visits: broadcast::Receiver<Arc<FinishedVisit>>,
         store: Arc<Store>,
         clock: SharedClock,
-        counted: Counted,
+        counted: TraceMetrics,
     ) -> Result<Self, reqwest::Error> {
         // An error means that one is installed already: the same one, for there is no other here.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -143,7 +143,7 @@ impl Traces {
         }
     }
 
-    fn lost(&self, visits: u64) -> Option<Arc<LeftVisit>> {
+    fn lost(&self, visits: u64) -> Option<Arc<FinishedVisit>> {
         self.counted.lost.inc_by(visits);
         tracing::warn!(visits, "visits are left out of traces: the collector takes less than there is");
         None
@@ -151,29 +151,29 @@ impl Traces {
 
     /// Sends spans until they are taken or refused; false: the collector is away, and the server is ending.
     async fn deliver(&self, spans: Vec<Span>, ended: &CancellationToken) -> bool {
-        let mut fate = Fate { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
+        let mut fate = SpanTally { counted: &self.counted, spans: spans.len() as u64, outcome: "lost" };
         let body = request(spans).encode_to_vec();
         let mut wait = AGAIN;
         loop {
             let last = ended.is_cancelled();
             match self.send(body.clone()).await {
-                Sent::Taken => {
+                ExportResult::Taken => {
                     fate.outcome = "sent";
                     return true;
                 }
-                Sent::Refused(why) => {
+                ExportResult::Refused(why) => {
                     tracing::warn!(%why, "the collector of traces refuses spans; look at [telemetry] otlp");
                     fate.outcome = "refused";
                     return true;
                 }
-                Sent::Away(why) if last => {
+                ExportResult::Away(why) if last => {
                     tracing::warn!(%why, "the collector of traces is away; the last spans are lost");
                     return false;
                 }
-                Sent::Away(why) if wait == AGAIN => {
+                ExportResult::Away(why) if wait == AGAIN => {
                     tracing::warn!(%why, "the collector of traces is away; it is tried until it takes what waits");
                 }
-                Sent::Away(_) => {}
+                ExportResult::Away(_) => {}
             }
             tokio::select! {
                 () = self.clock.sleep(wait) => {}
@@ -183,22 +183,22 @@ impl Traces {
         }
     }
 
-    async fn send(&self, body: Vec<u8>) -> Sent {
+    async fn send(&self, body: Vec<u8>) -> ExportResult {
         let post = self.client.post(&self.url).header("content-type", "application/x-protobuf").body(body);
         match post.send().await {
-            Ok(answer) if answer.status().is_success() => Sent::Taken,
+            Ok(answer) if answer.status().is_success() => ExportResult::Taken,
             // Those that the protocol wants tried again.
             Ok(answer) if matches!(answer.status().as_u16(), 429 | 502..=504) => {
-                Sent::Away(answer.status().to_string())
+                ExportResult::Away(answer.status().to_string())
             }
-            Ok(answer) => Sent::Refused(answer.status().to_string()),
-            Err(error) => Sent::Away(with_causes(&error)),
+            Ok(answer) => ExportResult::Refused(answer.status().to_string()),
+            Err(error) => ExportResult::Away(with_causes(&error)),
         }
     }
 
-    async fn spans(&self, left: &LeftVisit) -> Result<Vec<Span>, StoreError> {
+    async fn spans(&self, left: &FinishedVisit) -> Result<Vec<Span>, StoreError> {
         let Some(db) = self.store.repo_if_any(left.run.repo).await? else { return Ok(Vec::new()) };
-        let (trace, mut left, mut spans) = (Trace::of(left), left.clone(), Vec::new());
+        let (trace, mut left, mut spans) = (RunTrace::of(left), left.clone(), Vec::new());
         while let Some(row) = db.visit(left.run, left.visit, SPANS).await? {
             let more = row.after_retry;
             spans.extend(trace.visit(&left, row, self.clock.now()));
@@ -236,13 +236,13 @@ fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
 }
 
 /// One run's.
-struct Trace {
+struct RunTrace {
     id: Vec<u8>,
 }
 
-impl Trace {
+impl RunTrace {
     /// Two servers may know a run of the same number; none was begun by the same cause.
-    fn of(left: &LeftVisit) -> Self {
+    fn of(left: &FinishedVisit) -> Self {
         Self { id: digest::<16>(&[left.run.to_string().as_bytes(), left.cause.0.as_bytes()]) }
     }
 
@@ -264,7 +264,7 @@ impl Trace {
     }
 
     /// The visit with what is below it, and the run if it ended with it.
-    fn visit(&self, left: &LeftVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
+    fn visit(&self, left: &FinishedVisit, row: VisitSpan, now: Timestamp) -> Vec<Span> {
         // No step is visited before the first.
         let (root, id) = (self.span_id(0, ""), self.span_id(left.visit, ""));
         let ended = row.left_at.unwrap_or(now);
@@ -293,7 +293,7 @@ impl Trace {
     /// The run's own span, which is the root. One that had ended before has its root; what came after is a span below it.
     fn run(
         &self,
-        left: &LeftVisit,
+        left: &FinishedVisit,
         root: Vec<u8>,
         status: RunStatus,
         (again, ended): (Option<Timestamp>, Timestamp),
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_twice_has_one_root() {
-        let left = LeftVisit {
+        let left = FinishedVisit {
             run: "1-1".parse().unwrap(),
             cause: Cause("guid".to_owned()),
             issue: IssueNo(1),
@@ -442,7 +442,7 @@ mod tests {
             tells: true,
             ended: Some(RunStatus::Failed),
         };
-        let (trace, at) = (Trace::of(&left), Timestamp);
+        let (trace, at) = (RunTrace::of(&left), Timestamp);
         let row = |again| VisitSpan {
             entered_at: at(5000),
             left_at: Some(at(6000)),

@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 /// A value that is not what its type promises; the text says what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {expected}")]
-pub struct Malformed {
+pub struct MalformedValue {
     pub value: String,
     pub expected: &'static str,
 }
 
-fn malformed(value: &str, expected: &'static str) -> Malformed {
-    Malformed { value: value.chars().take(80).collect(), expected }
+fn malformed(value: &str, expected: &'static str) -> MalformedValue {
+    MalformedValue { value: value.chars().take(80).collect(), expected }
 }
 
 macro_rules! number {
@@ -33,8 +33,8 @@ macro_rules! number {
         }
 
         impl FromStr for $name {
-            type Err = Malformed;
-            fn from_str(s: &str) -> Result<Self, Malformed> {
+            type Err = MalformedValue;
+            fn from_str(s: &str) -> Result<Self, MalformedValue> {
                 s.parse().map(Self).map_err(|_| malformed(s, $expected))
             }
         }
@@ -138,8 +138,8 @@ impl fmt::Display for RunId {
 }
 
 impl FromStr for RunId {
-    type Err = Malformed;
-    fn from_str(s: &str) -> Result<Self, Malformed> {
+    type Err = MalformedValue;
+    fn from_str(s: &str) -> Result<Self, MalformedValue> {
         let bad = || malformed(s, "a run id such as 8123-4");
         let (repo, seq) = s.split_once('-').ok_or_else(bad)?;
         Ok(Self { repo: RepoId(repo.parse().map_err(|_| bad())?), seq: seq.parse().map_err(|_| bad())? })
@@ -180,8 +180,8 @@ impl fmt::Display for RepoName {
 }
 
 impl FromStr for RepoName {
-    type Err = Malformed;
-    fn from_str(s: &str) -> Result<Self, Malformed> {
+    type Err = MalformedValue;
+    fn from_str(s: &str) -> Result<Self, MalformedValue> {
         let part = |p: &str| {
             !p.is_empty()
                 && p != "."
@@ -244,8 +244,8 @@ impl fmt::Debug for Hash {
 }
 
 impl FromStr for Hash {
-    type Err = Malformed;
-    fn from_str(s: &str) -> Result<Self, Malformed> {
+    type Err = MalformedValue;
+    fn from_str(s: &str) -> Result<Self, MalformedValue> {
         let mut bytes = [0; 32];
         hex::decode_to_slice(s, &mut bytes).map_err(|_| malformed(s, "a sha256 of 64 hexadecimal digits"))?;
         Ok(Self(bytes))
@@ -281,8 +281,8 @@ impl Oid {
 }
 
 impl FromStr for Oid {
-    type Err = Malformed;
-    fn from_str(s: &str) -> Result<Self, Malformed> {
+    type Err = MalformedValue;
+    fn from_str(s: &str) -> Result<Self, MalformedValue> {
         let hex = s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         if hex && (s.len() == 40 || s.len() == 64) {
             Ok(Self(s.to_owned()))
@@ -293,8 +293,8 @@ impl FromStr for Oid {
 }
 
 impl TryFrom<String> for Oid {
-    type Error = Malformed;
-    fn try_from(s: String) -> Result<Self, Malformed> {
+    type Error = MalformedValue;
+    fn try_from(s: String) -> Result<Self, MalformedValue> {
         s.parse()
     }
 }
@@ -344,8 +344,8 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = Malformed;
-    fn from_str(s: &str) -> Result<Self, Malformed> {
+    type Err = MalformedValue;
+    fn from_str(s: &str) -> Result<Self, MalformedValue> {
         [Self::None, Self::Read, Self::Triage, Self::Write, Self::Maintain, Self::Admin]
             .into_iter()
             .find(|r| r.as_str() == s)
@@ -416,7 +416,7 @@ impl Timestamp {
     }
 
     /// Reads GitHub's form, `2026-02-19T10:00:00Z`.
-    pub fn parse(s: &str) -> Result<Self, Malformed> {
+    pub fn parse(s: &str) -> Result<Self, MalformedValue> {
         time::OffsetDateTime::parse(s, &time::format_description::well_known::Rfc3339)
             .map(|t| Self((t.unix_timestamp_nanos() / 1_000_000) as i64))
             .map_err(|_| malformed(s, "an RFC 3339 time"))
@@ -472,7 +472,7 @@ impl MicroUsd {
     const MOST: u64 = 1_000_000_000_000;
 
     /// Reads dollars as people write them: `$2`, `2.50`, `$0.05`.
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
+    pub fn parse(text: &str) -> Result<Self, MalformedValue> {
         let wrong = || malformed(text, "dollars such as $2 or $0.50, at most $1000000");
         let digits = text.trim();
         let digits = digits.strip_prefix('$').unwrap_or(digits);

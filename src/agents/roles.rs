@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 /// What a role may ask for. The group is what counts: which command it is in a repository, its profile says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tool {
+pub enum AgentTool {
     Typecheck,
     Lint,
     Format,
@@ -18,9 +18,9 @@ pub enum Tool {
     Fetch,
 }
 
-use Tool::{Count, Diff, Fetch, Format, Lint, List, Read, Search, Test, Typecheck, Write};
+use AgentTool::{Count, Diff, Fetch, Format, Lint, List, Read, Search, Test, Typecheck, Write};
 
-impl Tool {
+impl AgentTool {
     pub const ALL: [Self; 11] =
         [Typecheck, Lint, Format, Test, Read, List, Search, Count, Diff, Write, Fetch];
 
@@ -54,14 +54,14 @@ impl Tool {
 
 /// What kind of repository it is: by what commands it is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub enum ToolchainProfile {
     Typescript,
     Rust,
     Python,
     Generic,
 }
 
-impl Profile {
+impl ToolchainProfile {
     /// By the manifests at the root; of several, the one that says most of how it is checked.
     pub fn of<'p>(paths: impl Iterator<Item = &'p str>) -> Self {
         let mut found = Self::Generic;
@@ -78,7 +78,7 @@ impl Profile {
     }
 
     /// Other names that such a tool goes by.
-    fn words(self, tool: Tool) -> &'static [&'static str] {
+    fn words(self, tool: AgentTool) -> &'static [&'static str] {
         match (tool, self) {
             (Read, _) => &["cat"],
             (List, _) => &["ls"],
@@ -104,7 +104,7 @@ impl Profile {
 
     /// What such a command is at the root of the repository: a line of ours, to which nobody adds an argument. It changes
     /// nothing that is kept.
-    pub fn line(self, tool: Tool) -> Option<&'static str> {
+    pub fn line(self, tool: AgentTool) -> Option<&'static str> {
         Some(match (self, tool) {
             (Self::Typescript, Typecheck) => "npx --no-install tsc --noEmit",
             (Self::Typescript, Lint) => "npx --no-install eslint .",
@@ -123,68 +123,73 @@ impl Profile {
     }
 
     /// Every name of a tool, ours first.
-    pub fn names(self, tool: Tool) -> impl Iterator<Item = &'static str> {
+    pub fn names(self, tool: AgentTool) -> impl Iterator<Item = &'static str> {
         std::iter::once(tool.name()).chain(self.words(tool).iter().copied())
     }
 
     /// The tool of this name, to the letter: a path to a program, another case or a letter that looks alike is none.
-    pub fn tool(self, name: &str) -> Option<Tool> {
-        Tool::ALL.into_iter().find(|tool| self.names(*tool).any(|known| known == name))
+    pub fn tool(self, name: &str) -> Option<AgentTool> {
+        AgentTool::ALL.into_iter().find(|tool| self.names(*tool).any(|known| known == name))
     }
 }
 
 /// Who may ask for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Role {
+pub struct AgentRole {
     pub name: &'static str,
-    pub tools: &'static [Tool],
+    pub tools: &'static [AgentTool],
 }
 
 /// What is done at all for whoever has it in its row, beside what reads.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Done {
+pub struct ToolAvailability {
     /// The kind of the repository whose commands are run.
-    pub commands: Option<Profile>,
+    pub commands: Option<ToolchainProfile>,
     /// There is a copy to write in.
     pub writes: bool,
 }
 
 /// Every role there is. Whoever writes does not test, whoever tests does not write, and nobody who reads the repository
 /// has the network.
-pub const ROLES: [Role; 10] = [
-    Role { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
-    Role { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
-    Role { name: "reviewer", tools: &[Typecheck, Lint, Read, List, Search, Count, Diff] },
-    Role { name: "tester", tools: &[Test, Read, List, Search] },
-    Role { name: "maintainer", tools: &[Typecheck, Lint, Test, Read, List, Search, Count] },
-    Role { name: "narrator", tools: &[] },
-    Role { name: "ingestor", tools: &[] },
-    Role { name: "crawler", tools: &[Fetch] },
-    Role { name: "hunter", tools: &[Fetch] },
-    Role { name: "catcher", tools: &[Read, List, Search] },
+pub const ROLES: [AgentRole; 10] = [
+    AgentRole { name: "architect", tools: &[Typecheck, Read, List, Search, Count] },
+    AgentRole { name: "implementer", tools: &[Typecheck, Lint, Format, Read, List, Search, Write] },
+    AgentRole { name: "reviewer", tools: &[Typecheck, Lint, Read, List, Search, Count, Diff] },
+    AgentRole { name: "tester", tools: &[Test, Read, List, Search] },
+    AgentRole { name: "maintainer", tools: &[Typecheck, Lint, Test, Read, List, Search, Count] },
+    AgentRole { name: "narrator", tools: &[] },
+    AgentRole { name: "ingestor", tools: &[] },
+    AgentRole { name: "crawler", tools: &[Fetch] },
+    AgentRole { name: "hunter", tools: &[Fetch] },
+    AgentRole { name: "catcher", tools: &[Read, List, Search] },
 ];
 
 /// The role of this name.
-pub fn role(name: &str) -> Option<&'static Role> {
+pub fn role(name: &str) -> Option<&'static AgentRole> {
     ROLES.iter().find(|role| role.name == name)
 }
 
-impl Role {
+impl AgentRole {
     /// What is done for it when it asks, out of what it has.
-    pub fn offers(&self, done: Done) -> impl Iterator<Item = Tool> {
-        let runs = move |tool: Tool| done.commands.is_some_and(|profile| profile.line(tool).is_some());
-        let writes = move |tool: Tool| done.writes && tool == Write;
+    pub fn offers(&self, done: ToolAvailability) -> impl Iterator<Item = AgentTool> {
+        let runs = move |tool: AgentTool| done.commands.is_some_and(|profile| profile.line(tool).is_some());
+        let writes = move |tool: AgentTool| done.writes && tool == Write;
         self.tools.iter().copied().filter(move |tool| tool.reads() || runs(*tool) || writes(*tool))
     }
 
     /// The tool that it may have done under this name, or our sentence on why not, for the model.
-    pub(super) fn may(&self, profile: Profile, done: Done, name: &str) -> Result<Tool, String> {
+    pub(super) fn may(
+        &self,
+        profile: ToolchainProfile,
+        done: ToolAvailability,
+        name: &str,
+    ) -> Result<AgentTool, String> {
         let offers: Vec<_> = self.offers(done).collect();
         let has = || match offers.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "it has none".to_owned(),
             names => format!("it has {names}"),
         };
-        let shown = super::envelope::line(name, 40);
+        let shown = super::tool_requests::line(name, 40);
         match profile.tool(name) {
             None => {
                 Err(format!("refused: there is no tool called {shown:?} for the {}; {}", self.name, has()))
@@ -200,8 +205,8 @@ impl Role {
     }
 
     /// What is done for it, as services are told that have a form of their own for tools.
-    pub fn schemas(&self, done: Done) -> Value {
-        let schema = |tool: Tool| {
+    pub fn schemas(&self, done: ToolAvailability) -> Value {
+        let schema = |tool: AgentTool| {
             let kind = |name: &str| json!({ "type": if name == "from" { "integer" } else { "string" } });
             let all = arguments(tool).iter();
             let properties: Map<String, Value> =
@@ -216,7 +221,7 @@ impl Role {
     }
 
     /// What the model is told of its tools, and how it asks.
-    pub fn rules(&self, done: Done, turns: u32) -> String {
+    pub fn rules(&self, done: ToolAvailability, turns: u32) -> String {
         let tools: String = self.offers(done).map(|tool| format!("- {}\n", usage(tool))).collect();
         format!(
             "Before you answer you may look at the repository yourself, at most {turns} times. To look, answer with one JSON \
@@ -233,7 +238,7 @@ impl Role {
 }
 
 /// The arguments of a tool: each with whether it must be there.
-fn arguments(tool: Tool) -> &'static [(&'static str, bool)] {
+fn arguments(tool: AgentTool) -> &'static [(&'static str, bool)] {
     match tool {
         Read => &[("path", true), ("from", false)],
         List => &[("path", false)],
@@ -245,7 +250,7 @@ fn arguments(tool: Tool) -> &'static [(&'static str, bool)] {
     }
 }
 
-fn usage(tool: Tool) -> &'static str {
+fn usage(tool: AgentTool) -> &'static str {
     match tool {
         Read => "`read` {\"path\": …, \"from\": 1}: a file, from that line on",
         List => "`list` {\"path\": …}: what is in a folder; without a path, in the root",

@@ -9,33 +9,33 @@ use tokio::sync::Mutex;
 use super::{github, private_key};
 use crate::{
     clock::SharedClock,
-    config::{Live, ModelSettings, Settings, same_secrets},
-    engine::{Filter, Port, RETRY, Remark},
-    github::{Fault, GitHub, Pacing},
-    providers::Providers,
+    config::{ModelSettings, ReloadableValue, Settings, same_secrets},
+    engine::{EnginePort, RETRY, RunFilter, RunRemark},
+    github::{GitHub, GitHubApiError, Pacing},
+    providers::ModelProviders,
     store::Store,
     types::{Cause, Role, count},
     workflows,
 };
 
 /// The rooms that hold secrets, and what they were given.
-pub(super) struct Reloading {
+pub(super) struct SecretReloader {
     /// As the server was started.
     pub(super) settings: Arc<Settings>,
     /// The private key in use. Locked while a reload is at work: one goes after the other.
     pub(super) key: Mutex<SecretString>,
     pub(super) github: GitHub,
-    pub(super) providers: Arc<Providers>,
-    pub(super) webhook: Live<Vec<SecretString>>,
+    pub(super) providers: Arc<ModelProviders>,
+    pub(super) webhook: ReloadableValue<Vec<SecretString>>,
     /// The reviewer's name under `[models]`.
-    pub(super) reviewer: Live<String>,
+    pub(super) reviewer: ReloadableValue<String>,
     /// Tells the runs whose reviews gave no verdict.
-    pub(super) engine: Arc<dyn Port>,
+    pub(super) engine: Arc<dyn EnginePort>,
     pub(super) store: Arc<Store>,
     pub(super) clock: SharedClock,
 }
 
-impl Reloading {
+impl SecretReloader {
     /// The settings in use: those of the start, with the reviewer of the last reload.
     pub(super) fn current(&self) -> Settings {
         let mut settings = Settings::clone(&self.settings);
@@ -102,7 +102,7 @@ impl Reloading {
     /// Has the model of this name review from now on. Gates that wait without a verdict say so.
     async fn take_reviewer(&self, reviewer: &str) -> String {
         self.reviewer.set(reviewer.to_owned());
-        let live = Filter { repo: None, issue: None, live_only: true };
+        let live = RunFilter { repo: None, issue: None, live_only: true };
         let runs = self.engine.list(live).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not list the runs that wait without a verdict");
             Vec::new()
@@ -114,9 +114,9 @@ impl Reloading {
             else {
                 continue;
             };
-            let remark = Remark {
+            let remark = RunRemark {
                 cause: Cause(format!("reviewer-{}-{}-{}", run.id, gate.spec.subject, at.0)),
-                verb: Remark::REVIEWER.to_owned(),
+                verb: RunRemark::REVIEWER.to_owned(),
                 finding: String::new(),
                 text: reviewer.to_owned(),
                 by: run.started_by,
@@ -167,7 +167,7 @@ impl Reloading {
             .map_err(|error| format!("{path}: {error}"))?;
         match trial.app().await {
             Ok(_) => Ok(()),
-            Err(Fault::Unauthorized { .. } | Fault::NotFound { .. }) => Err(format!(
+            Err(GitHubApiError::Unauthorized { .. } | GitHubApiError::NotFound { .. }) => Err(format!(
                 "GitHub does not accept the key {path} for App {}; download a new one from the App's settings page",
                 self.settings.app.id
             )),

@@ -8,7 +8,7 @@ use super::{ConfigFlag, absolute_path, control, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     store::Store,
-    web::control::{self as socket, Archiving, Heard, Shelved},
+    web::control::{self as socket, ArchiveReport, ArchiveRunsRequest, ControlReply},
     workflows,
 };
 
@@ -20,7 +20,7 @@ use crate::{
 /// file. Other runs are not touched. What is freed is used again by the database; its file does not shrink, but a
 /// `countersign backup` comes without it. Stopped on the way, it goes on when asked again. Also while the server works.
 #[derive(clap::Args)]
-pub(super) struct Archive {
+pub(super) struct ArchiveCommand {
     /// Runs that ended at least so many days ago.
     #[arg(long, value_name = "DAYS", value_parser = days)]
     older_than: Duration,
@@ -39,15 +39,15 @@ fn days(text: &str) -> Result<Duration, String> {
     }
 }
 
-impl Archive {
+impl ArchiveCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let data = workflows::settings(&self.config.config)?.data_dir;
         let to = self.to.unwrap_or_else(|| Store::archives(&data));
-        let asked = Archiving { older_than: self.older_than, to };
-        let shelved: Shelved = match control::post(&data, "/archive", &asked).await? {
-            Heard::Done(shelved) => shelved,
-            Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => {
+        let asked = ArchiveRunsRequest { older_than: self.older_than, to };
+        let shelved: ArchiveReport = match control::post(&data, "/archive", &asked).await? {
+            ControlReply::Done(shelved) => shelved,
+            ControlReply::Refused(why) => return Err(anyhow!(why)),
+            ControlReply::Nobody => {
                 must_hold_data(&data)?;
                 let clock = Arc::new(SystemClock);
                 socket::archived(&*Store::open(&data, clock.clone())?, &*clock, &asked).await?

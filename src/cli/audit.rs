@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::{ConfigFlag, absolute_path, columns, say, setup::write_secret};
 use crate::{
     git, messages,
-    store::{self, AuditRow, TextKind, TextRow, Told},
+    store::{self, AuditRow, IssueAuditLink, TextKind, TextRow},
     types::{Hash, IssueNo, RepoId, RepoName, count},
 };
 
 /// Which data directory is read, and of which repository.
 #[derive(clap::Args)]
-struct Source {
+struct AuditSource {
     #[arg(value_name = "OWNER/REPO")]
     repo: RepoName,
     /// The data directory, in place of that of the settings: of a backup, for example.
@@ -32,8 +32,8 @@ struct Source {
     config: ConfigFlag,
 }
 
-impl Source {
-    fn find(&self) -> anyhow::Result<(store::Source, RepoId)> {
+impl AuditSource {
+    fn find(&self) -> anyhow::Result<(store::DatabaseSource, RepoId)> {
         let place = self.config.place(self.data.clone())?;
         let Some(repo) = store::repository_named(&place, &self.repo)? else {
             bail!(
@@ -50,14 +50,14 @@ impl Source {
 /// Each link holds the hash of the one before it, and the hash of the row it is about: runs, calls of models, verdicts,
 /// findings, answers, approvals, raised budgets, commits and ends. Texts are links with their own hash.
 #[derive(clap::Args)]
-pub(super) struct Audit {
+pub(super) struct AuditCommand {
     #[command(subcommand)]
-    what: What,
+    what: AuditSubcommand,
 }
 
 #[derive(Subcommand)]
-enum What {
-    Verify(Verify),
+enum AuditSubcommand {
+    Verify(AuditVerifyCommand),
 }
 
 /// Walk the chain, and hold the rows against it.
@@ -67,9 +67,9 @@ enum What {
 /// document carries one (Countersign-Audit), and so does its pull request; --against looks one up. Reads only, also beside a
 /// server at work.
 #[derive(clap::Args)]
-struct Verify {
+struct AuditVerifyCommand {
     #[command(flatten)]
-    source: Source,
+    source: AuditSource,
     /// A commit whose trailer Countersign-Audit must be a link of the chain.
     #[arg(long, value_name = "COMMIT")]
     against: Option<String>,
@@ -78,15 +78,15 @@ struct Verify {
     clone: Option<PathBuf>,
 }
 
-impl Audit {
+impl AuditCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         match self.what {
-            What::Verify(verify) => verify.run().await,
+            AuditSubcommand::Verify(verify) => verify.run().await,
         }
     }
 }
 
-impl Verify {
+impl AuditVerifyCommand {
     async fn run(self) -> anyhow::Result<ExitCode> {
         let (place, repo) = self.source.find()?;
         let mut links: Vec<(usize, AuditRow)> = Vec::new();
@@ -171,9 +171,9 @@ async fn trailer(place: &Path, commit: &str) -> anyhow::Result<Hash> {
 /// line for each link goes to standard output instead, with its row and its text. Reads only, also beside a server at work.
 /// Exit code 1 where the chain does not hold; `countersign audit verify` says why.
 #[derive(clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportCommand {
     #[command(flatten)]
-    source: Source,
+    source: AuditSource,
     /// The issue's number.
     #[arg(long, value_name = "N")]
     issue: u64,
@@ -188,7 +188,7 @@ pub(super) struct Export {
     jsonl: bool,
 }
 
-impl Export {
+impl ExportCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let (place, repo) = self.source.find()?;
         let (walked, told) = store::lineage(&place, repo, IssueNo(self.issue))?;
@@ -225,7 +225,7 @@ impl Export {
 }
 
 /// One link as JSON.
-fn link(told: &Told) -> Value {
+fn link(told: &IssueAuditLink) -> Value {
     let AuditRow { run, visit, key, what, detail, at, previous, hash } = &told.link;
     json!({
         "link": told.ordinal, "run": run, "visit": visit, "key": key, "what": what, "detail": detail,
@@ -234,7 +234,7 @@ fn link(told: &Told) -> Value {
 }
 
 /// The files of the folder, by names of ours.
-fn files(told: &[Told]) -> anyhow::Result<Vec<(String, String)>> {
+fn files(told: &[IssueAuditLink]) -> anyhow::Result<Vec<(String, String)>> {
     let (mut files, mut lines) = (Vec::new(), String::new());
     let (mut costs, mut findings) = (Vec::new(), BTreeMap::new());
     for told in told {

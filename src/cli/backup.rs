@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ConfigFlag, INTERRUPTED, absolute_path, say, serve::on_signals};
 use crate::{
     config::Settings,
-    store::{self, Source, StoreError},
+    store::{self, DatabaseSource, StoreError},
     types::count,
     workflows,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// in the copy, and what GitHub delivered since is fetched from its log. Not in it: mirrors of repositories (fetched
 /// again), settings, keys and `.env`.
 #[derive(clap::Args)]
-pub(super) struct Backup {
+pub(super) struct BackupCommand {
     /// A directory that does not exist yet, or is empty.
     #[arg(value_name = "DIR", value_parser = absolute_path())]
     directory: PathBuf,
@@ -38,12 +38,12 @@ pub(super) struct Backup {
 /// Reads every page, every document against its hash, every link of the audit chains. May run beside a server: each
 /// database is read as it is at one moment. In a Postgres its pages are left to it. Exit code 1 when something is wrong.
 #[derive(clap::Args)]
-pub(super) struct Check {
+pub(super) struct CheckCommand {
     #[command(flatten)]
     config: ConfigFlag,
 }
 
-impl Backup {
+impl BackupCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         let directory = self.directory;
@@ -89,16 +89,16 @@ fn must_be_apart(settings: &Settings, directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Check {
+impl CheckCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let source = self.config.place(None)?;
         let mend = match &source {
-            Source::Files(data) => format!(
+            DatabaseSource::Files(data) => format!(
                 "Stop the server, keep {} as it is for whoever looks into it, and go on from a backup. A repository's file \
                  harms no other: it alone may be taken from the backup.",
                 data.display()
             ),
-            Source::Server(_) => {
+            DatabaseSource::Server(_) => {
                 "Stop all nodes, keep a dump for whoever looks into it, and go on from an older one."
                     .to_owned()
             }

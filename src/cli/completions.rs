@@ -8,13 +8,13 @@ use clap_complete::{Shell, generate};
 ///
 /// For bash: `source <(countersign completions bash)`.
 #[derive(clap::Args)]
-pub(super) struct Completions {
+pub(super) struct CompletionsCommand {
     /// The shell it is for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         // Made whole first: the crate panics on a pipe that was closed.
         let mut script = Vec::new();

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::columns;
 use crate::{
-    codebase::{self, Asked, Index, NeverShown, Report, TreeIndex},
-    documents::Tree as _,
+    codebase::{self, ContextReport, ContextRequest, ExclusionGroup, Index, TreeIndex},
+    documents::FileTree as _,
     git::{self, Snapshot},
     limits,
 };
@@ -31,7 +31,7 @@ use crate::{
 /// What was chosen and why, what had no room, and what no model is shown (secrets, generated, vendored and binary files) is
 /// told on standard error, so that the context alone can be piped: `countersign context --issue issue.md | wc -c`.
 #[derive(clap::Args)]
-pub(super) struct Context {
+pub(super) struct ContextCommand {
     /// A work tree or a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
@@ -49,7 +49,7 @@ pub(super) struct Context {
     budget: usize,
 }
 
-impl Context {
+impl ContextCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let text = match &self.issue {
             Some(file) => issue(file)?,
@@ -62,7 +62,7 @@ impl Context {
         let files: Vec<String> = self.files.into_iter().filter(|path| !path.is_empty()).collect();
         must_be_there(&snapshot, &files)?;
         let index = Arc::new(Index::without_cache(&snapshot, &CancellationToken::new()).await?);
-        let asked = Asked { text, files, budget: self.budget };
+        let asked = ContextRequest { text, files, budget: self.budget };
         let context = codebase::gather(index, &snapshot, asked).await?;
         print(format!("{}{}", context.shown.paths, context.shown.files.concat()).trim_end())?;
         if std::io::stdout().is_terminal() {
@@ -104,7 +104,7 @@ fn must_be_there(snapshot: &Snapshot, files: &[String]) -> anyhow::Result<()> {
     bail!("{absent} is not in commit {}{hint}", snapshot.commit)
 }
 
-fn tell_report(snapshot: &Snapshot, report: &Report) {
+fn tell_report(snapshot: &Snapshot, report: &ContextReport) {
     tell(format_args!("commit {}: {} of {} tokens", snapshot.commit, report.tokens, report.budget));
     let head = ["tokens", "what", "of", "why"].map(str::to_owned);
     let listing = [report.listing.to_string(), "paths".to_owned(), String::new(), String::new()];
@@ -126,7 +126,7 @@ fn tell_report(snapshot: &Snapshot, report: &Report) {
     for (path, why) in &report.refused {
         tell(format_args!("{path} is never shown: {why}"));
     }
-    for NeverShown { why, count, some } in &report.left_out {
+    for ExclusionGroup { why, count, some } in &report.left_out {
         let more = if *count > some.len() { ", …" } else { "" };
         tell(format_args!("never shown, {why}: {count} ({}{more})", some.join(", ")));
     }

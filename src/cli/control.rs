@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     config::Settings,
-    web::control::{self, Heard, Said},
+    web::control::{self, ControlMessage, ControlReply},
 };
 
 /// Asks the server that must be there for it.
@@ -17,9 +17,9 @@ pub(super) async fn ask<T: DeserializeOwned>(
     body: &impl Serialize,
 ) -> anyhow::Result<T> {
     match post(&settings.data_dir, path, body).await? {
-        Heard::Done(answer) => Ok(answer),
-        Heard::Refused(why) => Err(anyhow!(why)),
-        Heard::Nobody => Err(anyhow!(
+        ControlReply::Done(answer) => Ok(answer),
+        ControlReply::Refused(why) => Err(anyhow!(why)),
+        ControlReply::Nobody => Err(anyhow!(
             "no server runs on {}, and only a running one can do this: start it with `countersign serve --config {}`",
             settings.data_dir.display(),
             settings.file.display()
@@ -29,7 +29,7 @@ pub(super) async fn ask<T: DeserializeOwned>(
 
 /// The same for commands whose answer is a sentence.
 pub(super) async fn tell(settings: &Settings, path: &str, body: &impl Serialize) -> anyhow::Result<()> {
-    let said: Said = ask(settings, path, body).await?;
+    let said: ControlMessage = ask(settings, path, body).await?;
     super::say(said.message);
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) async fn post<T: DeserializeOwned>(
     data: &Path,
     path: &str,
     body: &impl Serialize,
-) -> anyhow::Result<Heard<T>> {
+) -> anyhow::Result<ControlReply<T>> {
     let body = serde_json::to_value(body).context("the question could not be written")?;
     control::ask(data, path, Some(body)).await.context("the server did not answer")
 }

@@ -14,8 +14,8 @@ use crate::{
     store::{Spending, Store},
     types::{MicroUsd, RepoName, RunId},
     web::{
-        control::{self, By, CostLine, Costing, Heard, Said},
-        settle::{Settling, settle},
+        control::{self, ControlMessage, ControlReply, CostGrouping, CostLine, CostReportRequest},
+        held_calls::{SettleCallsRequest, settle},
     },
     workflows,
 };
@@ -26,7 +26,7 @@ use crate::{
 /// way, and for those of which nobody knows whether they were billed. Those of the second kind count for the day and the
 /// month until --settle says what the bill shows. With --json amounts are whole micro-dollars.
 #[derive(clap::Args)]
-pub(super) struct Cost {
+pub(super) struct CostCommand {
     /// Only calls of this repository.
     #[arg(value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
@@ -35,7 +35,7 @@ pub(super) struct Cost {
     run: Option<RunId>,
     /// What gets a line of its own.
     #[arg(long, value_enum, default_value_t)]
-    by: By,
+    by: CostGrouping,
     /// Print a JSON array instead of a table.
     #[arg(long)]
     json: bool,
@@ -49,14 +49,17 @@ pub(super) struct Cost {
     config: ConfigFlag,
 }
 
-impl Cost {
+impl CostCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         if self.settle {
             return self.settle(&settings.data_dir).await;
         }
-        let asked =
-            Costing { repository: self.repo.map(|name| name.to_string()), run: self.run, by: self.by };
+        let asked = CostReportRequest {
+            repository: self.repo.map(|name| name.to_string()),
+            run: self.run,
+            by: self.by,
+        };
         let by = serde_json::to_value(asked.by)?;
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.append_pair("by", by.as_str().unwrap_or_default());
@@ -65,9 +68,9 @@ impl Cost {
         let path = format!("/cost?{}", query.finish());
         let heard = control::ask(&settings.data_dir, &path, None).await;
         let lines: Vec<CostLine> = match heard.context("the server did not answer")? {
-            Heard::Done(lines) => lines,
-            Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => read(&settings.data_dir, &asked).await?,
+            ControlReply::Done(lines) => lines,
+            ControlReply::Refused(why) => return Err(anyhow!(why)),
+            ControlReply::Nobody => read(&settings.data_dir, &asked).await?,
         };
         if self.json {
             say(serde_json::to_string_pretty(&lines)?);
@@ -80,14 +83,14 @@ impl Cost {
     }
 }
 
-impl Cost {
+impl CostCommand {
     async fn settle(self, data: &Path) -> anyhow::Result<ExitCode> {
         let billed = self.billed.unwrap_or_default();
-        let asked = Settling { repository: self.repo, run: self.run, billed, by: me() };
-        match post::<Said>(data, "/settle", &asked).await? {
-            Heard::Done(said) => say(said.message),
-            Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => {
+        let asked = SettleCallsRequest { repository: self.repo, run: self.run, billed, by: me() };
+        match post::<ControlMessage>(data, "/settle", &asked).await? {
+            ControlReply::Done(said) => say(said.message),
+            ControlReply::Refused(why) => return Err(anyhow!(why)),
+            ControlReply::Nobody => {
                 must_hold_data(data)?;
                 let store = Store::open(data, Arc::new(SystemClock))?;
                 say(settle(&store, &asked).await?);
@@ -98,18 +101,18 @@ impl Cost {
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(data: &Path, asked: &Costing) -> anyhow::Result<Vec<CostLine>> {
+async fn read(data: &Path, asked: &CostReportRequest) -> anyhow::Result<Vec<CostLine>> {
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
     Ok(control::costs(&store, asked).await?)
 }
 
-fn table(lines: &[CostLine], by: By) -> Vec<String> {
+fn table(lines: &[CostLine], by: CostGrouping) -> Vec<String> {
     let what = match by {
-        By::Run => "RUN",
-        By::Stage => "STAGE",
-        By::Model => "MODEL",
-        By::Day => "DAY",
+        CostGrouping::Run => "RUN",
+        CostGrouping::Stage => "STAGE",
+        CostGrouping::Model => "MODEL",
+        CostGrouping::Day => "DAY",
     };
     let head = [what, "REPOSITORY", "CALLS", "BILLED", "HELD", "NOTIONAL"].map(str::to_owned);
     let row = |what: &str, repository: &str, sum: &Spending| {

@@ -16,7 +16,7 @@ use crate::{documents::harmless, store, types::RunId};
 /// It is what people are asked about at the code gate, whose comment has no room for a long one. Reads only, also beside a
 /// server at work. At a terminal, characters that would steer it or are not seen are shown by their numbers.
 #[derive(clap::Args)]
-pub(super) struct Diff {
+pub(super) struct DiffCommand {
     /// The run, as the gate's comment and `countersign runs` name it: 1002-1.
     #[arg(value_name = "RUN")]
     run: RunId,
@@ -27,7 +27,7 @@ pub(super) struct Diff {
     config: ConfigFlag,
 }
 
-impl Diff {
+impl DiffCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let place = self.config.place(self.data)?;
         let Some(diff) = store::last_diff(&place, self.run)? else {

@@ -14,7 +14,7 @@ use crate::{
     clock::SystemClock,
     store::Store,
     types::RepoName,
-    web::control::{self as socket, Forgetting, Heard, Said},
+    web::control::{self as socket, ControlMessage, ControlReply, ForgetRepositoryRequest},
     workflows,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 /// What is on GitHub stays as it is. A running server refuses while a run of the repository is alive (end it with `/stop`
 /// on its issue); without a server what was alive is forgotten with the rest. There is no way back but a backup.
 #[derive(clap::Args)]
-pub(super) struct Forget {
+pub(super) struct ForgetCommand {
     /// The repository, as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: RepoName,
@@ -34,7 +34,7 @@ pub(super) struct Forget {
     config: ConfigFlag,
 }
 
-impl Forget {
+impl ForgetCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         let name = &self.repository;
@@ -47,11 +47,11 @@ impl Forget {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        let asked = Forgetting { repository: name.clone() };
-        match control::post::<Said>(&settings.data_dir, "/forget", &asked).await? {
-            Heard::Done(said) => say(said.message),
-            Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => {
+        let asked = ForgetRepositoryRequest { repository: name.clone() };
+        match control::post::<ControlMessage>(&settings.data_dir, "/forget", &asked).await? {
+            ControlReply::Done(said) => say(said.message),
+            ControlReply::Refused(why) => return Err(anyhow!(why)),
+            ControlReply::Nobody => {
                 forget(&settings.data_dir, name).await?;
                 say(socket::forgotten(name));
             }

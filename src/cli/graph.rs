@@ -9,12 +9,12 @@ use crate::workflows;
 ///
 /// The diagram comes from the same table that the engine checks at start and obeys at every step.
 #[derive(clap::Args)]
-pub(super) struct Graph {
+pub(super) struct GraphCommand {
     /// The workflow, for example `lld`.
     workflow: String,
 }
 
-impl Graph {
+impl GraphCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let Some(workflow) = workflows::ALL.iter().find(|w| w.name() == self.workflow) else {
             let known: Vec<_> = workflows::ALL.iter().map(|w| w.name()).collect();

@@ -19,12 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For health checks of containers and supervisors: it asks /healthz on this machine, waits 5 seconds at most, and says
 /// nothing if all is well. What a run waits for shows `countersign runs`.
 #[derive(clap::Args)]
-pub(super) struct Healthy {
+pub(super) struct HealthyCommand {
     #[command(flatten)]
     config: ConfigFlag,
 }
 
-impl Healthy {
+impl HealthyCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let mut address = workflows::settings(&self.config.config)?.server.listen;
         if address.ip().is_unspecified() {

@@ -16,7 +16,7 @@ use crate::{
 /// It listens on loopback only, holds one sample repository with three issues, and forgets nothing: its data
 /// directory can be opened again.
 #[derive(clap::Args)]
-pub(super) struct Localhub {
+pub(super) struct LocalhubCommand {
     /// Where to listen; loopback only.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8010")]
     listen: SocketAddr,
@@ -25,7 +25,7 @@ pub(super) struct Localhub {
     data: PathBuf,
 }
 
-impl Localhub {
+impl LocalhubCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if !self.listen.ip().is_loopback() {
             return Ok(wrong_usage(format_args!(

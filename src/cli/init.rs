@@ -19,15 +19,15 @@ use url::Url;
 
 use super::{
     ConfigFlag, INTERRUPTED,
-    doctor::{self, Expected},
-    login::Login,
+    doctor::{self, DoctorScope},
+    login::LoginCommand,
     say,
-    setup::{self, LOCAL_WEBHOOK, Setup, add_secret, unreachable},
+    setup::{self, LOCAL_WEBHOOK, SetupCommand, add_secret, unreachable},
 };
 use crate::{
     clock::SystemClock,
     config::{GitHubSettings, ModelSettings, Settings, is_loopback},
-    providers::{Providers, Service, Trial, try_key},
+    providers::{ApiService, KeyCheck, ModelProviders, try_key},
     workflows,
 };
 
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Each answer is checked at once. What is there already is kept and named, so it can be run again where it ended. With
 /// --yes, and where input ends, questions have their defaults as answers, and keys are left out: put those into .env.
 #[derive(clap::Args)]
-pub(super) struct Init {
+pub(super) struct InitCommand {
     #[command(flatten)]
     config: ConfigFlag,
     /// GitHub's address; asked for otherwise.
@@ -56,17 +56,17 @@ pub(super) struct Init {
     organization: Option<String>,
     /// How Claude is paid for.
     #[arg(long, value_enum)]
-    claude: Option<Claude>,
+    claude: Option<ClaudePayment>,
     /// What Google is paid with for what the key asks.
     #[arg(long, value_enum)]
-    gemini_tier: Option<Tier>,
+    gemini_tier: Option<GeminiTierChoice>,
     /// Ask nothing.
     #[arg(long)]
     yes: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Claude {
+enum ClaudePayment {
     /// By your subscription: the Claude CLI is logged in.
     Login,
     /// By the token: a key of Anthropic's API.
@@ -76,14 +76,14 @@ enum Claude {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Tier {
+enum GeminiTierChoice {
     /// With what it is sent: Google may train on that, so nothing private is sent.
     Free,
     Paid,
 }
 
 /// Where people are asked.
-struct Desk {
+struct Prompter {
     /// None where nobody is to be asked.
     input: Option<BufReader<Stdin>>,
     /// Questions so far.
@@ -93,20 +93,20 @@ struct Desk {
 /// It cannot go on: nobody is there to answer what has no default, or the command line has an answer that will not do.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped")]
-struct Stopped;
+struct InitAbort;
 
-type Answered<T> = Result<T, Stopped>;
+type PromptResult<T> = Result<T, InitAbort>;
 
-impl Init {
+impl InitCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut desk = Desk::new(self.yes);
+        let mut desk = Prompter::new(self.yes);
         let code = tokio::select! {
             // First: what is stopped has its own word for it.
             biased;
             // Also while something is checked or waited for.
             _ = tokio::signal::ctrl_c() => INTERRUPTED,
             done = self.ask_and_do(&mut desk) => match done {
-                Err(error) if error.is::<Stopped>() => 1,
+                Err(error) if error.is::<InitAbort>() => 1,
                 done => return done,
             },
         };
@@ -114,7 +114,7 @@ impl Init {
         Ok(ExitCode::from(code))
     }
 
-    async fn ask_and_do(&self, desk: &mut Desk) -> anyhow::Result<ExitCode> {
+    async fn ask_and_do(&self, desk: &mut Prompter) -> anyhow::Result<ExitCode> {
         let config = self.config.config.clone();
         let mut relay = self.relay.clone();
         let env = config.with_file_name(".env");
@@ -152,7 +152,7 @@ impl Init {
             "\nChecking ({} asked):",
             crate::types::count(desk.asked, "question was", "questions were")
         ));
-        let checked = doctor::check(&config, Expected::NoServerYet, None).await;
+        let checked = doctor::check(&config, DoctorScope::NoServerYet, None).await;
         let relay = relay.map(|url| format!(" --relay {url}")).unwrap_or_default();
         let first = match &checked {
             Ok(code) if *code == ExitCode::SUCCESS => "Next",
@@ -163,7 +163,7 @@ impl Init {
     }
 
     /// What registering the App takes.
-    async fn app(&self, desk: &mut Desk, relay: &mut Option<Url>) -> Answered<Setup> {
+    async fn app(&self, desk: &mut Prompter, relay: &mut Option<Url>) -> PromptResult<SetupCommand> {
         let given = self.github.as_ref().map(Url::as_str);
         let github = desk.told(given, "GitHub's address", "https://github.com", reached).await?;
         let webhook_url = match (&self.webhook_url, &relay) {
@@ -193,7 +193,7 @@ impl Init {
         };
         let whose = "Organisation to register the App for (empty: your own account)";
         let organization = desk.told(self.organization.as_deref(), whose, "", account).await?;
-        Ok(Setup {
+        Ok(SetupCommand {
             config: ConfigFlag { config: self.config.config.clone() },
             github,
             webhook_url: Some(webhook_url),
@@ -205,13 +205,13 @@ impl Init {
     }
 
     /// The keys and the login.
-    async fn models(&self, desk: &mut Desk, models: &ModelSettings) -> anyhow::Result<()> {
+    async fn models(&self, desk: &mut Prompter, models: &ModelSettings) -> anyhow::Result<()> {
         let env = self.config.config.with_file_name(".env");
         if models.anthropic.api_key.is_some() {
             say(format_args!("ANTHROPIC_API_KEY is in {} and kept.", env.display()));
         } else {
             let logged_in = async {
-                let providers = Providers::new(models, Arc::new(SystemClock)).ok()?;
+                let providers = ModelProviders::new(models, Arc::new(SystemClock)).ok()?;
                 let ways = providers.program("claude")?.look().await;
                 ways.into_iter().next()?.state.ok()
             };
@@ -220,7 +220,7 @@ impl Init {
                 None => match logged_in.await {
                     Some(said) => {
                         say(format_args!("Claude is logged in ({said}), and that is kept."));
-                        Claude::Later
+                        ClaudePayment::Later
                     }
                     None => {
                         desk.ask("Claude by login (your subscription), key or later", "login", choice).await?
@@ -228,15 +228,15 @@ impl Init {
                 },
             };
             match way {
-                Claude::Later => {}
-                Claude::Key => {
-                    let key = desk.key("ANTHROPIC_API_KEY", Service::Anthropic, models).await;
+                ClaudePayment::Later => {}
+                ClaudePayment::Key => {
+                    let key = desk.key("ANTHROPIC_API_KEY", ApiService::Anthropic, models).await;
                     keep(&env, "ANTHROPIC_API_KEY", key)?;
                 }
-                Claude::Login => {
+                ClaudePayment::Login => {
                     let config = ConfigFlag { config: self.config.config.clone() };
                     // The rest is worth having without it, and doctor tells of it, too.
-                    if let Err(error) = (Login { config, program: "claude".to_owned() }).run().await {
+                    if let Err(error) = (LoginCommand { config, program: "claude".to_owned() }).run().await {
                         say(format_args!("Not logged in: {error:#}"));
                     }
                 }
@@ -246,7 +246,7 @@ impl Init {
             say(format_args!("A key of Gemini's is in {} and kept.", env.display()));
             return Ok(());
         }
-        let Some(key) = desk.key("GEMINI_API_KEY", Service::Gemini, models).await else { return Ok(()) };
+        let Some(key) = desk.key("GEMINI_API_KEY", ApiService::Gemini, models).await else { return Ok(()) };
         let tier = match self.gemini_tier {
             Some(tier) => tier,
             None => desk.ask("Does that key's project pay? (free or paid)", "free", choice).await?,
@@ -255,8 +255,9 @@ impl Init {
         self.keep_tier(tier)
     }
 
-    fn keep_tier(&self, tier: Tier) -> anyhow::Result<()> {
-        let (path, tier) = (&self.config.config, if tier == Tier::Paid { "paid" } else { "free" });
+    fn keep_tier(&self, tier: GeminiTierChoice) -> anyhow::Result<()> {
+        let (path, tier) =
+            (&self.config.config, if tier == GeminiTierChoice::Paid { "paid" } else { "free" });
         let cannot = || format!("{} cannot be written", path.display());
         let mut file = fs::OpenOptions::new().append(true).open(path).with_context(cannot)?;
         let table = format!("\n[[providers.gemini.key]]\nname = \"default\"\ntier = \"{tier}\"\n");
@@ -264,7 +265,7 @@ impl Init {
     }
 }
 
-impl Desk {
+impl Prompter {
     fn new(silent: bool) -> Self {
         let input = (!silent).then(|| BufReader::new(tokio::io::stdin()));
         Self { input, asked: 0 }
@@ -277,11 +278,11 @@ impl Desk {
         what: &str,
         default: &str,
         check: impl Fn(String) -> F,
-    ) -> Answered<T> {
+    ) -> PromptResult<T> {
         let Some(given) = given else { return self.ask(what, default, check).await };
         check(given.to_owned()).await.map_err(|why| {
             say(format_args!("{what}: {why}"));
-            Stopped
+            InitAbort
         })
     }
 
@@ -291,7 +292,7 @@ impl Desk {
         what: &str,
         default: &str,
         check: impl Fn(String) -> F,
-    ) -> Answered<T> {
+    ) -> PromptResult<T> {
         loop {
             let shown = if default.is_empty() { String::new() } else { format!(" [{default}]") };
             let answer = self.line(&format!("{what}{shown}: ")).await;
@@ -302,15 +303,15 @@ impl Desk {
                 Err(why) => say(format_args!("  {why}")),
             }
             if over {
-                return Err(Stopped);
+                return Err(InitAbort);
             }
         }
     }
 
     /// A key that its service accepts, or none.
-    async fn key(&mut self, name: &str, service: Service, models: &ModelSettings) -> Option<SecretString> {
+    async fn key(&mut self, name: &str, service: ApiService, models: &ModelSettings) -> Option<SecretString> {
         loop {
-            let unseen = Unseen::begin();
+            let unseen = HiddenInput::begin();
             let typed = self.line(&format!("{name} (empty: later): ")).await;
             if unseen.is_some() {
                 say("");
@@ -323,9 +324,9 @@ impl Desk {
                 continue;
             }
             match try_key(service, models, &key).await {
-                Trial::Opens => return Some(key),
-                Trial::Refused(why) => say(format_args!("  {why}")),
-                Trial::Unknown(why) => {
+                KeyCheck::Opens => return Some(key),
+                KeyCheck::Refused(why) => say(format_args!("  {why}")),
+                KeyCheck::Unknown(why) => {
                     say(format_args!("  It is kept and was not tried: {why}"));
                     return Some(key);
                 }
@@ -348,9 +349,9 @@ impl Desk {
 }
 
 /// What is typed does not appear while this is kept. None where input is no terminal.
-struct Unseen(rustix::termios::Termios);
+struct HiddenInput(rustix::termios::Termios);
 
-impl Unseen {
+impl HiddenInput {
     fn begin() -> Option<Self> {
         let input = std::io::stdin();
         if !input.is_terminal() {
@@ -364,7 +365,7 @@ impl Unseen {
     }
 }
 
-impl Drop for Unseen {
+impl Drop for HiddenInput {
     fn drop(&mut self) {
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
     }

@@ -5,14 +5,14 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::{anyhow, bail};
 
 use super::{ConfigFlag, say};
-use crate::{clock::SystemClock, providers::Providers, workflows};
+use crate::{clock::SystemClock, providers::ModelProviders, workflows};
 
 /// Log the Claude CLI, or OpenCode, in for the server, with your subscription.
 ///
 /// Runs the program's own login in a configuration directory of the server's, never in yours: what you set up there for
 /// yourself, hooks too, would otherwise run with every call. Run it as the user the server runs as.
 #[derive(clap::Args)]
-pub(super) struct Login {
+pub(super) struct LoginCommand {
     #[command(flatten)]
     pub(super) config: ConfigFlag,
     /// Which program.
@@ -20,10 +20,10 @@ pub(super) struct Login {
     pub(super) program: String,
 }
 
-impl Login {
+impl LoginCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
-        let providers = Providers::new(&settings.models, Arc::new(SystemClock))?;
+        let providers = ModelProviders::new(&settings.models, Arc::new(SystemClock))?;
         let name = self.program.as_str();
         let back_end = providers.program(name).ok_or_else(|| anyhow!("{name} is no program"))?;
         let login = back_end.log_in().ok_or_else(|| anyhow!("{name} is not logged in to"))?;

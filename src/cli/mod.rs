@@ -31,7 +31,7 @@ mod setup;
 mod simulate;
 mod test;
 
-pub use simulate::{Asked, foresee};
+pub use simulate::{SimulationRequest, foresee};
 
 use std::{
     fmt::Display,
@@ -53,7 +53,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{
-    app, config::Settings, github::Fault, proc, sandbox::Level, store::Source, types::with_causes, workflows,
+    app, config::Settings, github::GitHubApiError, proc, sandbox::Level, store::DatabaseSource,
+    types::with_causes, workflows,
 };
 
 /// A GitHub App that ships nothing a second model family and a human have not signed.
@@ -68,17 +69,17 @@ use crate::{
 #[command(name = "countersign", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
     /// How much to log to standard error.
-    #[arg(long, global = true, value_enum, default_value_t = Log::Default)]
-    log: Log,
+    #[arg(long, global = true, value_enum, default_value_t = LogChoice::Default)]
+    log: LogChoice,
     /// Write log lines as JSON.
     #[arg(long, global = true)]
     log_json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Log {
+enum LogChoice {
     /// `info` for serve, `error` for the rest.
     Default,
     Error,
@@ -88,40 +89,40 @@ enum Log {
 }
 
 #[derive(Subcommand)]
-enum Command {
-    Demo(demo::Demo),
-    Init(init::Init),
-    Setup(setup::Setup),
-    Login(login::Login),
-    Doctor(doctor::Doctor),
-    Serve(serve::Serve),
-    Open(open::Open),
-    Runs(runs::Runs),
-    Diff(diff::Diff),
-    Cost(cost::Cost),
-    Routes(routes::Routes),
-    Pause(pause::Pause),
-    Resume(pause::Resume),
-    Retry(pause::RetryRun),
-    Reload(reload::Reload),
-    Forget(forget::Forget),
-    Backup(backup::Backup),
-    Check(backup::Check),
-    Archive(archive::Archive),
-    Move(move_data::Move),
-    Audit(audit::Audit),
-    Export(audit::Export),
-    Simulate(simulate::Simulate),
-    Context(context::Context),
-    Test(test::Tests),
-    Graph(graph::Graph),
-    Models(models::Models),
-    Replay(replay::Replay),
-    Sandbox(sandbox::RunInside),
-    Localhub(hub::Localhub),
-    Healthy(healthy::Healthy),
-    Completions(completions::Completions),
-    Man(man::Man),
+enum CliCommand {
+    Demo(demo::DemoCommand),
+    Init(init::InitCommand),
+    Setup(setup::SetupCommand),
+    Login(login::LoginCommand),
+    Doctor(doctor::DoctorCommand),
+    Serve(serve::ServeCommand),
+    Open(open::OpenCommand),
+    Runs(runs::RunsCommand),
+    Diff(diff::DiffCommand),
+    Cost(cost::CostCommand),
+    Routes(routes::RoutesCommand),
+    Pause(pause::PauseCommand),
+    Resume(pause::ResumeCommand),
+    Retry(pause::RetryCommand),
+    Reload(reload::ReloadCommand),
+    Forget(forget::ForgetCommand),
+    Backup(backup::BackupCommand),
+    Check(backup::CheckCommand),
+    Archive(archive::ArchiveCommand),
+    Move(move_data::MoveCommand),
+    Audit(audit::AuditCommand),
+    Export(audit::ExportCommand),
+    Simulate(simulate::SimulateCommand),
+    Context(context::ContextCommand),
+    Test(test::TestCommand),
+    Graph(graph::GraphCommand),
+    Models(models::ModelsCommand),
+    Replay(replay::ReplayCommand),
+    Sandbox(sandbox::SandboxRunCommand),
+    Localhub(hub::LocalhubCommand),
+    Healthy(healthy::HealthyCommand),
+    Completions(completions::CompletionsCommand),
+    Man(man::ManCommand),
 }
 
 /// Where the server's settings are; shared by the commands that need them.
@@ -144,13 +145,13 @@ impl ConfigFlag {
     }
 
     /// The databases of a directory that is named, or those of the settings.
-    fn place(&self, named: Option<PathBuf>) -> anyhow::Result<Source> {
+    fn place(&self, named: Option<PathBuf>) -> anyhow::Result<DatabaseSource> {
         if named.is_none()
             && let Some(place) = app::place(&workflows::settings(&self.config)?)?
         {
             return Ok(place);
         }
-        Ok(Source::Files(self.data(named)?))
+        Ok(DatabaseSource::Files(self.data(named)?))
     }
 }
 
@@ -177,39 +178,39 @@ pub fn main() -> ExitCode {
     };
     let result = runtime.block_on(async {
         match cli.command {
-            Command::Demo(command) => command.run().await,
-            Command::Init(command) => Box::pin(command.run()).await,
-            Command::Setup(command) => command.run().await,
-            Command::Login(command) => command.run().await,
-            Command::Doctor(command) => command.run().await,
-            Command::Serve(command) => Box::pin(command.run()).await,
-            Command::Open(command) => command.run().await,
-            Command::Runs(command) => command.run().await,
-            Command::Diff(command) => command.run(),
-            Command::Cost(command) => command.run().await,
-            Command::Routes(command) => command.run().await,
-            Command::Pause(command) => command.run().await,
-            Command::Resume(command) => command.run().await,
-            Command::Retry(command) => command.run().await,
-            Command::Reload(command) => command.run().await,
-            Command::Forget(command) => command.run().await,
-            Command::Backup(command) => command.run().await,
-            Command::Check(command) => command.run().await,
-            Command::Archive(command) => command.run().await,
-            Command::Move(command) => command.run().await,
-            Command::Audit(command) => command.run().await,
-            Command::Export(command) => command.run().await,
-            Command::Simulate(command) => Box::pin(command.run()).await,
-            Command::Context(command) => command.run().await,
-            Command::Test(command) => command.run().await,
-            Command::Graph(command) => command.run(),
-            Command::Models(command) => command.run(),
-            Command::Replay(command) => command.run(),
-            Command::Sandbox(command) => command.run().await,
-            Command::Localhub(command) => command.run().await,
-            Command::Healthy(command) => command.run().await,
-            Command::Completions(command) => command.run(),
-            Command::Man(command) => command.run(),
+            CliCommand::Demo(command) => command.run().await,
+            CliCommand::Init(command) => Box::pin(command.run()).await,
+            CliCommand::Setup(command) => command.run().await,
+            CliCommand::Login(command) => command.run().await,
+            CliCommand::Doctor(command) => command.run().await,
+            CliCommand::Serve(command) => Box::pin(command.run()).await,
+            CliCommand::Open(command) => command.run().await,
+            CliCommand::Runs(command) => command.run().await,
+            CliCommand::Diff(command) => command.run(),
+            CliCommand::Cost(command) => command.run().await,
+            CliCommand::Routes(command) => command.run().await,
+            CliCommand::Pause(command) => command.run().await,
+            CliCommand::Resume(command) => command.run().await,
+            CliCommand::Retry(command) => command.run().await,
+            CliCommand::Reload(command) => command.run().await,
+            CliCommand::Forget(command) => command.run().await,
+            CliCommand::Backup(command) => command.run().await,
+            CliCommand::Check(command) => command.run().await,
+            CliCommand::Archive(command) => command.run().await,
+            CliCommand::Move(command) => command.run().await,
+            CliCommand::Audit(command) => command.run().await,
+            CliCommand::Export(command) => command.run().await,
+            CliCommand::Simulate(command) => Box::pin(command.run()).await,
+            CliCommand::Context(command) => command.run().await,
+            CliCommand::Test(command) => command.run().await,
+            CliCommand::Graph(command) => command.run(),
+            CliCommand::Models(command) => command.run(),
+            CliCommand::Replay(command) => command.run(),
+            CliCommand::Sandbox(command) => command.run().await,
+            CliCommand::Localhub(command) => command.run().await,
+            CliCommand::Healthy(command) => command.run().await,
+            CliCommand::Completions(command) => command.run(),
+            CliCommand::Man(command) => command.run(),
         }
     });
     // A blocking read of standard input must not keep a finished command alive.
@@ -232,10 +233,10 @@ fn fail(message: impl Display) -> ExitCode {
 
 fn log_to_stderr(cli: &Cli) {
     let level = match (cli.log, &cli.command) {
-        (Log::Default, Command::Serve(_)) | (Log::Info, _) => LevelFilter::INFO,
-        (Log::Default | Log::Error, _) => LevelFilter::ERROR,
-        (Log::Warn, _) => LevelFilter::WARN,
-        (Log::Debug, _) => LevelFilter::DEBUG,
+        (LogChoice::Default, CliCommand::Serve(_)) | (LogChoice::Info, _) => LevelFilter::INFO,
+        (LogChoice::Default | LogChoice::Error, _) => LevelFilter::ERROR,
+        (LogChoice::Warn, _) => LevelFilter::WARN,
+        (LogChoice::Debug, _) => LevelFilter::DEBUG,
     };
     // Other crates' debug lines may hold request headers; ours hold ids only. At a prompt, what they complain of
     // reaches the person as a sentence of ours.
@@ -251,19 +252,19 @@ fn log_to_stderr(cli: &Cli) {
 }
 
 /// Why GitHub does not take us for the App of the settings, with the fix.
-fn not_the_app(settings: &Settings, fault: &Fault) -> String {
+fn not_the_app(settings: &Settings, fault: &GitHubApiError) -> String {
     let id = settings.app.id;
     let api = &settings.github.api_url;
     match fault {
-        Fault::NotFound { .. } => format!(
+        GitHubApiError::NotFound { .. } => format!(
             "{api} knows no App with id {id}; correct id under [app], the number is at the top of the App's settings page"
         ),
-        Fault::Unauthorized { message, .. } => format!(
+        GitHubApiError::Unauthorized { message, .. } => format!(
             "GitHub does not accept the key {} for App {id} ({message}); check that the key is this App's, the id under \
              [app], and this machine's clock",
             settings.app.private_key_file.display()
         ),
-        Fault::Transient { why, .. } => format!(
+        GitHubApiError::Transient { why, .. } => format!(
             "{api} cannot be reached ({why}); check api_url under [github] and this machine's network"
         ),
         other => other.to_string(),

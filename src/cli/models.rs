@@ -7,8 +7,8 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{DEFAULT_FILE, ModelSettings, Names},
     providers::{
-        ModelId, Provider, Providers, ResolveError,
-        models::{Model, Price, Table},
+        ModelId, ModelProviders, Provider, ResolveError,
+        models::{Model, ModelCatalog, Price},
     },
     types::Timestamp,
     workflows,
@@ -32,12 +32,12 @@ use crate::{
 /// pools, with what keeps a member of a pool from being asked.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(super) struct Models {
+pub(super) struct ModelsCommand {
     #[command(flatten)]
     config: ConfigFlag,
 }
 
-impl Models {
+impl ModelsCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         // Useful before there are any settings.
         let built_in = self.config.config.as_os_str() == DEFAULT_FILE && !self.config.config.exists();
@@ -45,7 +45,7 @@ impl Models {
             true => ModelSettings::real(Path::new(""), None, None),
             false => workflows::settings(&self.config.config)?.models,
         };
-        let table = Table::of(&models);
+        let table = ModelCatalog::of(&models);
         let now = SystemClock.now();
         let head =
             ["PROVIDERS", "NAMES", "FAMILY", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHED", "CACHING", ""];
@@ -53,7 +53,7 @@ impl Models {
             .chain(table.models().iter().map(|model| row(model, now)))
             .collect();
         columns(&rows).iter().for_each(say);
-        let providers = Providers::new(&models, Arc::new(SystemClock))?;
+        let providers = ModelProviders::new(&models, Arc::new(SystemClock))?;
         say("");
         let mut lacking = BTreeMap::new();
         columns(&names(&models.names, &providers, &mut lacking)).iter().for_each(say);
@@ -72,7 +72,11 @@ impl Models {
 
 /// What the names that are no models stand for: the name, a model, and what is the matter with it. What a provider
 /// lacks is said once.
-fn names(names: &Names, providers: &Providers, lacking: &mut BTreeMap<String, String>) -> Vec<[String; 3]> {
+fn names(
+    names: &Names,
+    providers: &ModelProviders,
+    lacking: &mut BTreeMap<String, String>,
+) -> Vec<[String; 3]> {
     let mut model = |spec: &str, found: Result<(Arc<dyn Provider>, ModelId), ResolveError>| match found {
         Ok((back_end, id)) => match back_end.lacks() {
             None => [id.to_string(), String::new()],

@@ -20,7 +20,7 @@ use crate::{
 /// then gets a mark, because of which no server opens it any more. Not moved: mirrors of repositories (fetched again), what was archived (it stays readable
 /// in DIR), and the models' logins (copy their directories, or log in again).
 #[derive(clap::Args)]
-pub(super) struct Move {
+pub(super) struct MoveCommand {
     /// The data directory that was used up to now.
     #[arg(long, value_name = "DIR", value_parser = absolute_path())]
     from: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Move {
     config: ConfigFlag,
 }
 
-impl Move {
+impl MoveCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         let postgres = settings.postgres.with_context(|| {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::{ConfigFlag, control, say};
 use crate::{
-    web::control::{Opened, Opening},
+    web::control::{PageLinkRequest, PageLinks},
     workflows,
 };
 
@@ -13,7 +13,7 @@ use crate::{
 /// The first browser that opens it within ten minutes may read them, until its session is over or taken back. Only a hash of
 /// either is kept.
 #[derive(clap::Args)]
-pub(super) struct Open {
+pub(super) struct OpenCommand {
     /// Also retry runs, pause and resume, and give deliveries another try.
     #[arg(long)]
     act: bool,
@@ -27,14 +27,14 @@ pub(super) struct Open {
     config: ConfigFlag,
 }
 
-impl Open {
+impl OpenCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let Self { act, hours, revoke, config } = self;
         let settings = workflows::settings(&config.config)?;
         if revoke {
             control::tell(&settings, "/close", &()).await?;
         } else {
-            let opened: Opened = control::ask(&settings, "/open", &Opening { act, hours }).await?;
+            let opened: PageLinks = control::ask(&settings, "/open", &PageLinkRequest { act, hours }).await?;
             opened.links.iter().for_each(say);
         }
         Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::{ConfigFlag, control};
 use crate::{
     types::{RepoName, RunId},
-    web::control::{Pausing, Retrying},
+    web::control::{PauseRequest, RetryCommandRequest},
     workflows,
 };
 
@@ -14,7 +14,7 @@ use crate::{
 /// What people say is still taken in and acknowledged, and steps that are under way end as they would. A pause outlives
 /// restarts; `countersign resume` ends it, and everything goes on where it stood.
 #[derive(clap::Args)]
-pub(super) struct Pause {
+pub(super) struct PauseCommand {
     /// Only this repository, as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: Option<RepoName>,
@@ -27,7 +27,7 @@ pub(super) struct Pause {
 /// A repository that was paused by itself stays so until it is named here; while the whole server is paused, nothing
 /// goes on.
 #[derive(clap::Args)]
-pub(super) struct Resume {
+pub(super) struct ResumeCommand {
     /// Only this repository, as OWNER/REPO.
     #[arg(value_name = "OWNER/REPO")]
     repository: Option<RepoName>,
@@ -40,7 +40,7 @@ pub(super) struct Resume {
 /// It goes on at the step it failed at, with everything it had by then; answers of models that were paid for are not
 /// bought again. For when the cause is mended: a key, a quota, a full disk, a newer version.
 #[derive(clap::Args)]
-pub(super) struct RetryRun {
+pub(super) struct RetryCommand {
     /// The run, as its comments and `countersign runs --all` show it, for example 8123-4.
     #[arg(value_name = "RUN")]
     run: RunId,
@@ -48,13 +48,13 @@ pub(super) struct RetryRun {
     config: ConfigFlag,
 }
 
-impl Pause {
+impl PauseCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         ask("/pause", self.repository, &self.config).await
     }
 }
 
-impl Resume {
+impl ResumeCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         ask("/resume", self.repository, &self.config).await
     }
@@ -62,14 +62,14 @@ impl Resume {
 
 async fn ask(path: &str, repository: Option<RepoName>, config: &ConfigFlag) -> anyhow::Result<ExitCode> {
     let settings = workflows::settings(&config.config)?;
-    control::tell(&settings, path, &Pausing { repository, by: control::me() }).await?;
+    control::tell(&settings, path, &PauseRequest { repository, by: control::me() }).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-impl RetryRun {
+impl RetryCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
-        control::tell(&settings, "/retry", &Retrying { run: self.run, by: control::me() }).await?;
+        control::tell(&settings, "/retry", &RetryCommandRequest { run: self.run, by: control::me() }).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

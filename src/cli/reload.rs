@@ -13,12 +13,12 @@ use crate::workflows;
 /// users, or holds no key of this App, the server keeps what it has and this says why. Other settings wait for a restart,
 /// and are named.
 #[derive(clap::Args)]
-pub(super) struct Reload {
+pub(super) struct ReloadCommand {
     #[command(flatten)]
     config: ConfigFlag,
 }
 
-impl Reload {
+impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config).map_err(|error| {
             anyhow!("{error}; nothing was changed, and a running server goes on with what it had")

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Context;
 
 use super::{columns, say};
-use crate::providers::{Cassette, Outcome, Take, Usage, cassettes};
+use crate::providers::{Cassette, CassetteEntry, CassetteOutcome, Usage, cassettes};
 
 /// List the answers kept in a folder, and check that each can be given again
 ///
@@ -15,13 +15,13 @@ use crate::providers::{Cassette, Outcome, Take, Usage, cassettes};
 ///   cassettes = { dir = "cassettes", mode = "record" }   # then mode = "replay"
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
-pub(super) struct Replay {
+pub(super) struct ReplayCommand {
     /// The folder of cassettes.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
-impl Replay {
+impl ReplayCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         let cassettes =
             cassettes(&self.dir).with_context(|| format!("{} can't be read", self.dir.display()))?;
@@ -43,15 +43,15 @@ impl Replay {
             let mut row = |usage, outcome| {
                 rows.push([name.clone(), request.role.clone(), asked.clone(), served(usage), outcome])
             };
-            for Take { before, outcome, usage } in &takes {
+            for CassetteEntry { before, outcome, usage } in &takes {
                 for attempt in before {
                     row(&attempt.usage, format!("tried first: {}", attempt.message));
                 }
                 row(
                     usage,
                     match outcome {
-                        Outcome::Answer { text, .. } => format!("{} bytes", text.len()),
-                        Outcome::Error { message, .. } => message.clone(),
+                        CassetteOutcome::Answer { text, .. } => format!("{} bytes", text.len()),
+                        CassetteOutcome::Error { message, .. } => message.clone(),
                     },
                 );
             }

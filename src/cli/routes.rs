@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{ConfigFlag, columns, say};
 use crate::{
-    documents::routing::{Decision, Method},
-    store::{self, RouteLine, Source},
+    documents::routing::{RoutingDecision, RoutingMethod},
+    store::{self, DatabaseSource, PastRoute},
     types::{MicroUsd, RepoName},
     workflows::route::{DEAR_CALL, DEAR_MEAN, MEAN_OF, mean},
 };
@@ -18,7 +18,7 @@ use crate::{
 /// offer (people chose), answer (a question), decline. CHANGED counts what was stopped, or followed by another workflow before it was done, within a
 /// day. With --json amounts are whole micro-dollars.
 #[derive(clap::Args)]
-pub(super) struct Routes {
+pub(super) struct RoutesCommand {
     /// Only requests in this repository.
     #[arg(value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
@@ -29,10 +29,10 @@ pub(super) struct Routes {
     config: ConfigFlag,
 }
 
-impl Routes {
+impl RoutesCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let lines = read(&self.config.place(None)?, self.repo.as_ref())?;
-        let sums = Sums::of(&lines);
+        let sums = RouteTotals::of(&lines);
         if self.json {
             let rows: Vec<_> =
                 lines.iter().map(|(name, line, decision)| row_json(name, line, decision)).collect();
@@ -48,8 +48,11 @@ impl Routes {
 }
 
 /// Those of one repository or of all, the oldest first.
-fn read(place: &Source, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, RouteLine, Decision)>> {
-    let mut lines: Vec<(String, RouteLine, Decision)> = Vec::new();
+fn read(
+    place: &DatabaseSource,
+    only: Option<&RepoName>,
+) -> anyhow::Result<Vec<(String, PastRoute, RoutingDecision)>> {
+    let mut lines: Vec<(String, PastRoute, RoutingDecision)> = Vec::new();
     for (repo, name) in store::repositories(place)? {
         if only.is_some_and(|wanted| !wanted.to_string().eq_ignore_ascii_case(&name.to_string())) {
             continue;
@@ -64,8 +67,8 @@ fn read(place: &Source, only: Option<&RepoName>) -> anyhow::Result<Vec<(String, 
 }
 
 /// What of all that was asked cost more than it should.
-pub(super) fn cost_alerts(place: &Source) -> anyhow::Result<Vec<String>> {
-    Ok(Sums::of(&read(place, None)?).alerts().into_iter().map(alert).collect())
+pub(super) fn cost_alerts(place: &DatabaseSource) -> anyhow::Result<Vec<String>> {
+    Ok(RouteTotals::of(&read(place, None)?).alerts().into_iter().map(alert).collect())
 }
 
 fn alert(why: &str) -> String {
@@ -73,7 +76,7 @@ fn alert(why: &str) -> String {
 }
 
 /// What all of them come to.
-struct Sums {
+struct RouteTotals {
     requests: usize,
     by_words: usize,
     begun: usize,
@@ -85,18 +88,22 @@ struct Sums {
     p95_ms: u64,
 }
 
-impl Sums {
-    fn of(lines: &[(String, RouteLine, Decision)]) -> Self {
+impl RouteTotals {
+    fn of(lines: &[(String, PastRoute, RoutingDecision)]) -> Self {
         let asked: Vec<_> =
             lines.iter().map(|(_, line, _)| &line.route).filter(|route| route.calls > 0).collect();
         let last = || asked.iter().rev().take(MEAN_OF as usize);
         let costs: Vec<u64> = last().map(|route| route.cost_microusd).collect();
         let mut times: Vec<u64> = asked.iter().map(|route| route.elapsed_ms).collect();
         times.sort_unstable();
-        let begun = || lines.iter().filter(|(_, line, d)| line.begun.is_some() && d.method != Method::Named);
+        let begun =
+            || lines.iter().filter(|(_, line, d)| line.begun.is_some() && d.method != RoutingMethod::Named);
         Self {
             requests: lines.len(),
-            by_words: lines.iter().filter(|(.., decision)| decision.method == Method::Keywords).count(),
+            by_words: lines
+                .iter()
+                .filter(|(.., decision)| decision.method == RoutingMethod::Keywords)
+                .count(),
             begun: begun().count(),
             changed: begun().filter(|(_, line, _)| line.changed).count(),
             mean: mean(&costs),
@@ -138,16 +145,16 @@ impl Sums {
     }
 }
 
-fn method(method: Method) -> &'static str {
+fn method(method: RoutingMethod) -> &'static str {
     match method {
-        Method::Model => "model",
-        Method::Cache => "cache",
-        Method::Keywords => "words",
-        Method::Named => "named",
+        RoutingMethod::Model => "model",
+        RoutingMethod::Cache => "cache",
+        RoutingMethod::Keywords => "words",
+        RoutingMethod::Named => "named",
     }
 }
 
-fn row_json(name: &str, line: &RouteLine, decision: &Decision) -> serde_json::Value {
+fn row_json(name: &str, line: &PastRoute, decision: &RoutingDecision) -> serde_json::Value {
     json!({
         "repository": name, "issue": line.issue, "run": line.run, "at": line.at.to_string(), "request": line.route.snippet,
         "skill": decision.skill, "confidence": f64::from(decision.confidence) / 1000.0, "method": method(decision.method),
@@ -157,11 +164,11 @@ fn row_json(name: &str, line: &RouteLine, decision: &Decision) -> serde_json::Va
     })
 }
 
-fn table(lines: &[(String, RouteLine, Decision)]) -> Vec<String> {
+fn table(lines: &[(String, PastRoute, RoutingDecision)]) -> Vec<String> {
     let head =
         ["AT", "REPOSITORY", "ISSUE", "SKILL", "SURE", "BY", "LED TO", "CHANGED", "COST", "MS", "REQUEST"];
-    let row = |(name, line, decision): &(String, RouteLine, Decision)| {
-        let RouteLine { route, .. } = line;
+    let row = |(name, line, decision): &(String, PastRoute, RoutingDecision)| {
+        let PastRoute { route, .. } = line;
         [
             line.at.to_string(),
             name.clone(),

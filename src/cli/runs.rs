@@ -8,10 +8,10 @@ use super::{ConfigFlag, columns, must_hold_data, say};
 use crate::{
     clock::SystemClock,
     config::Settings,
-    engine::{Filter, RunView},
+    engine::{RunFilter, RunView},
     store::{RunRow, Store},
     types::RepoName,
-    web::control::{self, Heard, ListedRun, Listing},
+    web::control::{self, ControlReply, RunListItem, RunListRequest},
     workflows,
 };
 
@@ -20,7 +20,7 @@ use crate::{
 /// Asks the server of this data directory; where none runs, the directory is opened and read. CALLS are requests to
 /// GitHub's API so far, and behind the stroke how many of them wrote something.
 #[derive(clap::Args)]
-pub(super) struct Runs {
+pub(super) struct RunsCommand {
     /// Only runs of this repository.
     #[arg(long, value_name = "OWNER/REPO")]
     repo: Option<RepoName>,
@@ -34,19 +34,19 @@ pub(super) struct Runs {
     config: ConfigFlag,
 }
 
-impl Runs {
+impl RunsCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
-        let asked = Listing { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
+        let asked = RunListRequest { repository: self.repo.as_ref().map(RepoName::to_string), all: self.all };
         let repository = asked.repository.iter().map(|name| ("repository", name.as_str()));
         let all = [("all", if asked.all { "true" } else { "false" })];
         let query: String =
             url::form_urlencoded::Serializer::new(String::new()).extend_pairs(repository.chain(all)).finish();
         let heard = control::ask(&settings.data_dir, &format!("/runs?{query}"), None).await;
-        let lines: Vec<ListedRun> = match heard.context("the server did not answer")? {
-            Heard::Done(lines) => lines,
-            Heard::Refused(why) => return Err(anyhow!(why)),
-            Heard::Nobody => read(&settings, self.repo.as_ref(), self.all).await?,
+        let lines: Vec<RunListItem> = match heard.context("the server did not answer")? {
+            ControlReply::Done(lines) => lines,
+            ControlReply::Refused(why) => return Err(anyhow!(why)),
+            ControlReply::Nobody => read(&settings, self.repo.as_ref(), self.all).await?,
         };
         if self.json {
             say(serde_json::to_string_pretty(&lines)?);
@@ -60,7 +60,7 @@ impl Runs {
 }
 
 /// Reads the directory itself, which nobody serves.
-async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<ListedRun>> {
+async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow::Result<Vec<RunListItem>> {
     let data = &settings.data_dir;
     must_hold_data(data)?;
     let store = Store::open(data, Arc::new(SystemClock))?;
@@ -71,7 +71,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
     let mut views = Vec::new();
     for repo in repos {
         let Some(db) = store.repo_if_any(repo).await? else { continue };
-        let rows = db.runs(Filter { repo: Some(repo), issue: None, live_only: !all }).await?;
+        let rows = db.runs(RunFilter { repo: Some(repo), issue: None, live_only: !all }).await?;
         let view = |row: &RunRow| {
             let workflow = workflows::ALL.iter().find(|workflow| workflow.name() == row.workflow);
             RunView::new(row, workflow.copied())
@@ -82,7 +82,7 @@ async fn read(settings: &Settings, name: Option<&RepoName>, all: bool) -> anyhow
 }
 
 /// The reason is last and as long as it is.
-fn table(lines: &[ListedRun]) -> Vec<String> {
+fn table(lines: &[RunListItem]) -> Vec<String> {
     let head = ["RUN", "REPOSITORY", "ISSUE", "WORKFLOW", "STEP", "STATUS", "SINCE", "CALLS", "WHERE", "WHY"];
     let rows: Vec<[String; 10]> = std::iter::once(head.map(str::to_owned))
         .chain(lines.iter().map(|line| {

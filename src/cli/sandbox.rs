@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::Hosts,
     proc,
-    sandbox::{End, Ended, FETCHED_BYTES, Level, Limits, Network, Proxy, Run, Sandbox, Scratch},
+    sandbox::{
+        CommandExit, FETCHED_BYTES, Level, NetworkAccess, Sandbox, SandboxCommand, SandboxLimits,
+        SandboxOutcome, SandboxProxy, ScratchDirectory,
+    },
 };
 
 /// Run a command that nobody vouches for, kept from the rest of this machine.
@@ -26,7 +29,7 @@ use crate::{
 ///
 /// Exit code: the command's own; 128 and the number of a signal; 124 when it ran into a limit; 125 when it was not run.
 #[derive(clap::Args)]
-pub(super) struct RunInside {
+pub(super) struct SandboxRunCommand {
     /// A directory it may write.
     #[arg(long, value_name = "DIR", value_parser = super::absolute_path())]
     rw: Vec<PathBuf>,
@@ -72,16 +75,16 @@ fn without_links(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(real)
 }
 
-impl RunInside {
+impl SandboxRunCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         match self.inside().await {
-            Ok(Ended { end, stdout, stderr, .. }) => {
+            Ok(SandboxOutcome { end, stdout, stderr, .. }) => {
                 // Whoever closes a pipe has seen enough.
                 let _ = std::io::stdout().write_all(stdout.text().as_bytes());
                 let _ = std::io::stderr().write_all(stderr.text().as_bytes());
                 Ok(ExitCode::from(match end {
-                    End::Exit(code) => u8::try_from(code).unwrap_or(1),
-                    End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
+                    CommandExit::Exit(code) => u8::try_from(code).unwrap_or(1),
+                    CommandExit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(255),
                     limit => {
                         super::fail(format_args!("the command was ended: {limit}"));
                         124
@@ -95,40 +98,40 @@ impl RunInside {
         }
     }
 
-    async fn inside(self) -> anyhow::Result<Ended> {
+    async fn inside(self) -> anyhow::Result<SandboxOutcome> {
         let own = std::env::current_exe().context("our own program can't be found")?;
         proc::adopt_orphans()?;
         let sandbox = Sandbox::of_this_machine(&own, self.level).await?;
         let real = |path: &PathBuf| path.canonicalize().with_context(|| path.display().to_string());
         let mut write = self.rw.iter().map(|path| without_links(path)).collect::<Result<Vec<_>, _>>()?;
-        let scratch = Scratch::new()?;
+        let scratch = ScratchDirectory::new()?;
         let tree = if write.is_empty() { scratch.path().to_owned() } else { write.remove(0) };
         let mut words = self.command.into_iter();
-        let mut run = Run::new(words.next().context("no command was named")?, tree);
+        let mut run = SandboxCommand::new(words.next().context("no command was named")?, tree);
         run.args = words.collect();
         run.write = write;
         run.read = self.ro.iter().map(real).collect::<Result<Vec<_>, _>>()?;
-        run.limits = Limits {
+        run.limits = SandboxLimits {
             time: Duration::from_secs(self.time),
             memory_bytes: self.memory << 20,
             processes: self.processes,
             disk_bytes: self.disk << 20,
             inodes: self.files,
-            ..Limits::default()
+            ..SandboxLimits::default()
         };
         let hosts = Hosts::try_from(self.host).map_err(anyhow::Error::msg)?;
-        let sockets = Scratch::new()?;
+        let sockets = ScratchDirectory::new()?;
         let proxy = (!hosts.is_empty())
-            .then(|| Proxy::open(&sockets.path().join("way-out"), hosts, FETCHED_BYTES))
+            .then(|| SandboxProxy::open(&sockets.path().join("way-out"), hosts, FETCHED_BYTES))
             .transpose()?;
         if let Some(proxy) = &proxy {
-            run.network = Network::Proxy(proxy.socket().to_owned());
+            run.network = NetworkAccess::Proxy(proxy.socket().to_owned());
         }
         let cancel = CancellationToken::new();
         let asked = tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
         let ended = sandbox.run(run, &cancel).await;
         asked.abort();
-        for refusal in proxy.iter().flat_map(Proxy::refused) {
+        for refusal in proxy.iter().flat_map(SandboxProxy::refused) {
             super::fail(format_args!("{refusal}"));
         }
         Ok(ended?)

@@ -9,12 +9,12 @@ use url::Url;
 
 use super::{ConfigFlag, not_the_app, wrong_usage};
 use crate::{
-    app::{self, App},
+    app::{self, Application},
     clock::SystemClock,
     config::is_loopback,
     proc,
-    providers::Readiness,
-    web::Relay,
+    providers::ModelReadiness,
+    web::WebhookRelay,
     workflows,
 };
 
@@ -24,7 +24,7 @@ use crate::{
 /// parks their runs at once. Either way the next start goes on from the last checkpoint. SIGHUP does what `countersign
 /// reload` does.
 #[derive(clap::Args)]
-pub(super) struct Serve {
+pub(super) struct ServeCommand {
     #[command(flatten)]
     config: ConfigFlag,
     /// Take deliveries from a relay that speaks as smee does, too: the address of its channel, which is the App's webhook
@@ -33,7 +33,7 @@ pub(super) struct Serve {
     relay: Option<Url>,
 }
 
-impl Serve {
+impl ServeCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(relay) = self.relay.as_ref().filter(|url| url.scheme() != "https" && !is_loopback(url)) {
             return Ok(wrong_usage(format_args!("--relay {relay} is not encrypted; write https://")));
@@ -51,9 +51,9 @@ impl Serve {
             bail!(exposed);
         }
         proc::adopt_orphans()?;
-        let app = App::build(settings, Arc::new(SystemClock)).await?;
+        let app = Application::build(settings, Arc::new(SystemClock)).await?;
         identify(&app).await?;
-        for Readiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
+        for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
             if let Some(lacks) = lacks {
                 tracing::warn!("the {role} {spec} cannot be asked, so runs wait for it: {lacks}");
             }
@@ -70,8 +70,10 @@ impl Serve {
             stop.cancel();
             served
         });
-        let relay =
-            self.relay.map(|channel| Relay::new(channel, app.public(), Arc::new(SystemClock))).transpose()?;
+        let relay = self
+            .relay
+            .map(|channel| WebhookRelay::new(channel, app.public(), Arc::new(SystemClock)))
+            .transpose()?;
         let relayed = async {
             if let Some(relay) = relay {
                 stop.run_until_cancelled(relay.run()).await;
@@ -86,7 +88,7 @@ impl Serve {
 }
 
 /// A wrong id, key or clock would fail every delivery later; a GitHub that is away will be back.
-async fn identify(app: &App) -> anyhow::Result<()> {
+async fn identify(app: &Application) -> anyhow::Result<()> {
     match app.github.app().await {
         Ok(_) => Ok(()),
         Err(fault) if fault.passes() => {
@@ -98,7 +100,7 @@ async fn identify(app: &App) -> anyhow::Result<()> {
 }
 
 /// What `countersign reload` does, for service managers.
-async fn reload_on(mut hangups: Signal, app: &App) {
+async fn reload_on(mut hangups: Signal, app: &Application) {
     while hangups.recv().await.is_some() {
         match app.reload().await {
             Ok(said) => tracing::info!("{said}"),

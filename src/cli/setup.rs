@@ -30,7 +30,7 @@ use super::{ConfigFlag, INTERRUPTED, not_the_app, say, serve::on_signals, wrong_
 use crate::{
     clock::{Clock, SystemClock},
     config::{GitHubSettings, is_loopback},
-    github::{self, GitHub, Manifest, NewApp, manifest},
+    github::{self, AppManifest, GitHub, NewApp, manifest},
     messages::html,
     providers::SAMPLE,
     types::with_causes,
@@ -46,7 +46,7 @@ const INSTALL_LOOK: Duration = Duration::from_secs(2);
 /// back. Setup then writes countersign.toml, the private key and a .env with the webhook's secret (both 0600),
 /// waits until you have installed the App, and puts that installation on the allow-list.
 #[derive(clap::Args)]
-pub(super) struct Setup {
+pub(super) struct SetupCommand {
     #[command(flatten)]
     pub(super) config: ConfigFlag,
     /// GitHub's address: github.com, your GitHub Enterprise Server, or a localhub.
@@ -74,7 +74,7 @@ pub(super) struct Setup {
 const LOCAL_LISTEN: &str = "127.0.0.1:8008";
 pub(super) const LOCAL_WEBHOOK: &str = "http://127.0.0.1:8008/webhook";
 
-impl Setup {
+impl SetupCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let code = self.register().await?;
         if code != ExitCode::SUCCESS {
@@ -111,7 +111,7 @@ impl Setup {
             return Ok(wrong_usage(format_args!("--webhook-url {webhook} {why}")));
         }
         let listen = if self.relayed { LOCAL_LISTEN.to_owned() } else { listening(&webhook) };
-        let files = Files::beside(&self.config.config, listen)?;
+        let files = SetupFiles::beside(&self.config.config, listen)?;
         let listener = TcpListener::bind(("127.0.0.1", self.port))
             .await
             .with_context(|| format!("cannot listen on port {}; name another with --port", self.port))?;
@@ -119,16 +119,16 @@ impl Setup {
         let here: Url = format!("http://127.0.0.1:{port}/").parse()?;
         let github = GitHubSettings::of(&with_slash(&self.github));
         let state = random_hex()?;
-        let manifest = Manifest::embedded().form(
+        let manifest = AppManifest::embedded().form(
             &self.name,
-            &manifest::Addresses {
+            &manifest::AppManifestUrls {
                 homepage: origin(&webhook),
                 webhook: webhook.to_string(),
                 created: here.join("created")?.to_string(),
             },
         );
         let (tell, codes) = mpsc::channel(4);
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(SetupPage {
             register: self.register_at(&state)?,
             manifest: manifest.to_string(),
             state,
@@ -176,11 +176,11 @@ impl Setup {
 
 /// The steps after the button: exchange the code, write the files, wait for the installation.
 async fn guide(
-    files: &Files,
+    files: &SetupFiles,
     github: &GitHubSettings,
-    mut codes: mpsc::Receiver<Code>,
+    mut codes: mpsc::Receiver<ManifestCode>,
 ) -> anyhow::Result<()> {
-    let Some(Code { code, reply }) = codes.recv().await else { bail!("the page was closed") };
+    let Some(ManifestCode { code, reply }) = codes.recv().await else { bail!("the page was closed") };
     let app = match register(files, github, &code).await {
         Ok(app) => app,
         Err(error) => {
@@ -205,7 +205,7 @@ async fn guide(
     Ok(())
 }
 
-async fn register(files: &Files, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
+async fn register(files: &SetupFiles, github: &GitHubSettings, code: &str) -> anyhow::Result<NewApp> {
     let app = github::convert_manifest(&github.api_url, code, Arc::new(SystemClock)).await?;
     let secret = match &app.webhook_secret {
         Some(secret) => secret,
@@ -268,20 +268,20 @@ pub(super) async fn admit(config: &Path, from: Option<String>) -> anyhow::Result
 }
 
 /// The page's side of the conversation.
-struct Desk {
+struct SetupPage {
     register: Url,
     manifest: String,
     state: String,
-    tell: mpsc::Sender<Code>,
+    tell: mpsc::Sender<ManifestCode>,
 }
 
 /// What GitHub sent the browser back with; the reply is where the App is installed from.
-struct Code {
+struct ManifestCode {
     code: String,
     reply: oneshot::Sender<Result<String, String>>,
 }
 
-async fn start(State(desk): State<Arc<Desk>>) -> Response {
+async fn start(State(desk): State<Arc<SetupPage>>) -> Response {
     let body = format!(
         "<h1>Register Countersign</h1><p>GitHub will show what the App asks for and make it on your account. You come \
          back here afterwards.</p><form method=\"post\" action=\"{}\"><input type=\"hidden\" name=\"manifest\" \
@@ -293,12 +293,12 @@ async fn start(State(desk): State<Arc<Desk>>) -> Response {
 }
 
 #[derive(Deserialize)]
-struct Created {
+struct ManifestCallback {
     code: Option<String>,
     state: Option<String>,
 }
 
-async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) -> Response {
+async fn created(State(desk): State<Arc<SetupPage>>, Query(query): Query<ManifestCallback>) -> Response {
     if query.state.as_deref() != Some(desk.state.as_str()) {
         return page(
             StatusCode::FORBIDDEN,
@@ -312,7 +312,7 @@ async fn created(State(desk): State<Arc<Desk>>, Query(query): Query<Created>) ->
         );
     };
     let (reply, answer) = oneshot::channel();
-    if desk.tell.send(Code { code, reply }).await.is_err() {
+    if desk.tell.send(ManifestCode { code, reply }).await.is_err() {
         return page(StatusCode::GONE, "<p>Setup has ended. Run it again.</p>");
     }
     match answer.await {
@@ -381,7 +381,7 @@ fn with_slash(url: &Url) -> Url {
 }
 
 /// What setup writes.
-struct Files {
+struct SetupFiles {
     config: PathBuf,
     key: PathBuf,
     env: PathBuf,
@@ -389,7 +389,7 @@ struct Files {
     listen: String,
 }
 
-impl Files {
+impl SetupFiles {
     fn beside(config: &Path, listen: String) -> anyhow::Result<Self> {
         let directory = config.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let files = Self {

@@ -8,17 +8,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ConfigFlag, say};
 use crate::{
-    app::{self, App},
+    app::{self, Application},
     clock::{SharedClock, SystemClock},
     codebase::{self, Index},
     commands::ROUTE,
     config::Settings,
     engine::RunView,
     git::Mirrors,
-    github::{Issue, Repo, RepoInfo, RepoRef},
-    intake::{Imagined, IssueRef},
+    github::{GitHubRepo, Issue, RepoInfo, RepoRef},
+    intake::{IssueRef, SimulatedAction},
     limits, proc,
-    providers::{Call, CallRole},
+    providers::{CallRole, ModelCall},
     rounds::Policy,
     store::{self, SharedCap},
     types::{InstallationId, IssueNo, MicroUsd, RepoName},
@@ -33,16 +33,16 @@ use crate::{
 /// would begin: the models, what they would be shown of the repository, about what the first draft would cost, and what
 /// room the caps leave.
 #[derive(clap::Args)]
-pub(super) struct Simulate {
+pub(super) struct SimulateCommand {
     #[command(flatten)]
-    asked: Asked,
+    asked: SimulationRequest,
     #[command(flatten)]
     config: ConfigFlag,
 }
 
 /// Who would do what, and where.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Asked {
+pub struct SimulationRequest {
     /// The repository.
     #[arg(long, value_name = "OWNER/REPO")]
     pub repo: RepoName,
@@ -51,21 +51,21 @@ pub struct Asked {
     pub issue: u64,
     /// What happens: `label:NAME`, or `comment:TEXT`.
     #[arg(long, value_name = "EVENT", value_parser = event, default_value = "label:countersign:lld")]
-    pub event: Imagined,
+    pub event: SimulatedAction,
     /// Who does it; the issue's author where nobody is named.
     #[arg(long = "as", value_name = "LOGIN")]
     pub by: Option<String>,
 }
 
-fn event(text: &str) -> Result<Imagined, String> {
+fn event(text: &str) -> Result<SimulatedAction, String> {
     match text.split_once(':') {
-        Some(("label", name)) if !name.is_empty() => Ok(Imagined::Label(name.to_owned())),
-        Some(("comment", text)) if !text.is_empty() => Ok(Imagined::Comment(text.to_owned())),
+        Some(("label", name)) if !name.is_empty() => Ok(SimulatedAction::Label(name.to_owned())),
+        Some(("comment", text)) if !text.is_empty() => Ok(SimulatedAction::Comment(text.to_owned())),
         _ => Err("write label:NAME or comment:TEXT".to_owned()),
     }
 }
 
-impl Simulate {
+impl SimulateCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let settings = workflows::settings(&self.config.config)?;
         let [mut ended, mut asked_to] = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
@@ -85,7 +85,7 @@ impl Simulate {
 pub async fn foresee(
     mut settings: Settings,
     clock: SharedClock,
-    asked: &Asked,
+    asked: &SimulationRequest,
 ) -> anyhow::Result<Vec<String>> {
     let Some(data) = app::place(&settings)? else { bail!("no server ever started on these settings") };
     let known = store::repository_named(&data, &asked.repo)?;
@@ -94,7 +94,7 @@ pub async fn foresee(
     store::copy_of(&data, known, copy.path())?;
     drop(data);
     (settings.data_dir, settings.postgres) = (copy.path().to_owned(), None);
-    let app = App::build(settings, clock).await?;
+    let app = Application::build(settings, clock).await?;
     app.github.only_read();
     let (installation, here) = find(&app, &asked.repo).await?;
     let at = IssueRef { repo: &here, installation, issue: IssueNo(asked.issue) };
@@ -118,7 +118,7 @@ pub async fn foresee(
 }
 
 /// Where the App has this repository, as GitHub says now.
-async fn find(app: &App, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
+async fn find(app: &Application, name: &RepoName) -> anyhow::Result<(InstallationId, RepoRef)> {
     for installation in app.github.installations().await?.into_iter().filter(|found| !found.suspended) {
         let mut repositories = app.github.repositories(installation.id).await?.into_iter();
         if let Some(found) = repositories.find(|found| found.name == *name) {
@@ -129,7 +129,12 @@ async fn find(app: &App, name: &RepoName) -> anyhow::Result<(InstallationId, Rep
 }
 
 /// What a run that begins would be made of.
-async fn begun(app: &App, run: &RunView, repo: &Repo, issue: &Issue) -> anyhow::Result<Vec<String>> {
+async fn begun(
+    app: &Application,
+    run: &RunView,
+    repo: &GitHubRepo,
+    issue: &Issue,
+) -> anyhow::Result<Vec<String>> {
     let info = repo.info().await?;
     let policy = Policy::of(&app.settings, &run.workflow, repo, &info).await?;
     let mut lines = Vec::new();
@@ -160,11 +165,11 @@ async fn begun(app: &App, run: &RunView, repo: &Repo, issue: &Issue) -> anyhow::
 }
 
 async fn context(
-    app: &App,
+    app: &Application,
     run: &RunView,
     info: &RepoInfo,
     issue: &Issue,
-) -> anyhow::Result<codebase::Context> {
+) -> anyhow::Result<codebase::CodebaseContext> {
     // Into the copy: the server's own mirror is the server's.
     let mirrors = Mirrors::new(app.store.repos_dir(), app.settings.github.git_url.clone());
     let (token, _) = app.github.git_token(run.trigger.installation, info.id).await?;
@@ -174,20 +179,20 @@ async fn context(
     let snapshot = mirrors.snapshot(info.id, &info.default_branch).await?;
     let index = Arc::new(Index::without_cache(&snapshot, &cancel).await?);
     let text = format!("{}\n{}", issue.title, issue.body);
-    let asked = codebase::Asked { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
+    let asked = codebase::ContextRequest { text, files: Vec::new(), budget: limits::CONTEXT_TOKENS };
     Ok(codebase::gather(index, &snapshot, asked).await?)
 }
 
 /// What the first draft would cost. No bound: what we say to the model around this is not in it, and services count tokens
 /// each in their own way.
 fn first_call(
-    app: &App,
+    app: &Application,
     drafter: &str,
     (prompt, private): (String, bool),
     policy: &Policy,
 ) -> anyhow::Result<(String, MicroUsd)> {
     let (provider, model) = app.providers.resolve(drafter)?;
-    let call = Call {
+    let call = ModelCall {
         role: CallRole::Drafter,
         system: String::new(),
         prompt,
@@ -229,7 +234,12 @@ fn first_call(
 }
 
 /// What the shared caps leave, with what all other runs spent or hold.
-async fn room(app: &App, run: &RunView, policy: &Policy, estimated: MicroUsd) -> anyhow::Result<String> {
+async fn room(
+    app: &Application,
+    run: &RunView,
+    policy: &Policy,
+    estimated: MicroUsd,
+) -> anyhow::Result<String> {
     let spent = app.store.shared_spend(run.id.repo, run.trigger.installation).await?;
     let line = spent.map(|(cap, spent)| {
         let (what, cap) = match cap {

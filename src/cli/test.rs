@@ -10,7 +10,7 @@ use super::{columns, say};
 use crate::{
     config::{Hosts, REPOSITORY_FILE, TestSettings},
     git, proc,
-    runners::{self, Asked, Dependencies, Outcome, Test, Tested, one_line},
+    runners::{self, DependencyFetcher, TestOutcome, TestRequest, TestResult, TestRun, one_line},
     sandbox::{Level, Sandbox, SandboxError},
 };
 
@@ -29,7 +29,7 @@ const LINES: usize = 6;
 ///
 /// Exit code: 0 when all tests passed or were skipped, and 1 otherwise.
 #[derive(clap::Args)]
-pub(super) struct Tests {
+pub(super) struct TestCommand {
     /// A work tree or a bare repository.
     #[arg(long, value_name = "PATH", default_value = ".")]
     repo: PathBuf,
@@ -64,7 +64,7 @@ pub(super) struct Tests {
     json: bool,
 }
 
-impl Tests {
+impl TestCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let cancel = CancellationToken::new();
         tokio::spawn(super::serve::on_signals(cancel.clone(), CancellationToken::new()));
@@ -84,13 +84,13 @@ impl Tests {
             found => found?,
         };
         let time = Some(Duration::from_secs(self.time));
-        let dependencies = Some(Dependencies {
+        let dependencies = Some(DependencyFetcher {
             repository: self.repo.canonicalize()?.display().to_string(),
             cache: self.cache.or_else(usual_cache).context("name a directory for dependencies by --cache")?,
             hosts: Hosts::try_from(self.host).map_err(anyhow::Error::msg)?,
             home: self.home,
         });
-        let asked = Asked { settings, only: self.only, time, dependencies, ..Asked::default() };
+        let asked = TestRequest { settings, only: self.only, time, dependencies, ..TestRequest::default() };
         let first = runners::run(&sandbox, &snapshot, asked.clone(), &cancel).await?;
         let second = match self.twice {
             true => Some(runners::run(&sandbox, &snapshot, asked, &cancel).await?),
@@ -122,8 +122,8 @@ fn usual_cache() -> Option<PathBuf> {
 }
 
 /// The ids of tests that did not end alike, or that only one of the two runs had.
-fn differing(first: &Tested, second: &Tested) -> Vec<String> {
-    let outcomes = |tested: &Tested| -> BTreeMap<String, Outcome> {
+fn differing(first: &TestRun, second: &TestRun) -> Vec<String> {
+    let outcomes = |tested: &TestRun| -> BTreeMap<String, TestOutcome> {
         tested.found.tests.iter().map(|test| (test.id.clone(), test.outcome)).collect()
     };
     let (first, second) = (outcomes(first), outcomes(second));
@@ -135,25 +135,26 @@ fn differing(first: &Tested, second: &Tested) -> Vec<String> {
 }
 
 /// Counts, then each test that did not pass.
-fn table(tested: &Tested) -> Vec<String> {
+fn table(tested: &TestRun) -> Vec<String> {
     let found = &tested.found;
     let folder = if tested.folder.is_empty() { "" } else { &format!(" in {}", one_line(&tested.folder)) };
     let mut lines = vec![format!(
         "{}{folder}: {} passed, {} failed, {} skipped in {:.1} s; coverage not measured",
         tested.runner,
-        found.count(Outcome::Passed),
+        found.count(TestOutcome::Passed),
         found.failed().count(),
-        found.count(Outcome::Skipped),
+        found.count(TestOutcome::Skipped),
         tested.seconds
     )];
     let left_out = tested.left_out.iter();
     lines.extend(left_out.map(|left| format!("left out, {}: {}", left.why, one_line(&left.path))));
-    let not_passed: Vec<&Test> = found.tests.iter().filter(|test| test.outcome != Outcome::Passed).collect();
+    let not_passed: Vec<&TestResult> =
+        found.tests.iter().filter(|test| test.outcome != TestOutcome::Passed).collect();
     let rows: Vec<[String; 3]> = not_passed
         .iter()
         .map(|test| {
             let why = match test.outcome {
-                Outcome::Failed(failure) => failure.name(),
+                TestOutcome::Failed(failure) => failure.name(),
                 _ => "skipped",
             };
             [why.to_owned(), test.id.clone(), test.place.clone().unwrap_or_default()]
@@ -173,14 +174,14 @@ fn table(tested: &Tested) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{git::LeftOut, runners::Found};
+    use crate::{git::SkippedPath, runners::TestReport};
 
     #[test]
     fn names_of_the_repository_do_nothing_to_the_terminal() {
         let path = "a\u{1b}[2Jb\nc".to_owned();
-        let left_out = vec![LeftOut { path: path.clone(), why: "it is too large" }];
-        let (found, notes) = (Found::default(), Vec::new());
-        let tested = Tested { runner: "go", folder: path, found, notes, left_out, seconds: 0.0 };
+        let left_out = vec![SkippedPath { path: path.clone(), why: "it is too large" }];
+        let (found, notes) = (TestReport::default(), Vec::new());
+        let tested = TestRun { runner: "go", folder: path, found, notes, left_out, seconds: 0.0 };
         let lines = table(&tested);
         assert_eq!(lines.len(), 2);
         assert!(lines.iter().all(|line| line.contains(r"a\u{1b}[2Jb\nc")), "{lines:?}");

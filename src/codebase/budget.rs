@@ -10,16 +10,16 @@
 
 /// Something to show.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct BudgetItem {
     /// What each form takes and what it is worth, the longest first.
-    pub(super) forms: Vec<Form>,
+    pub(super) forms: Vec<FormCost>,
     /// Of the ground truth, the form that it is held to.
     pub(super) floor: Option<usize>,
 }
 
 /// One way to show a piece.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Form {
+pub(super) struct FormCost {
     pub(super) tokens: usize,
     /// Comparable among all pieces.
     pub(super) value: f64,
@@ -27,15 +27,15 @@ pub(super) struct Form {
 
 /// What was chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Choice {
+pub(super) struct BudgetSelection {
     /// The form of each piece, in the order of the pieces; `None`: there is no room for it.
     pub(super) forms: Vec<Option<usize>>,
     pub(super) tokens: usize,
 }
 
 /// Chooses. Pieces that come earlier are preferred where nothing else speaks.
-pub(super) fn choose(pieces: &[Piece], budget: usize) -> Choice {
-    let mut chosen = Choice { forms: vec![None; pieces.len()], tokens: 0 };
+pub(super) fn choose(pieces: &[BudgetItem], budget: usize) -> BudgetSelection {
+    let mut chosen = BudgetSelection { forms: vec![None; pieces.len()], tokens: 0 };
     loop {
         let room = budget - chosen.tokens;
         let steps = pieces.iter().enumerate().flat_map(|(at, piece)| piece.steps(at, chosen.forms[at]));
@@ -48,7 +48,7 @@ pub(super) fn choose(pieces: &[Piece], budget: usize) -> Choice {
 }
 
 /// A longer form in place of what there is of a piece.
-struct Step {
+struct FormUpgrade {
     piece: usize,
     form: usize,
     /// What it takes in addition.
@@ -59,17 +59,17 @@ struct Step {
     density: f64,
 }
 
-impl Step {
+impl FormUpgrade {
     /// Turn before turn, then by density. Of equals the earlier piece, and of one piece the shorter form, which come first.
     fn is_before(&self, other: &Self) -> bool {
         self.turn.cmp(&other.turn).then(other.density.total_cmp(&self.density)).is_lt()
     }
 }
 
-impl Piece {
+impl BudgetItem {
     /// Every longer form than the one there is, from the shortest.
-    fn steps(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = Step> {
-        let before = now.map_or(Form::default(), |form| self.forms[form]);
+    fn steps(&self, at: usize, now: Option<usize>) -> impl Iterator<Item = FormUpgrade> {
+        let before = now.map_or(FormCost::default(), |form| self.forms[form]);
         let last = now.unwrap_or(self.forms.len());
         (0..last).rev().filter_map(move |form| {
             let next = self.forms[form];
@@ -77,9 +77,15 @@ impl Piece {
             let density = (next.value - before.value) / tokens.max(1) as f64;
             if self.floor.is_some_and(|floor| form >= floor) {
                 // One form after the other, in the order of the pieces.
-                return Some(Step { piece: at, form, tokens, turn: u8::from(now.is_some()), density: 0.0 });
+                return Some(FormUpgrade {
+                    piece: at,
+                    form,
+                    tokens,
+                    turn: u8::from(now.is_some()),
+                    density: 0.0,
+                });
             }
-            (density > 0.0).then_some(Step { piece: at, form, tokens, turn: 2, density })
+            (density > 0.0).then_some(FormUpgrade { piece: at, form, tokens, turn: 2, density })
         })
     }
 }
@@ -90,10 +96,12 @@ mod tests {
 
     #[test]
     fn the_ground_truth_has_its_place_before_anything_else() {
-        let form = |tokens, value| Form { tokens, value };
-        let held =
-            |value| Piece { forms: vec![form(300, value), form(100, 0.0), form(10, 0.0)], floor: Some(1) };
-        let pieces = [Piece { forms: vec![form(50, 9.0)], floor: None }, held(0.1), held(0.1)];
+        let form = |tokens, value| FormCost { tokens, value };
+        let held = |value| BudgetItem {
+            forms: vec![form(300, value), form(100, 0.0), form(10, 0.0)],
+            floor: Some(1),
+        };
+        let pieces = [BudgetItem { forms: vec![form(50, 9.0)], floor: None }, held(0.1), held(0.1)];
         assert_eq!(choose(&pieces, 60).forms, [None, Some(2), Some(2)]);
         assert_eq!(choose(&pieces, 150).forms, [None, Some(1), Some(2)]);
         assert_eq!(choose(&pieces, 250).forms, [Some(0), Some(1), Some(1)]);
@@ -101,9 +109,9 @@ mod tests {
 
     #[test]
     fn what_tells_most_for_its_length_comes_first() {
-        let file = |tokens, value| Piece { forms: vec![Form { tokens, value }], floor: None };
-        let page = Piece {
-            forms: vec![Form { tokens: 900, value: 1.0 }, Form { tokens: 100, value: 0.5 }],
+        let file = |tokens, value| BudgetItem { forms: vec![FormCost { tokens, value }], floor: None };
+        let page = BudgetItem {
+            forms: vec![FormCost { tokens: 900, value: 1.0 }, FormCost { tokens: 100, value: 0.5 }],
             floor: None,
         };
         let pieces = [file(500, 0.9), page, file(400, 0.2)];

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Language, Summary, files::Why, summary, words};
+use super::{Language, Summary, file_filter::ExclusionReason, summary, words};
 
 /// Changes whenever another digest comes of the same text, which a test of summaries notices. What was kept by another
 /// version is worked out anew.
@@ -16,29 +16,29 @@ pub struct Digest {
     summary: Summary,
     /// There was no time for all of its structure.
     timed_out: bool,
-    words: Sorted,
+    words: SortedNames,
     /// Beside the words.
     counts: Box<[u32]>,
-    uses: Sorted,
+    uses: SortedNames,
     /// [`hash`]es of the names as they stand, in order.
     spelled: Box<[u32]>,
 }
 
 /// Names in order, each once, in two pieces of memory instead of hundreds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Sorted {
+struct SortedNames {
     text: Box<str>,
     ends: Box<[u32]>,
 }
 
 /// A content's language and digest, or why it is none that a model is shown.
-pub(super) type Known = Result<(Language, Digest), Why>;
+pub(super) type DigestResult = Result<(Language, Digest), ExclusionReason>;
 
 impl Digest {
     pub fn of(language: Language, text: &str) -> Self {
         let (summary, uses) = summary::read(language, text);
         let timed_out = summary.timed_out;
-        Self { summary, timed_out, uses: Sorted::of(&uses), ..Self::of_words(text) }
+        Self { summary, timed_out, uses: SortedNames::of(&uses), ..Self::of_words(text) }
     }
 
     /// Without a look at the structure, for which there was no time.
@@ -47,7 +47,7 @@ impl Digest {
         let (words, counts): (Vec<String>, Vec<u32>) = words::counted(&names).into_iter().unzip();
         let mut spelled: Vec<u32> = names.keys().map(|name| hash(name)).collect();
         spelled.sort_unstable();
-        let words = Sorted::of(&words);
+        let words = SortedNames::of(&words);
         Self { timed_out: true, words, counts: counts.into(), spelled: spelled.into(), ..Self::default() }
     }
 
@@ -77,7 +77,7 @@ impl Digest {
     }
 }
 
-impl Sorted {
+impl SortedNames {
     fn of(names: &[String]) -> Self {
         let mut text = String::with_capacity(names.iter().map(String::len).sum());
         let ends = names.iter().map(|name| {
@@ -119,11 +119,11 @@ fn hash(name: &str) -> u32 {
     ((hash ^ (hash >> 29)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
-pub(super) fn pack(known: &Known) -> Vec<u8> {
+pub(super) fn pack(known: &DigestResult) -> Vec<u8> {
     postcard::to_allocvec(known).expect("it is plain data, and memory grows")
 }
 
-pub(super) fn unpack(packed: &[u8]) -> Option<Known> {
+pub(super) fn unpack(packed: &[u8]) -> Option<DigestResult> {
     postcard::from_bytes(packed).ok()
 }
 
@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_reads_back_and_nothing_else_does() {
-        for known in [Ok((Language::Rust, Digest::of(Language::Rust, TEXT))), Err(Why::Minified)] {
+        for known in [Ok((Language::Rust, Digest::of(Language::Rust, TEXT))), Err(ExclusionReason::Minified)]
+        {
             let packed = pack(&known);
             assert_eq!(unpack(&packed), Some(known));
             for cut in 0..packed.len() {

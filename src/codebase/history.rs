@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{bm25, tree::file_name, words};
 use crate::{
-    documents::{self, Gist, is_invisible},
+    documents::{self, DocumentSummary, is_invisible},
     store::{PastDesign, PastFinding},
     types::{IssueNo, Verdict},
 };
@@ -67,9 +67,9 @@ pub fn history(
 }
 
 /// An earlier design and how it touches on the issue.
-struct Touching<'p> {
+struct RelatedDesign<'p> {
     past: &'p PastDesign,
-    gist: Gist,
+    gist: DocumentSummary,
     /// Of the files it changes, those that the issue names.
     files: Vec<String>,
     /// Words they share, the rarest first.
@@ -83,7 +83,7 @@ fn touching<'p>(
     text: &str,
     designs: &'p [PastDesign],
     alone: &impl Fn(&str) -> bool,
-) -> Vec<Touching<'p>> {
+) -> Vec<RelatedDesign<'p>> {
     let wanted = words::of(text);
     let mut seen = BTreeSet::new();
     // Of several runs of one issue the newest counts.
@@ -108,9 +108,9 @@ fn touching<'p>(
             gist.paths.iter().filter(|path| names_path(text, path, alone)).cloned().collect();
         let score = shared.iter().map(|(_, worth)| worth).sum::<f64>() + SAME_FILE * files.len() as f64;
         let words = shared.into_iter().map(|(word, _)| word.clone()).collect();
-        Touching { past, gist: gist.clone(), files, words, score }
+        RelatedDesign { past, gist: gist.clone(), files, words, score }
     });
-    let own = |touching: &Touching<'_>| touching.past.issue == issue;
+    let own = |touching: &RelatedDesign<'_>| touching.past.issue == issue;
     let mut touching: Vec<_> = touching.filter(|touching| own(touching) || touching.score >= LEAST).collect();
     touching.sort_by(|a, b| {
         let order = own(b).cmp(&own(a)).then_with(|| b.score.total_cmp(&a.score));
@@ -133,7 +133,7 @@ fn names_path(text: &str, path: &str, alone: impl Fn(&str) -> bool) -> bool {
     text.contains(file_name(path)) && iter::once(path).chain(ends).any(named)
 }
 
-impl Touching<'_> {
+impl RelatedDesign<'_> {
     fn told(&self, issue: IssueNo, findings: &[PastFinding]) -> String {
         let of = self.past.issue;
         let judged = match (self.past.approved, self.past.verdict) {
@@ -162,7 +162,7 @@ impl Touching<'_> {
 }
 
 /// Findings that say the same about the same section.
-struct Pattern<'p> {
+struct RecurringFinding<'p> {
     section: String,
     words: BTreeSet<String>,
     /// The newest.
@@ -172,15 +172,18 @@ struct Pattern<'p> {
 
 /// What came up in the designs of [`PATTERN`] issues or more, that which came up most often first.
 fn rules(findings: &[PastFinding]) -> Vec<String> {
-    let mut patterns: Vec<Pattern<'_>> = Vec::new();
+    let mut patterns: Vec<RecurringFinding<'_>> = Vec::new();
     // What was left as it was, a person waived.
     for past in findings.iter().filter(|past| past.approved && past.finding.status == "fixed") {
         let section = section(&past.finding.place);
         let words = substance(&past.finding.title);
-        let same = |pattern: &&mut Pattern<'_>| pattern.section == section && alike(&pattern.words, &words);
+        let same =
+            |pattern: &&mut RecurringFinding<'_>| pattern.section == section && alike(&pattern.words, &words);
         match patterns.iter_mut().find(same) {
             Some(pattern) => drop(pattern.issues.insert(past.issue)),
-            None => patterns.push(Pattern { section, words, said: past, issues: [past.issue].into() }),
+            None => {
+                patterns.push(RecurringFinding { section, words, said: past, issues: [past.issue].into() })
+            }
         }
     }
     patterns.retain(|pattern| pattern.issues.len() >= PATTERN);
@@ -188,7 +191,7 @@ fn rules(findings: &[PastFinding]) -> Vec<String> {
     patterns.iter().take(MOST_RULES).map(told).collect()
 }
 
-fn told(pattern: &Pattern<'_>) -> String {
+fn told(pattern: &RecurringFinding<'_>) -> String {
     let (times, finding) = (pattern.issues.len(), &pattern.said.finding);
     let issues: Vec<String> = pattern.issues.iter().rev().map(|issue| format!("#{issue}")).collect();
     format!(

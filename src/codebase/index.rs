@@ -6,25 +6,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Digest, Language,
-    files::{Sieve, Why, is_unprintable},
-    reading, words,
+    file_filter::{ExclusionReason, FileFilter, is_unprintable},
+    index_builder, words,
 };
 use crate::{
-    git::{GitError, Mode, Past, Snapshot},
-    store::Cache,
+    git::{EntryMode, GitError, PastCommit, Snapshot},
+    store::AnalysisCache,
 };
 
 /// The files of a commit that a model may be shown, in the order of their paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Index {
-    files: Vec<File>,
-    left_out: Vec<LeftOut>,
-    past: Vec<Told>,
+    files: Vec<IndexedFile>,
+    left_out: Vec<ExcludedFile>,
+    past: Vec<CommitWords>,
 }
 
 /// What one earlier commit said of some of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct CommitWords {
     /// In order, each once.
     pub(super) words: Vec<String>,
     /// Their places in the index.
@@ -36,7 +36,7 @@ const TOLD_FILES: usize = 20;
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct IndexedFile {
     pub path: String,
     /// In bytes.
     pub size: u64,
@@ -46,19 +46,19 @@ pub struct File {
 
 /// A file no model is shown, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct ExcludedFile {
     /// Safe to print: what could break a line stands as U+FFFD.
     pub path: String,
-    pub why: Why,
+    pub why: ExclusionReason,
 }
 
 impl Index {
     /// By path.
-    pub fn files(&self) -> &[File] {
+    pub fn files(&self) -> &[IndexedFile] {
         &self.files
     }
 
-    pub fn file(&self, path: &str) -> Option<&File> {
+    pub fn file(&self, path: &str) -> Option<&IndexedFile> {
         self.place(path).map(|at| &self.files[at])
     }
 
@@ -68,7 +68,7 @@ impl Index {
     }
 
     /// By path.
-    pub fn left_out(&self) -> &[LeftOut] {
+    pub fn left_out(&self) -> &[ExcludedFile] {
         &self.left_out
     }
 
@@ -76,28 +76,28 @@ impl Index {
     /// fails costs time and nothing else.
     pub async fn read(
         snapshot: &Snapshot,
-        cache: Cache,
+        cache: AnalysisCache,
         cancel: &CancellationToken,
     ) -> Result<Self, GitError> {
-        reading::index(snapshot, Some(cache), cancel).await
+        index_builder::index(snapshot, Some(cache), cancel).await
     }
 
     /// Of a commit, with every file read anew.
     pub async fn without_cache(snapshot: &Snapshot, cancel: &CancellationToken) -> Result<Self, GitError> {
-        reading::index(snapshot, None, cancel).await
+        index_builder::index(snapshot, None, cancel).await
     }
 
     /// Of texts at hand.
     pub fn of_texts<'t>(texts: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let mut index = Self::default();
-        let sieve = Sieve::default();
+        let sieve = FileFilter::default();
         for (path, text) in texts {
             let size = text.len() as u64;
-            match sieve.judge(path, Mode::File, size) {
+            match sieve.judge(path, EntryMode::File, size) {
                 Ok(_) => {
                     let language = Language::of_file(path, text);
                     let digest = Arc::new(Digest::of(language, text));
-                    index.files.push(File { path: path.to_owned(), size, language, digest });
+                    index.files.push(IndexedFile { path: path.to_owned(), size, language, digest });
                 }
                 Err(why) => index.leave_out(path, why),
             }
@@ -106,14 +106,14 @@ impl Index {
     }
 
     /// What earlier commits said of the files, the newest first.
-    pub(super) fn past(&self) -> &[Told] {
+    pub(super) fn past(&self) -> &[CommitWords] {
         &self.past
     }
 
     /// With what commits before it said of its files. It must be sorted.
-    pub(super) fn told(mut self, past: &[Past]) -> Self {
+    pub(super) fn told(mut self, past: &[PastCommit]) -> Self {
         let few = past.iter().filter(|commit| commit.paths.len() <= TOLD_FILES);
-        let told = few.map(|commit| Told {
+        let told = few.map(|commit| CommitWords {
             words: words::of(&commit.subject).into_iter().filter(|word| !words::is_common(word)).collect(),
             files: commit.paths.iter().filter_map(|path| self.place(path)).collect(),
         });
@@ -121,13 +121,13 @@ impl Index {
         self
     }
 
-    pub(super) fn add(&mut self, file: File) {
+    pub(super) fn add(&mut self, file: IndexedFile) {
         self.files.push(file);
     }
 
-    pub(super) fn leave_out(&mut self, path: &str, why: Why) {
+    pub(super) fn leave_out(&mut self, path: &str, why: ExclusionReason) {
         let path = path.replace(is_unprintable, "\u{fffd}");
-        self.left_out.push(LeftOut { path, why });
+        self.left_out.push(ExcludedFile { path, why });
     }
 
     pub(super) fn sorted(mut self) -> Self {

@@ -5,38 +5,39 @@
 //! out twice: files that look like holding them are not opened, and what looks like one in any other file is blacked
 //! out.
 
-mod alike;
 mod bm25;
 mod budget;
+mod code_pieces;
 mod context;
 mod digest;
-mod files;
+mod file_filter;
 mod history;
 mod index;
+mod index_builder;
 mod language;
+pub mod mutation_units;
 mod names;
-mod pieces;
-mod reading;
-mod similar;
+mod ranking;
+mod similar_texts;
 mod summary;
 mod tokens;
 mod tree;
-pub mod units;
 mod words;
 
-pub use alike::alike;
+pub use code_pieces::{CodePiece, in_pieces, is_comment, says_something};
 pub use context::{
-    Asked, Context, Included, NeverShown, Plan, Report, Shown, as_shown, fenced, gather, plan,
+    CodebaseContext, ContextPlan, ContextReport, ContextRequest, ContextSections, ExclusionGroup,
+    IncludedFile, as_shown, fenced, gather, plan,
 };
 pub use digest::Digest;
-pub use files::{Why, is_secret};
+pub use file_filter::{ExclusionReason, is_secret};
 pub use history::{History, history};
-pub use index::{File, Index, LeftOut};
+pub use index::{ExcludedFile, Index, IndexedFile};
+pub(crate) use index_builder::off_thread;
 pub use language::Language;
-pub use names::{Names, unread};
-pub use pieces::{Piece, in_pieces, is_comment, says_something};
-pub(crate) use reading::off_thread;
-pub use similar::{Offer, Request, rank};
-pub use summary::{Detail, Import, Item, Kind, Summary, Tests, summarize, tests};
+pub use names::{CodebaseNames, unread};
+pub use ranking::{RankedFile, RankingRequest, rank};
+pub use similar_texts::alike;
+pub use summary::{CodeItem, CodeItemKind, Detail, Import, Summary, TestAudit, summarize, tests};
 pub(crate) use tokens::estimate;
 pub use tree::TreeIndex;

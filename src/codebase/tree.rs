@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::documents::Tree;
+use crate::documents::FileTree;
 
 /// How many paths a hint may name.
 const HINTS: usize = 3;
@@ -42,7 +42,7 @@ impl TreeIndex {
     }
 }
 
-impl Tree for TreeIndex {
+impl FileTree for TreeIndex {
     fn is_file(&self, path: &str) -> bool {
         self.files.contains(path)
     }

@@ -8,7 +8,7 @@ use std::{
 use foldhash::fast::RandomState;
 
 /// The names and words of a text as they stand, each once with how often it occurs. In no order.
-pub(super) type Names<'t> = HashMap<&'t str, u32, RandomState>;
+pub(super) type NameCounts<'t> = HashMap<&'t str, u32, RandomState>;
 
 /// The words of a text: lower-case and in the singular, `snake_case` and `camelCase` taken apart. A name of several words counts as those and, run together, as one more.
 pub(super) fn of(text: &str) -> BTreeSet<String> {
@@ -16,7 +16,7 @@ pub(super) fn of(text: &str) -> BTreeSet<String> {
 }
 
 /// The same with how often each occurs; in order.
-pub(super) fn counted(names: &Names<'_>) -> Vec<(String, u32)> {
+pub(super) fn counted(names: &NameCounts<'_>) -> Vec<(String, u32)> {
     let mut words = HashMap::<String, u32, RandomState>::default();
     for (name, count) in names {
         each_of_name(name, |word| match words.get_mut(word) {
@@ -29,8 +29,8 @@ pub(super) fn counted(names: &Names<'_>) -> Vec<(String, u32)> {
     words
 }
 
-pub(super) fn names(text: &str) -> Names<'_> {
-    let mut names = Names::default();
+pub(super) fn names(text: &str) -> NameCounts<'_> {
+    let mut names = NameCounts::default();
     for name in names_of(text) {
         let count = names.entry(name).or_default();
         *count = count.saturating_add(1);

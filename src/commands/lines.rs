@@ -12,7 +12,7 @@ pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_FOOTNOTES;
     let mut out = Vec::new();
-    let mut walk = Walk::default();
+    let mut walk = LineScanner::default();
     for (event, range) in Parser::new_ext(text, options).into_offset_iter() {
         match event {
             Event::Start(Tag::Paragraph) if walk.depth == 0 && walk.folds == 0 => {
@@ -46,7 +46,7 @@ pub(super) fn that_open_with(sign: char, text: &str) -> Vec<usize> {
 }
 
 #[derive(Default)]
-struct Walk {
+struct LineScanner {
     /// Quotes, lists and tables around this place.
     depth: usize,
     /// HTML elements that fold or quote, open around this place.
@@ -56,7 +56,7 @@ struct Walk {
     inside: Vec<Range<usize>>,
 }
 
-impl Walk {
+impl LineScanner {
     fn html(&mut self, html: &str) {
         let html = html.to_ascii_lowercase();
         for element in ["details", "blockquote", "pre", "code"] {

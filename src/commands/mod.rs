@@ -10,10 +10,10 @@
 //! wins.
 
 mod lines;
-mod lone;
-mod repeated;
+mod lone_command;
+mod quoted_text;
 
-pub use repeated::repeats;
+pub use quoted_text::repeats;
 
 use crate::types::{MicroUsd, Role, WAYS};
 
@@ -167,7 +167,7 @@ pub const COMMON: &[CommandSpec] = &[
 
 /// A command as someone wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Command {
+pub struct CommentCommand {
     pub name: &'static str,
     pub args: String,
     /// Said to us by name, as `/countersign approve`, and so not to another bot.
@@ -178,7 +178,7 @@ pub struct Command {
 
 /// A line that means us but cannot be obeyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mistake {
+pub enum CommandMistake {
     /// Close to one of our words, or addressed to us by name. A bare word may belong to another
     /// bot, so only one that is `addressed`, or stands where a gate is open, is worth an answer.
     Unknown { word: String, did_you_mean: Option<&'static str>, addressed: bool, line: usize },
@@ -190,19 +190,23 @@ pub enum Mistake {
 
 /// Reads all commands of a comment, in order. `slug` is the App's own name, which may stand before
 /// a command as `/countersign` may.
-pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result<Command, Mistake>> {
-    let found: Vec<Found> = lines::that_open_with('/', text)
+pub fn parse(
+    rows: &[CommandSpec],
+    slug: Option<&str>,
+    text: &str,
+) -> Vec<Result<CommentCommand, CommandMistake>> {
+    let found: Vec<CommandLine> = lines::that_open_with('/', text)
         .into_iter()
-        .filter_map(|line| Found::at(rows, slug, text, line))
+        .filter_map(|line| CommandLine::at(rows, slug, text, line))
         .collect();
-    let mut out: Vec<Result<Command, Mistake>> = Vec::new();
+    let mut out: Vec<Result<CommentCommand, CommandMistake>> = Vec::new();
     for (index, this) in found.iter().enumerate() {
         let line = text[..this.start].matches('\n').count() + 1;
         let spec = match &this.word {
-            Word::Ours(spec) => *spec,
-            Word::Wrong { word, did_you_mean } => {
+            CommandWord::Ours(spec) => *spec,
+            CommandWord::Wrong { word, did_you_mean } => {
                 let (word, addressed) = (word.clone(), this.addressed);
-                out.push(Err(Mistake::Unknown { word, did_you_mean: *did_you_mean, addressed, line }));
+                out.push(Err(CommandMistake::Unknown { word, did_you_mean: *did_you_mean, addressed, line }));
                 continue;
             }
         };
@@ -213,23 +217,26 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
         };
         let args = text[this.args..end].trim().to_owned();
         if spec.takes_text() && args.is_empty() {
-            out.push(Err(Mistake::NeedsText { name: spec.name, line }));
+            out.push(Err(CommandMistake::NeedsText { name: spec.name, line }));
         } else {
-            out.push(Ok(Command { name: spec.name, args, addressed: this.addressed, line }));
+            out.push(Ok(CommentCommand { name: spec.name, args, addressed: this.addressed, line }));
         }
     }
-    let plain = |said: &Result<Command, Mistake>| {
-        matches!(said, Ok(_) | Err(Mistake::Unknown { addressed: true, .. } | Mistake::NeedsText { .. }))
+    let plain = |said: &Result<CommentCommand, CommandMistake>| {
+        matches!(
+            said,
+            Ok(_) | Err(CommandMistake::Unknown { addressed: true, .. } | CommandMistake::NeedsText { .. })
+        )
     };
     match slug.filter(|_| !out.iter().any(plain)).and_then(|slug| mention(rows, slug, text)) {
         Some(mention) => return vec![Ok(mention)],
         None if out.iter().any(plain) => return out,
         None => {}
     }
-    match lone::command(rows, text) {
+    match lone_command::command(rows, text) {
         Some((name, args)) => {
             let misspelt = !out.is_empty();
-            vec![Err(Mistake::NotPlain { name, args, misspelt })]
+            vec![Err(CommandMistake::NotPlain { name, args, misspelt })]
         }
         None => out,
     }
@@ -237,7 +244,7 @@ pub fn parse(rows: &[CommandSpec], slug: Option<&str>, text: &str) -> Vec<Result
 
 /// What is said to us by name, in a line of plain prose that opens with it, and on to the end of the comment. The name alone
 /// asks for help, and `@countersign stop` is `/stop`.
-fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Command> {
+fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<CommentCommand> {
     let row = |name: &str| rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
     let route = row(ROUTE)?;
     let ours = |start: &usize| {
@@ -248,7 +255,7 @@ fn mention(rows: &[CommandSpec], slug: &str, text: &str) -> Option<Command> {
     let said = text[word_at(text, start + 1).1..].trim();
     let line = text[..start].matches('\n').count() + 1;
     let command = |row: &CommandSpec, args: &str| {
-        Some(Command { name: row.name, args: args.trim().to_owned(), addressed: true, line })
+        Some(CommentCommand { name: row.name, args: args.trim().to_owned(), addressed: true, line })
     };
     if said.is_empty() {
         return command(row("help")?, "");
@@ -267,19 +274,19 @@ pub fn by_label<'a>(rows: &'a [CommandSpec], label: &str) -> Option<&'a CommandS
 }
 
 /// A line of ours: where it starts, its word, and where its arguments begin.
-struct Found {
+struct CommandLine {
     start: usize,
-    word: Word,
+    word: CommandWord,
     addressed: bool,
     args: usize,
 }
 
-enum Word {
+enum CommandWord {
     Ours(CommandSpec),
     Wrong { word: String, did_you_mean: Option<&'static str> },
 }
 
-impl Found {
+impl CommandLine {
     /// Reads the line whose slash stands at `start`; `None` when it is not meant for us.
     fn at(rows: &[CommandSpec], slug: Option<&str>, text: &str, start: usize) -> Option<Self> {
         let (first, after) = word_at(text, start + 1);
@@ -292,7 +299,7 @@ impl Found {
             .unwrap_or(word)
             .trim_end_matches(['.', ',', ':', ';', '!']);
         if let Some(spec) = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)) {
-            return Some(Self { start, word: Word::Ours(*spec), addressed: named, args });
+            return Some(Self { start, word: CommandWord::Ours(*spec), addressed: named, args });
         }
         let shaped = !word.is_empty()
             && word.len() <= 40
@@ -301,7 +308,7 @@ impl Found {
         let word = word.chars().take(40).collect();
         (named || did_you_mean.is_some()).then_some(Self {
             start,
-            word: Word::Wrong { word, did_you_mean },
+            word: CommandWord::Wrong { word, did_you_mean },
             addressed: named,
             args,
         })
@@ -360,7 +367,7 @@ pub fn split_hash(text: &str) -> Option<(String, String)> {
 
 /// What `/approve` was given: the stage, the way and the beginning of the hash, in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Approve {
+pub struct ApproveArguments {
     pub stage: Option<String>,
     pub way: Option<String>,
     pub hash: Option<String>,
@@ -375,7 +382,7 @@ pub enum ApproveError {
     TooMuch,
 }
 
-impl Approve {
+impl ApproveArguments {
     pub fn parse(args: &str) -> Result<Self, ApproveError> {
         let mut out = Self::default();
         for word in
@@ -413,7 +420,7 @@ pub const MUST_FIX: &str = "must-fix";
 
 /// What `/dismiss` and `/must-fix` were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FindingArgs {
+pub struct FindingArguments {
     /// `F3`
     pub finding: String,
     pub text: String,
@@ -421,25 +428,25 @@ pub struct FindingArgs {
 
 /// Why one of them was not understood; each is said to the writer as it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FindingError {
+pub enum FindingArgumentsError {
     #[error("it takes the number of a finding first, as in F3")]
     NoFinding,
     #[error("it takes the reason after the finding")]
     NoReason,
 }
 
-impl FindingArgs {
-    pub fn parse(command: &str, args: &str) -> Result<Self, FindingError> {
+impl FindingArguments {
+    pub fn parse(command: &str, args: &str) -> Result<Self, FindingArgumentsError> {
         let args = args.trim();
         let (word, text) = args.split_once(char::is_whitespace).unwrap_or((args, ""));
         let word = word.trim_matches(['`', '.', ',', ':']).to_ascii_uppercase();
         let number = word.strip_prefix('F').filter(|n| n.len() <= 4 && n.bytes().all(|b| b.is_ascii_digit()));
         if number.is_none_or(str::is_empty) {
-            return Err(FindingError::NoFinding);
+            return Err(FindingArgumentsError::NoFinding);
         }
         let text = text.trim();
         if text.is_empty() && command == DISMISS {
-            return Err(FindingError::NoReason);
+            return Err(FindingArgumentsError::NoReason);
         }
         Ok(Self { finding: word, text: text.to_owned() })
     }
@@ -516,11 +523,11 @@ mod tests {
             .into_iter()
             .map(|line| match line {
                 Ok(command) => format!("{}|{}", command.name, command.args),
-                Err(Mistake::Unknown { word, did_you_mean, addressed, .. }) => {
+                Err(CommandMistake::Unknown { word, did_you_mean, addressed, .. }) => {
                     format!("{}{word}>{}", if addressed { "!" } else { "?" }, did_you_mean.unwrap_or(""))
                 }
-                Err(Mistake::NeedsText { name, .. }) => format!("{name} needs text"),
-                Err(Mistake::NotPlain { name, args, .. }) => format!("~{name}|{args}"),
+                Err(CommandMistake::NeedsText { name, .. }) => format!("{name} needs text"),
+                Err(CommandMistake::NotPlain { name, args, .. }) => format!("~{name}|{args}"),
             })
             .collect()
     }
@@ -706,9 +713,10 @@ mod tests {
 
     #[test]
     fn what_approve_is_given() {
-        let read =
-            |args| Approve::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()));
-        let with_way = Approve::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
+        let read = |args| {
+            ApproveArguments::parse(args).map(|a| (a.stage.unwrap_or_default(), a.hash.unwrap_or_default()))
+        };
+        let with_way = ApproveArguments::parse("issue In-Place 3f9c2ab1d4e7").unwrap();
         assert_eq!((with_way.stage.as_deref(), with_way.way.as_deref()), (Some("issue"), Some("in-place")));
         assert_eq!(read(""), Ok((String::new(), String::new())));
         assert_eq!(read("LLD `3F9C2AB1d4e7`."), Ok(("lld".into(), "3f9c2ab1d4e7".into())));
@@ -773,7 +781,7 @@ mod tests {
                 text.push_str(parts[(seed >> 33) as usize % parts.len()]);
             }
             for command in parse(COMMON, None, &text).into_iter().flatten() {
-                let _ = Approve::parse(&command.args);
+                let _ = ApproveArguments::parse(&command.args);
             }
         }
     }

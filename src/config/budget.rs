@@ -53,7 +53,7 @@ impl BudgetSettings {
 /// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Budget {
+pub(super) struct BudgetTable {
     call: Option<Spanned<String>>,
     stage: Option<Spanned<String>>,
     run: Option<Spanned<String>>,
@@ -66,7 +66,7 @@ pub(super) struct Budget {
 /// As a repository may write it for itself.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RepoBudget {
+pub(super) struct RepositoryBudgetTable {
     call: Option<Spanned<String>>,
     stage: Option<Spanned<String>>,
     run: Option<Spanned<String>>,
@@ -74,10 +74,10 @@ pub(super) struct RepoBudget {
 }
 
 /// A mistake and where in the text it stands.
-pub(super) type Misplaced = (usize, String);
+pub(super) type SettingMistake = (usize, String);
 
-impl Budget {
-    pub(super) fn checked(self) -> Result<BudgetSettings, Misplaced> {
+impl BudgetTable {
+    pub(super) fn checked(self) -> Result<BudgetSettings, SettingMistake> {
         let usual = BudgetSettings::default();
         let cap = |key, given: &Option<Spanned<String>>, usual| match given {
             Some(given) => amount(key, given),
@@ -113,9 +113,9 @@ impl Budget {
     }
 }
 
-impl RepoBudget {
+impl RepositoryBudgetTable {
     /// The server's caps, with those that the repository set lower.
-    pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, Misplaced> {
+    pub(super) fn tighten(self, server: &BudgetSettings) -> Result<BudgetSettings, SettingMistake> {
         let tighter = |key, given: &Option<Spanned<String>>, allowed: Option<MicroUsd>| {
             let Some(given) = given else { return Ok(allowed) };
             let asked = amount(key, given)?;
@@ -149,7 +149,7 @@ fn looser(a: Option<MicroUsd>, b: Option<MicroUsd>) -> bool {
     }
 }
 
-pub(super) fn amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, Misplaced> {
+pub(super) fn amount(key: &str, given: &Spanned<String>) -> Result<Option<MicroUsd>, SettingMistake> {
     if given.as_ref() == "none" {
         return Ok(None);
     }

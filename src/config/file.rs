@@ -18,8 +18,9 @@ use super::{
     AnthropicSettings, AppSettings, CassetteMode, CassetteSettings, ConfigError, FetchSettings, GeminiKey,
     GeminiSettings, GeminiTier, GitHubSettings, ModelSettings, Names, OllamaSettings, OpenAiSettings,
     PostgresSettings, SandboxSettings, ServerSettings, Settings, StubSettings, Timeouts, WorkerSettings,
-    WorkflowSettings, WorkflowTable, budget::Budget, from_toml, is_loopback, line_of, local::Local,
-    models::ModelTable, people::People, pools, program, timeouts, workers, workflows,
+    WorkflowDefaults, WorkflowSettings, budget::BudgetTable, from_toml, is_loopback, line_of,
+    local_models::LocalModelSettings, models::ModelTableRow, people::PeopleTable, pools, program, timeouts,
+    workers, workflows,
 };
 use crate::{limits, types::InstallationId};
 
@@ -34,51 +35,55 @@ const PRIVATE_LISTEN: &str = "127.0.0.1:8009";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    app: App,
+struct ServerSettingsFile {
+    app: AppTable,
     #[serde(default)]
-    github: GitHub,
+    github: GitHubTable,
     #[serde(default)]
-    server: Server,
-    data: Data,
+    server: ServerTable,
+    data: DataTable,
     #[serde(default)]
-    installations: Installations,
+    installations: InstallationsTable,
     #[serde(default)]
-    models: Models,
+    models: ModelsTable,
     /// `[[model]]`
     #[serde(default)]
-    model: Vec<ModelTable>,
+    model: Vec<ModelTableRow>,
     #[serde(default)]
-    providers: Providers,
+    providers: ProvidersTable,
     #[serde(default)]
-    pools: BTreeMap<String, pools::Pool>,
+    pools: BTreeMap<String, pools::PoolTable>,
     #[serde(default)]
     retry: BTreeMap<String, pools::RetryTable>,
     #[serde(default)]
-    capabilities: pools::Capabilities,
+    capabilities: pools::CapabilitiesTable,
     #[serde(default)]
-    roles: pools::Roles,
+    roles: pools::RolesTable,
     #[serde(default)]
     presets: BTreeMap<String, Spanned<String>>,
     #[serde(default)]
-    timeouts: timeouts::Table,
+    timeouts: timeouts::TimeoutsTable,
     #[serde(default)]
-    workers: workers::Table,
+    workers: workers::WorkersTable,
     #[serde(default)]
-    budget: Budget,
+    budget: BudgetTable,
     #[serde(default)]
-    people: People,
+    people: PeopleTable,
     #[serde(default)]
     sandbox: SandboxSettings,
     #[serde(default)]
     fetch: FetchSettings,
     #[serde(default)]
-    telemetry: Telemetry,
+    telemetry: TelemetryTable,
 }
 
-impl File {
+impl ServerSettingsFile {
     /// What `.env` says of models on a machine of one's own, as far as the file says nothing.
-    fn take<'t>(&mut self, local: &Local, routing: impl Iterator<Item = &'t mut workflows::Table>) {
+    fn take<'t>(
+        &mut self,
+        local: &LocalModelSettings,
+        routing: impl Iterator<Item = &'t mut workflows::WorkflowSettingsTable>,
+    ) {
         let url = Some(Spanned::new(0..0, local.url.clone()));
         let endpoint = match local.provider {
             "ollama" => &mut self.providers.ollama,
@@ -105,14 +110,14 @@ impl File {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct App {
+struct AppTable {
     id: Spanned<u64>,
     private_key_file: PathBuf,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct GitHub {
+struct GitHubTable {
     api_url: Option<Spanned<String>>,
     git_url: Option<Spanned<String>>,
     web_url: Option<Spanned<String>>,
@@ -120,7 +125,7 @@ struct GitHub {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Server {
+struct ServerTable {
     listen: Option<Spanned<String>>,
     private_listen: Option<Spanned<String>>,
     public_url: Option<Spanned<String>>,
@@ -128,7 +133,7 @@ struct Server {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Telemetry {
+struct TelemetryTable {
     otlp: Option<Spanned<String>>,
 }
 
@@ -137,7 +142,7 @@ const LEASE_SECONDS: RangeInclusive<u64> = 8..=600;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Data {
+struct DataTable {
     dir: Spanned<PathBuf>,
     postgres_file: Option<Spanned<PathBuf>>,
     lease_seconds: Option<Spanned<u64>>,
@@ -145,59 +150,59 @@ struct Data {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Installations {
+struct InstallationsTable {
     allow: Vec<u64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Models {
+struct ModelsTable {
     drafter: Option<Spanned<String>>,
     reviewer: Option<Spanned<String>>,
     allow_gemini_drafts: bool,
     attest_opencode: bool,
     successors: BTreeMap<String, Vec<Spanned<String>>>,
-    cassettes: Option<Cassettes>,
+    cassettes: Option<CassettesTable>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Cassettes {
+struct CassettesTable {
     dir: Spanned<PathBuf>,
     mode: CassetteMode,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Providers {
-    claude: program::Table,
-    anthropic: Anthropic,
-    gemini: Gemini,
-    ollama: Endpoint,
-    openai: Endpoint,
-    opencode: program::Table,
-    stub: Stub,
+struct ProvidersTable {
+    claude: program::ProgramTable,
+    anthropic: AnthropicTable,
+    gemini: GeminiTable,
+    ollama: EndpointTable,
+    openai: EndpointTable,
+    opencode: program::ProgramTable,
+    stub: StubTable,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Anthropic {
+struct AnthropicTable {
     base_url: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Gemini {
+struct GeminiTable {
     base_url: Option<Spanned<String>>,
     allow_free_tier_for_private: bool,
     /// `[[providers.gemini.key]]`
-    key: Vec<Key>,
+    key: Vec<GeminiKeyTable>,
 }
 
 /// What is known of a key, besides the key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Key {
+struct GeminiKeyTable {
     name: Spanned<String>,
     project: Option<String>,
     tier: Option<GeminiTier>,
@@ -205,13 +210,13 @@ struct Key {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Endpoint {
+struct EndpointTable {
     base_url: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Stub {
+struct StubTable {
     script: Option<PathBuf>,
 }
 
@@ -222,18 +227,19 @@ pub(super) fn parse(
     name: &str,
     directory: &Path,
     gemini_keys: Vec<(String, SecretString)>,
-    local: Option<&Local>,
-    workflows: &[WorkflowTable],
+    local: Option<&LocalModelSettings>,
+    workflows: &[WorkflowDefaults],
 ) -> Result<Settings, ConfigError> {
-    let (mut file, mut tables) = workflows::split::<File>(text, workflows.iter().map(|table| table.name))
-        .map_err(|error| explain(from_toml(name, text, &error)))?;
+    let (mut file, mut tables) =
+        workflows::split::<ServerSettingsFile>(text, workflows.iter().map(|table| table.name))
+            .map_err(|error| explain(from_toml(name, text, &error)))?;
     if let Some(local) = local {
         file.take(
             local,
             tables.iter_mut().zip(workflows).filter(|(_, row)| row.routes).map(|((_, table), _)| table),
         );
     }
-    let check = Check { text, name };
+    let check = SettingsChecker { text, name };
     let refused =
         |(at, message)| ConfigError { file: name.to_owned(), line: Some(line_of(text, at)), message };
     let data_dir = directory.join(check.filled(&file.data.dir, "dir")?);
@@ -244,8 +250,8 @@ pub(super) fn parse(
     }
     let mut models = check.models(&file.models, &file.model, &file.providers, directory, &data_dir)?;
     models.gemini.keys = check.gemini_keys(&file.providers.gemini.key, gemini_keys)?;
-    let File { pools, retry, capabilities, roles, presets, .. } = file;
-    let named = pools::Tables { pools, retry, capabilities, roles: &roles, presets };
+    let ServerSettingsFile { pools, retry, capabilities, roles, presets, .. } = file;
+    let named = pools::ModelNameTables { pools, retry, capabilities, roles: &roles, presets };
     models.names = pools::names(named, &check)?;
     for (role, given) in roles.models() {
         let spec = check.drafts(role, given, &file.models)?;
@@ -266,7 +272,7 @@ pub(super) fn parse(
     models.ours.extend(postgres.iter().map(|postgres| postgres.file.clone()));
     let said: Vec<_> =
         tables.iter().filter_map(|(name, table)| Some((*name, table.document_path()?))).collect();
-    let workflows: workflows::Workflows = workflows
+    let workflows: workflows::SettingsByWorkflow = workflows
         .iter()
         .zip(tables)
         .map(|(defaults, (name, table))| Ok((name, table.checked(defaults).map_err(refused)?)))
@@ -330,12 +336,12 @@ pub(super) fn seconds(text: &str, within: &RangeInclusive<u64>) -> Option<Durati
 }
 
 /// The checks on values; each error points at the value's own line.
-pub(super) struct Check<'a> {
+pub(super) struct SettingsChecker<'a> {
     pub(super) text: &'a str,
     pub(super) name: &'a str,
 }
 
-impl Check<'_> {
+impl SettingsChecker<'_> {
     pub(super) fn refuse<T>(&self, at: &Spanned<T>, message: String) -> ConfigError {
         ConfigError { file: self.name.to_owned(), line: Some(line_of(self.text, at.span().start)), message }
     }
@@ -394,7 +400,7 @@ impl Check<'_> {
         Ok(url)
     }
 
-    fn github(&self, table: &GitHub) -> Result<GitHubSettings, ConfigError> {
+    fn github(&self, table: &GitHubTable) -> Result<GitHubSettings, ConfigError> {
         let usual = GitHubSettings::of(&self.url("web_url", table.web_url.as_ref(), "https://github.com")?);
         Ok(GitHubSettings {
             api_url: self.url("api_url", table.api_url.as_ref(), usual.api_url.as_str())?,
@@ -419,7 +425,7 @@ impl Check<'_> {
         })
     }
 
-    fn server(&self, table: &Server) -> Result<ServerSettings, ConfigError> {
+    fn server(&self, table: &ServerTable) -> Result<ServerSettings, ConfigError> {
         let listen = self.address("listen", table.listen.as_ref(), LISTEN)?;
         let private_listen = self.address("private_listen", table.private_listen.as_ref(), PRIVATE_LISTEN)?;
         let at = table.private_listen.as_ref().or(table.listen.as_ref());
@@ -478,7 +484,7 @@ impl Check<'_> {
         Ok(given.as_ref().clone())
     }
 
-    fn drafter(&self, names: &Models) -> Result<String, ConfigError> {
+    fn drafter(&self, names: &ModelsTable) -> Result<String, ConfigError> {
         names
             .drafter
             .as_ref()
@@ -486,7 +492,7 @@ impl Check<'_> {
     }
 
     /// A model of somebody who drafts.
-    fn drafts(&self, key: &str, given: &Spanned<String>, names: &Models) -> Result<String, ConfigError> {
+    fn drafts(&self, key: &str, given: &Spanned<String>, names: &ModelsTable) -> Result<String, ConfigError> {
         if given.as_ref().starts_with("gemini:") && !names.allow_gemini_drafts {
             let message = "Gemini only reviews; choose a drafter of another family such as claude:opus, or set \
                            allow_gemini_drafts = true under [models]";
@@ -495,7 +501,7 @@ impl Check<'_> {
         self.spec(key, given)
     }
 
-    fn reviewer(&self, names: &Models) -> Result<String, ConfigError> {
+    fn reviewer(&self, names: &ModelsTable) -> Result<String, ConfigError> {
         if let Some(given) = &names.reviewer
             && given.as_ref().starts_with("opencode:")
         {
@@ -509,11 +515,11 @@ impl Check<'_> {
     /// The keys as the file describes them, in its order; then those of which it says nothing.
     fn gemini_keys(
         &self,
-        described: &[Key],
+        described: &[GeminiKeyTable],
         mut secrets: Vec<(String, SecretString)>,
     ) -> Result<Vec<GeminiKey>, ConfigError> {
         let mut keys = Vec::new();
-        for Key { name, project, tier } in described {
+        for GeminiKeyTable { name, project, tier } in described {
             let own = name.as_ref().to_lowercase();
             let Some(at) = secrets.iter().position(|(known, _)| *known == own) else {
                 let message = format!(
@@ -531,7 +537,7 @@ impl Check<'_> {
     }
 
     /// The address of a Postgres, out of a file that is for its owner's eyes.
-    fn postgres(&self, data: &Data, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
+    fn postgres(&self, data: &DataTable, directory: &Path) -> Result<Option<PostgresSettings>, ConfigError> {
         let Some(given) = &data.postgres_file else {
             return match &data.lease_seconds {
                 Some(lease) => {
@@ -575,19 +581,19 @@ impl Check<'_> {
         Ok(successors)
     }
 
-    fn cassettes(&self, table: &Cassettes, directory: &Path) -> Result<CassetteSettings, ConfigError> {
+    fn cassettes(&self, table: &CassettesTable, directory: &Path) -> Result<CassetteSettings, ConfigError> {
         Ok(CassetteSettings { dir: directory.join(self.filled(&table.dir, "dir")?), mode: table.mode })
     }
 
     fn models(
         &self,
-        names: &Models,
-        table: &[ModelTable],
-        providers: &Providers,
+        names: &ModelsTable,
+        table: &[ModelTableRow],
+        providers: &ProvidersTable,
         directory: &Path,
         data_dir: &Path,
     ) -> Result<ModelSettings, ConfigError> {
-        let program = |table: &program::Table, name: &str| {
+        let program = |table: &program::ProgramTable, name: &str| {
             let base_url = table.base_url.as_ref();
             let base_url = base_url.map(|url| self.url("base_url", Some(url), "")).transpose()?;
             Ok(table.settings(directory, data_dir.join(name), base_url))

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use super::workflows::{Refusal, Table};
+use super::workflows::{Refusal, WorkflowSettingsTable};
 
 /// More people than this are never asked about one document.
 const MOST_APPROVALS: u32 = 6;
@@ -47,7 +47,7 @@ impl GateRules {
     }
 }
 
-impl Table {
+impl WorkflowSettingsTable {
     /// What the table makes of the rules there are: the defaults, or what a `server` says that a repository may tighten.
     pub(super) fn gates(&self, before: &GateRules, server: bool) -> Result<GateRules, Refusal> {
         let mut rules = before.clone();

@@ -9,12 +9,12 @@
 mod budget;
 mod file;
 mod gates;
-mod live;
-mod local;
+mod local_models;
 mod models;
 mod people;
 mod pools;
 mod program;
+mod reloadable;
 mod repository;
 mod routing;
 mod sandbox;
@@ -36,20 +36,20 @@ use url::{Host, Url};
 
 pub use budget::BudgetSettings;
 pub use gates::GateRules;
-pub use live::{Live, same_secrets};
 pub use models::model_rows;
 pub use people::PeopleSettings;
-pub use pools::{Level, Meaning, Names, PoolSettings, Retry, Strategy};
+pub use pools::{Level, Names, PoolSettings, ResolvedModelName, Retry, Strategy};
 pub use program::ProgramSettings;
+pub use reloadable::{ReloadableValue, same_secrets};
 pub use repository::{RepoSettings, TestSettings};
 pub use routing::{RouteMode, Routing};
 pub use sandbox::{FetchSettings, Hosts, SandboxLevel, SandboxSettings};
 pub use secrets::Secrets;
 pub use timeouts::Timeouts;
-pub use workers::{Assigned, Bulkhead, WorkerSettings};
+pub use workers::{Bulkhead, PoolAssignment, WorkerSettings};
 pub use workflows::{
-    BeginsWith, Filing, MOST_ROUNDS, Publish, Search, ToolSettings, WorkflowSettings, WorkflowTable,
-    Workflows, document_path_of,
+    BeginsWith, Filing, MOST_ROUNDS, Publish, Search, SettingsByWorkflow, ToolSettings, WorkflowDefaults,
+    WorkflowSettings, document_path_of,
 };
 
 use crate::types::{Family, InstallationId, RunId, Timestamp};
@@ -106,7 +106,7 @@ pub struct Settings {
     pub fetch: FetchSettings,
     /// Where traces are sent, as OTLP over HTTP; none: nowhere.
     pub collector: Option<Url>,
-    workflows: Workflows,
+    workflows: SettingsByWorkflow,
     /// One to sign with, or two while a secret is being changed; the current one first.
     pub webhook_secrets: Vec<SecretString>,
     /// Names of secrets found in the process environment, where they are not read. To be named at
@@ -444,13 +444,13 @@ impl Settings {
     }
 
     /// Reads and checks `path`, which may have a table for each of these workflows, and the `.env` beside it.
-    pub fn load(path: &Path, workflows: &[WorkflowTable]) -> Result<Self, ConfigError> {
+    pub fn load(path: &Path, workflows: &[WorkflowDefaults]) -> Result<Self, ConfigError> {
         Self::load_in(path, workflows, |name| std::env::var_os(name).is_some())
     }
 
     fn load_in(
         path: &Path,
-        workflows: &[WorkflowTable],
+        workflows: &[WorkflowDefaults],
         in_environment: impl Fn(&str) -> bool,
     ) -> Result<Self, ConfigError> {
         let shown = path.display().to_string();

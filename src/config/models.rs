@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, Model, PROVIDERS, Price, file::Check, from_toml};
+use super::{ConfigError, Model, PROVIDERS, Price, file::SettingsChecker, from_toml};
 use crate::types::{Family, Timestamp};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ModelTable {
+pub(super) struct ModelTableRow {
     pub(super) id: Spanned<String>,
     #[serde(default)]
     aliases: Vec<Spanned<String>>,
@@ -16,9 +16,9 @@ pub(super) struct ModelTable {
     family: Spanned<String>,
     context: u64,
     max_output: Spanned<u64>,
-    price: Option<ModelPrice>,
+    price: Option<ModelPriceTable>,
     #[serde(default)]
-    tiers: Vec<ModelPrice>,
+    tiers: Vec<ModelPriceTable>,
     retires: Option<Spanned<String>>,
     #[serde(alias = "deprecated")]
     successor: Option<String>,
@@ -26,12 +26,12 @@ pub(super) struct ModelTable {
     read: Option<String>,
 }
 
-impl ModelTable {
+impl ModelTableRow {
     /// One that `.env` names; its context and its longest answer in tokens.
     pub(super) fn local(provider: &str, id: &str, [context, max_output]: [u64; 2], free: bool) -> Self {
         let said = |text: &str| Spanned::new(0..0, text.to_owned());
         let nothing = || Spanned::new(0..0, 0.0);
-        let price = ModelPrice {
+        let price = ModelPriceTable {
             input: nothing(),
             output: nothing(),
             cache_read: None,
@@ -67,7 +67,7 @@ impl ModelTable {
 /// Dollars for a million tokens.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ModelPrice {
+struct ModelPriceTable {
     input: Spanned<f64>,
     output: Spanned<f64>,
     cache_read: Option<Spanned<f64>>,
@@ -81,16 +81,16 @@ struct ModelPrice {
 pub fn model_rows(text: &str, name: &str) -> Result<Vec<Model>, ConfigError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Rows {
-        model: Vec<ModelTable>,
+    struct ModelRowsFile {
+        model: Vec<ModelTableRow>,
     }
-    let rows: Rows = toml::from_str(text).map_err(|error| from_toml(name, text, &error))?;
-    Check { text, name }.model_rows(&rows.model)
+    let rows: ModelRowsFile = toml::from_str(text).map_err(|error| from_toml(name, text, &error))?;
+    SettingsChecker { text, name }.model_rows(&rows.model)
 }
 
-impl Check<'_> {
+impl SettingsChecker<'_> {
     /// Two rows with one id, or with one name at one provider, would be two truths.
-    pub(super) fn model_rows(&self, table: &[ModelTable]) -> Result<Vec<Model>, ConfigError> {
+    pub(super) fn model_rows(&self, table: &[ModelTableRow]) -> Result<Vec<Model>, ConfigError> {
         for (at, row) in table.iter().enumerate() {
             if table[..at].iter().any(|before| before.id.as_ref() == row.id.as_ref()) {
                 let message = format!("id = {:?} has a row above; keep one of them", row.id.as_ref());
@@ -113,13 +113,13 @@ impl Check<'_> {
     }
 
     /// Rows that no call fits while there are caps: a sentence each.
-    pub(super) fn unpriced(&self, table: &[ModelTable]) -> Vec<String> {
+    pub(super) fn unpriced(&self, table: &[ModelTableRow]) -> Vec<String> {
         // What these programs are paid with is on no bill.
-        let billed = |row: &&ModelTable| {
+        let billed = |row: &&ModelTableRow| {
             row.providers.iter().any(|provider| !matches!(provider.as_ref().as_str(), "claude" | "stub"))
         };
         let rows = table.iter().filter(|row| row.price.is_none() && row.id.span().end > 0);
-        let sentence = |row: &ModelTable| {
+        let sentence = |row: &ModelTableRow| {
             let message = format!(
                 "{:?} has no price, so no paid call of it is made while [budget] has a cap; add price = {{ input = …, \
                  output = … }} in dollars for a million tokens, 0 where it costs nothing",
@@ -130,7 +130,7 @@ impl Check<'_> {
         rows.filter(billed).map(sentence).collect()
     }
 
-    fn model_row(&self, row: &ModelTable) -> Result<Model, ConfigError> {
+    fn model_row(&self, row: &ModelTableRow) -> Result<Model, ConfigError> {
         for (key, text) in [("id", &row.id), ("family", &row.family)] {
             if text.as_ref().is_empty() || text.as_ref().contains(char::is_whitespace) {
                 return Err(
@@ -169,7 +169,7 @@ impl Check<'_> {
         })
     }
 
-    fn price(&self, price: &ModelPrice) -> Result<Price, ConfigError> {
+    fn price(&self, price: &ModelPriceTable) -> Result<Price, ConfigError> {
         let dollars = |given: &Spanned<f64>| match *given.as_ref() {
             dollars if (0.0..=100_000.0).contains(&dollars) => Ok((dollars * 1e6).round() as u64),
             dollars => {

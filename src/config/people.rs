@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::budget::{Misplaced, amount};
+use super::budget::{SettingMistake, amount};
 use crate::types::MicroUsd;
 
 /// What holds for people in each repository.
@@ -27,14 +27,14 @@ impl PeopleSettings {
 /// As it is written in the server's file.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct People {
+pub(super) struct PeopleTable {
     runs_a_day: Option<u32>,
     cost_a_day: Option<Spanned<String>>,
     opt_out_label: Option<Spanned<String>>,
 }
 
-impl People {
-    pub(super) fn checked(self) -> Result<PeopleSettings, Misplaced> {
+impl PeopleTable {
+    pub(super) fn checked(self) -> Result<PeopleSettings, SettingMistake> {
         let opt_out_label = match self.opt_out_label {
             None => "no-agent".to_owned(),
             Some(label)

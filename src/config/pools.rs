@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, file::Check, local::Local};
+use super::{ConfigError, file::SettingsChecker, local_models::LocalModelSettings};
 
 /// How much a model is trusted with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -101,7 +101,7 @@ pub struct Names {
 
 /// What a name comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning<'a> {
+pub enum ResolvedModelName<'a> {
     /// `provider:model`
     Model(&'a str),
     Pool(&'a str, &'a PoolSettings),
@@ -145,7 +145,7 @@ impl Default for Names {
 impl Names {
     /// What is meant by `pool:NAME`, `capability:LEVEL`, `role:ROLE`, `preset:NAME` or any other `provider:model`; or
     /// our sentence on why nothing is.
-    pub fn meaning<'a>(&'a self, spec: &'a str) -> Result<Meaning<'a>, String> {
+    pub fn meaning<'a>(&'a self, spec: &'a str) -> Result<ResolvedModelName<'a>, String> {
         let (kind, name) = spec.split_once(':').unwrap_or(("", spec));
         let none = |known: Vec<&str>| {
             let name: String = name.chars().take(80).collect();
@@ -154,7 +154,7 @@ impl Names {
         let spec = match kind {
             "pool" => {
                 return match self.pools.get_key_value(name) {
-                    Some((name, pool)) => Ok(Meaning::Pool(name, pool)),
+                    Some((name, pool)) => Ok(ResolvedModelName::Pool(name, pool)),
                     None => none(self.pools.keys().map(String::as_str).collect()),
                 };
             }
@@ -170,7 +170,7 @@ impl Names {
                 Some(spec) => spec,
                 None => return none(self.presets.keys().map(String::as_str).collect()),
             },
-            _ => return Ok(Meaning::Model(spec)),
+            _ => return Ok(ResolvedModelName::Model(spec)),
         };
         // One step less each time: what a level stands for is no role or level, and what a preset does is a model.
         self.meaning(spec)
@@ -179,8 +179,8 @@ impl Names {
     /// Every `provider:model` that a question for `spec` may go to.
     pub fn models<'a>(&'a self, spec: &'a str) -> Vec<&'a str> {
         match self.meaning(spec) {
-            Ok(Meaning::Model(spec)) => vec![spec],
-            Ok(Meaning::Pool(_, pool)) => {
+            Ok(ResolvedModelName::Model(spec)) => vec![spec],
+            Ok(ResolvedModelName::Pool(_, pool)) => {
                 pool.members().filter_map(|member| self.meaning(member).ok()?.model()).collect()
             }
             Err(_) => Vec::new(),
@@ -188,7 +188,7 @@ impl Names {
     }
 }
 
-impl<'a> Meaning<'a> {
+impl<'a> ResolvedModelName<'a> {
     pub fn model(self) -> Option<&'a str> {
         match self {
             Self::Model(spec) => Some(spec),
@@ -205,7 +205,7 @@ impl PoolSettings {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pool {
+pub(super) struct PoolTable {
     primary: Spanned<Vec<Spanned<String>>>,
     #[serde(default)]
     fallback: Vec<Spanned<String>>,
@@ -232,7 +232,7 @@ enum Backoff {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Capabilities {
+pub(super) struct CapabilitiesTable {
     high: Option<Spanned<String>>,
     medium: Option<Spanned<String>>,
     low: Option<Spanned<String>>,
@@ -240,7 +240,7 @@ pub(super) struct Capabilities {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Roles {
+pub(super) struct RolesTable {
     /// A level, or a model as for the four below.
     architect: Option<Spanned<String>>,
     engineer: Option<Level>,
@@ -251,9 +251,9 @@ pub(super) struct Roles {
     ingestor: Option<Spanned<String>>,
 }
 
-impl Roles {
+impl RolesTable {
     /// What `.env` says of them, as far as the file says nothing.
-    pub(super) fn take(&mut self, local: &Local) {
+    pub(super) fn take(&mut self, local: &LocalModelSettings) {
         for (role, given) in [
             ("implementer", &mut self.implementer),
             ("tester", &mut self.tester),
@@ -285,16 +285,16 @@ impl Roles {
 }
 
 /// The tables of `countersign.toml` that are about names.
-pub(super) struct Tables<'a> {
-    pub(super) pools: BTreeMap<String, Pool>,
+pub(super) struct ModelNameTables<'a> {
+    pub(super) pools: BTreeMap<String, PoolTable>,
     pub(super) retry: BTreeMap<String, RetryTable>,
-    pub(super) capabilities: Capabilities,
-    pub(super) roles: &'a Roles,
+    pub(super) capabilities: CapabilitiesTable,
+    pub(super) roles: &'a RolesTable,
     pub(super) presets: BTreeMap<String, Spanned<String>>,
 }
 
 /// Names of the settings, beside the built-in ones and in their places.
-pub(super) fn names(tables: Tables<'_>, check: &Check<'_>) -> Result<Names, ConfigError> {
+pub(super) fn names(tables: ModelNameTables<'_>, check: &SettingsChecker<'_>) -> Result<Names, ConfigError> {
     let retries = retries(&tables.retry, check)?;
     let mut names = Names::default();
     for (name, given) in tables.presets {
@@ -313,7 +313,7 @@ pub(super) fn names(tables: Tables<'_>, check: &Check<'_>) -> Result<Names, Conf
     }
     let pools = tables.pools.iter().map(|(name, table)| Ok((name.clone(), pool(table, &retries, check)?)));
     names.pools.extend(pools.collect::<Result<Vec<_>, _>>()?);
-    let Capabilities { high, medium, low } = tables.capabilities;
+    let CapabilitiesTable { high, medium, low } = tables.capabilities;
     for (level, given) in Level::ALL.into_iter().zip([high, medium, low]) {
         let Some(given) = given else { continue };
         check.spec(level.as_str(), &given)?;
@@ -343,9 +343,9 @@ fn is_name(spec: &str) -> bool {
 }
 
 fn pool(
-    table: &Pool,
+    table: &PoolTable,
     retries: &BTreeMap<String, Retry>,
-    check: &Check<'_>,
+    check: &SettingsChecker<'_>,
 ) -> Result<PoolSettings, ConfigError> {
     if table.primary.as_ref().is_empty() {
         return Err(check.refuse(&table.primary, "primary is empty; name a model".to_owned()));
@@ -370,7 +370,7 @@ fn pool(
 
 fn retries(
     given: &BTreeMap<String, RetryTable>,
-    check: &Check<'_>,
+    check: &SettingsChecker<'_>,
 ) -> Result<BTreeMap<String, Retry>, ConfigError> {
     let seconds = Duration::from_secs;
     let mut retries = BTreeMap::from([
@@ -423,7 +423,7 @@ mod tests {
             ("preset:gemini-pro", "gemini:pro"),
             ("ollama:qwen3:32b", "ollama:qwen3:32b"),
         ] {
-            assert_eq!(names.meaning(name), Ok(Meaning::Model(model)), "{name}");
+            assert_eq!(names.meaning(name), Ok(ResolvedModelName::Model(model)), "{name}");
         }
         assert_eq!(names.models("pool:default").len(), 5);
         let error = names.meaning("role:boss").unwrap_err();
@@ -456,7 +456,7 @@ mod tests {
         assert_eq!(names.models("pool:default"), ["claude:opus", "gemini:flash"]);
         assert_eq!((pool.strategy, pool.retry.same_model), (Strategy::Priority, 2));
         assert_eq!(pool.retry.wait(2), Duration::from_secs(240));
-        assert!(matches!(names.meaning("capability:low"), Ok(Meaning::Pool("x", _))));
+        assert!(matches!(names.meaning("capability:low"), Ok(ResolvedModelName::Pool("x", _))));
     }
 
     #[test]

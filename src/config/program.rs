@@ -29,14 +29,14 @@ impl ProgramSettings {
 /// The table as written.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
+pub(super) struct ProgramTable {
     path: Option<PathBuf>,
     config_dir: Option<PathBuf>,
     pub(super) base_url: Option<Spanned<String>>,
     allow_unconfined: bool,
 }
 
-impl Table {
+impl ProgramTable {
     /// Its settings; what it keeps goes into `usual` where it does not say otherwise.
     pub(super) fn settings(
         &self,

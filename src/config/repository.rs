@@ -6,24 +6,24 @@ use serde::{Deserialize, Deserializer};
 
 use super::{
     BudgetSettings, ConfigError, REPOSITORY_FILE, Settings,
-    budget::RepoBudget,
+    budget::RepositoryBudgetTable,
     from_toml, line_of,
-    workflows::{self, Workflows},
+    workflows::{self, SettingsByWorkflow},
 };
 
 /// The settings that hold for one repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepoSettings {
     pub budget: BudgetSettings,
-    pub workflows: Workflows,
+    pub workflows: SettingsByWorkflow,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct File {
+struct RepositorySettingsFile {
     /// What [`RepoSettings::switches_off`] reads.
     enabled: Option<bool>,
-    budget: RepoBudget,
+    budget: RepositoryBudgetTable,
     /// What [`TestSettings::parse`] reads.
     test: TestSettings,
 }
@@ -69,10 +69,11 @@ impl TestSettings {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
-        struct Alone {
+        struct TestSettingsFile {
             test: TestSettings,
         }
-        let alone: Alone = toml::from_str(text).map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
+        let alone: TestSettingsFile =
+            toml::from_str(text).map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
         Ok(alone.test)
     }
 }
@@ -91,8 +92,9 @@ impl RepoSettings {
 
     /// Reads the repository's file against what the server allows.
     pub fn parse(text: &str, settings: &Settings) -> Result<Self, ConfigError> {
-        let (file, tables) = workflows::split::<File>(text, settings.workflows.keys().copied())
-            .map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
+        let (file, tables) =
+            workflows::split::<RepositorySettingsFile>(text, settings.workflows.keys().copied())
+                .map_err(|error| from_toml(REPOSITORY_FILE, text, &error))?;
         let refused = |(at, message): (usize, String)| ConfigError {
             file: REPOSITORY_FILE.into(),
             line: Some(line_of(text, at)),

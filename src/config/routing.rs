@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::{
     file::seconds,
-    workflows::{Refusal, Table},
+    workflows::{Refusal, WorkflowSettingsTable},
 };
 
 /// What a decision may lead to. Later ones are stricter, and a repository may go on in this order alone.
@@ -45,7 +45,7 @@ impl Default for Routing {
 /// Whoever asked does not wait longer.
 const TIMEOUT: RangeInclusive<u64> = 1..=300;
 
-impl Table {
+impl WorkflowSettingsTable {
     /// The server's own word.
     pub(super) fn routing(&self, usual: &Routing) -> Result<Routing, Refusal> {
         let time = |name: &str, given: &Option<Spanned<String>>, usual| match given {

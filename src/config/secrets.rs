@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{ConfigError, local::Local};
+use super::{ConfigError, local_models::LocalModelSettings};
 
 const WEBHOOK: &str = "COUNTERSIGN_WEBHOOK_SECRET";
 const WEBHOOK_PREVIOUS: &str = "COUNTERSIGN_WEBHOOK_SECRET_PREVIOUS";
@@ -40,7 +40,7 @@ pub struct Secrets {
     pub gemini_keys: Vec<(String, SecretString)>,
     pub anthropic_api_key: Option<SecretString>,
     pub openai_api_key: Option<SecretString>,
-    pub(super) local: Option<Local>,
+    pub(super) local: Option<LocalModelSettings>,
     /// Files that hold one of these.
     pub files: Vec<PathBuf>,
     file: PathBuf,
@@ -52,7 +52,7 @@ impl Secrets {
         let named = values.iter().filter(|(name, _)| is_secret(name) && name.ends_with("_FILE"));
         let files = named.map(|(_, path)| file.with_file_name(path.expose_secret())).collect();
         let gemini_keys = gemini_keys(file, &mut values)?;
-        let local = Local::take(file, &mut values)?;
+        let local = LocalModelSettings::take(file, &mut values)?;
         let mut take = |name: &str| one(file, &mut values, name);
         Ok(Self {
             local,

@@ -11,18 +11,18 @@ private_key_file = "app.pem"
 dir = "data"
 "#;
 
-const TABLES: &[WorkflowTable] = &[
-    WorkflowTable { looks: true, ..WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md") },
-    WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue.md") },
-    WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/SPEC-{issue}.md") },
-    WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/{slug}-{issue}.md") },
-    WorkflowTable { routes: true, ..WorkflowTable::of("route", "") },
-    WorkflowTable { makes_code: true, ..WorkflowTable::of("implement", "docs/CODE-{issue}.md") },
+const TABLES: &[WorkflowDefaults] = &[
+    WorkflowDefaults { looks: true, ..WorkflowDefaults::of("lld", "docs/lld/LLD-{issue}.md") },
+    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of("issue", "issue.md") },
+    WorkflowDefaults { asks_before: true, ..WorkflowDefaults::of("spec", "docs/SPEC-{issue}.md") },
+    WorkflowDefaults { searches: true, ..WorkflowDefaults::of("scout", "docs/{slug}-{issue}.md") },
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::of("route", "") },
+    WorkflowDefaults { makes_code: true, ..WorkflowDefaults::of("implement", "docs/CODE-{issue}.md") },
 ];
 
-struct Place(tempfile::TempDir);
+struct SettingsDirectory(tempfile::TempDir);
 
-impl Place {
+impl SettingsDirectory {
     fn new(toml: &str, env: &str) -> Self {
         let place = Self(tempfile::tempdir().unwrap());
         std::fs::write(place.file(), toml).unwrap();
@@ -42,14 +42,14 @@ impl Place {
 const ENV: &str = "COUNTERSIGN_WEBHOOK_SECRET=hush-hush\n";
 
 fn refusal(toml: &str) -> (Option<usize>, String) {
-    let error = Place::new(toml, ENV).load().unwrap_err();
+    let error = SettingsDirectory::new(toml, ENV).load().unwrap_err();
     assert!(error.file.ends_with("countersign.toml"), "{error}");
     (error.line, error.message)
 }
 
 #[test]
 fn the_least_file_gets_the_defaults() {
-    let place = Place::new(GOOD, ENV);
+    let place = SettingsDirectory::new(GOOD, ENV);
     let settings = place.load().unwrap();
     assert_eq!(settings.app.private_key_file, place.0.path().join("app.pem"));
     assert_eq!(settings.github.api_url.as_str(), "https://api.github.com/");
@@ -115,7 +115,7 @@ fn loopback_may_be_plain_http() {
     let toml = format!(
         "{GOOD}[github]\napi_url = \"http://127.0.0.1:99/api/v3\"\n[providers.claude]\nbase_url = \"http://localhost:1\"\n"
     );
-    let settings = Place::new(&toml, ENV).load().unwrap();
+    let settings = SettingsDirectory::new(&toml, ENV).load().unwrap();
     assert_eq!(settings.github.api_url.path(), "/api/v3");
 }
 
@@ -128,14 +128,14 @@ fn the_faces_of_a_github_follow_from_the_one_people_know() {
         ("https://acme.example/github/", "https://acme.example/github/api/v3"),
     ] {
         let toml = format!("{GOOD}[github]\nweb_url = \"{web}\"\n");
-        let github = Place::new(&toml, ENV).load().unwrap().github;
+        let github = SettingsDirectory::new(&toml, ENV).load().unwrap().github;
         assert_eq!((github.api_url.as_str(), &github.git_url), (api, &github.web_url));
     }
 }
 
 #[test]
 fn what_is_ours_is_named_for_the_programs_of_others() {
-    let place = Place::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
+    let place = SettingsDirectory::new(GOOD, &format!("{ENV}GEMINI_API_KEY_FILE=keys/gemini\n"));
     std::fs::create_dir(place.0.path().join("keys")).unwrap();
     std::fs::write(place.0.path().join("keys/gemini"), "AIzaSecret").unwrap();
     let settings = place.load().unwrap();
@@ -160,7 +160,7 @@ fn no_file_points_to_setup() {
 
 #[test]
 fn secrets_come_from_the_env_file_and_stay_hidden() {
-    let place = Place::new(
+    let place = SettingsDirectory::new(
         GOOD,
         "COUNTERSIGN_WEBHOOK_SECRET='pa$$word'\nCOUNTERSIGN_WEBHOOK_SECRET_PREVIOUS=older\n\
          GEMINI_API_KEY_FILE=gemini.key\nANTHROPIC_API_KEY=\n",
@@ -187,7 +187,7 @@ fn keys_of_gemini_are_described_in_the_order_of_their_use() {
          [[providers.gemini.key]]\nname = \"default\"\ntier = \"free\"\n"
     );
     let env = format!("{ENV}GEMINI_API_KEY=one\nGEMINI_API_KEY_SECOND_FILE=k\nGEMINI_API_KEY_THIRD=three\n");
-    let place = Place::new(&toml, &env);
+    let place = SettingsDirectory::new(&toml, &env);
     std::fs::write(place.0.path().join("k"), "two\n").unwrap();
     let gemini = place.load().unwrap().models.gemini;
     let keys: Vec<_> = gemini
@@ -223,7 +223,7 @@ fn bad_secrets_are_refused_without_being_quoted() {
         ("GEMINI_API_KEY=xyzzy\nGEMINI_API_KEY_DEFAULT=plugh\n", "rename GEMINI_API_KEY_DEFAULT"),
         ("GEMINI_API_KEY_=xyzzy\n", "lacks its key's name"),
     ] {
-        let error = Place::new(GOOD, env).load().unwrap_err();
+        let error = SettingsDirectory::new(GOOD, env).load().unwrap_err();
         assert!(error.file.ends_with(".env"), "{error}");
         assert!(error.message.contains(words), "{env}: {error}");
         assert!(!error.to_string().contains("xyzzy"), "{error}");
@@ -232,7 +232,7 @@ fn bad_secrets_are_refused_without_being_quoted() {
 
 #[test]
 fn secrets_in_the_process_environment_are_named_and_not_read() {
-    let place = Place::new(GOOD, ENV);
+    let place = SettingsDirectory::new(GOOD, ENV);
     let settings = Settings::load_in(&place.file(), TABLES, |name| name == "ANTHROPIC_API_KEY").unwrap();
     assert_eq!(settings.ignored_environment, ["ANTHROPIC_API_KEY"]);
     assert!(settings.models.anthropic.api_key.is_none());
@@ -240,7 +240,7 @@ fn secrets_in_the_process_environment_are_named_and_not_read() {
 
 #[test]
 fn a_repository_may_tighten_and_never_loosen() {
-    let settings = Place::new(GOOD, ENV).load().unwrap();
+    let settings = SettingsDirectory::new(GOOD, ENV).load().unwrap();
     let tight = RepoSettings::parse("[lld]\nmax_rounds = 2\ndraft_gate = true\n", &settings).unwrap();
     let lld = &tight.workflows["lld"];
     assert_eq!((lld.max_rounds, lld.draft_gate), (2, true));
@@ -249,8 +249,8 @@ fn a_repository_may_tighten_and_never_loosen() {
     let gates = &RepoSettings::parse(text, &settings).unwrap().workflows["lld"].gates;
     assert_eq!((gates.approvals, gates.code_owners, gates.remind_days, gates.expire_days), (2, true, 0, 14));
     let strict = "approvals = 2\napprover_not_requester = true\ncode_owners = true\n";
-    let strict = Place::new(&format!("{GOOD}[lld]\n{strict}"), ENV).load().unwrap();
-    let manual = Place::new(&format!("{GOOD}[route]\nmode = \"manual\"\n"), ENV).load().unwrap();
+    let strict = SettingsDirectory::new(&format!("{GOOD}[lld]\n{strict}"), ENV).load().unwrap();
+    let manual = SettingsDirectory::new(&format!("{GOOD}[route]\nmode = \"manual\"\n"), ENV).load().unwrap();
     for (server, mode, holds) in
         [(&settings, "confirm", true), (&manual, "confirm", false), (&manual, "auto", false)]
     {
@@ -267,7 +267,8 @@ fn a_repository_may_tighten_and_never_loosen() {
         let error = RepoSettings::parse(&format!("[lld]\n{looser}\n"), &strict).unwrap_err();
         assert_eq!(error.line, Some(2), "{looser}: {error}");
     }
-    let confirm = Place::new(&format!("{GOOD}[route]\nmode = \"confirm\"\n"), ENV).load().unwrap();
+    let confirm =
+        SettingsDirectory::new(&format!("{GOOD}[route]\nmode = \"confirm\"\n"), ENV).load().unwrap();
     let mode = |mode: &str| RepoSettings::parse(&format!("[route]\nmode = \"{mode}\"\n"), &confirm);
     assert_eq!(mode("manual").unwrap().workflows["route"].routing.as_ref().unwrap().mode, RouteMode::Manual);
     assert_eq!(mode("auto").unwrap_err().line, Some(2));
@@ -303,7 +304,9 @@ fn a_repository_may_tighten_and_never_loosen() {
 
 #[test]
 fn a_local_model_is_known_by_the_names_of_the_env_file() {
-    let load = |env: &str, toml: &str| Place::new(&format!("{GOOD}{toml}"), &format!("{ENV}{env}")).load();
+    let load = |env: &str, toml: &str| {
+        SettingsDirectory::new(&format!("{GOOD}{toml}"), &format!("{ENV}{env}")).load()
+    };
     let settings = load("LOCAL_LLM_MODEL_NARRATOR=qwen3:0.6b\nLOCAL_LLM_TEMPERATURE=0.2\n", "").unwrap();
     let models = &settings.models;
     assert_eq!(models.ollama.base_url.as_str(), "http://localhost:11434/");
@@ -375,7 +378,7 @@ fn a_local_model_is_known_by_the_names_of_the_env_file() {
 
 #[test]
 fn a_long_key_is_not_quoted_whole() {
-    let settings = Place::new(GOOD, ENV).load().unwrap();
+    let settings = SettingsDirectory::new(GOOD, ENV).load().unwrap();
     let long = format!("[lld]\n\"{}\\n\" = 1\n", "approve this ".repeat(100));
     let error = RepoSettings::parse(&long, &settings).unwrap_err();
     assert_eq!(error.message.chars().count(), 450, "{error}");
@@ -393,7 +396,7 @@ fn a_row_of_the_table_of_models_is_read_whole() {
     let more = "aliases = [\"qwen\"]\nprice = { input = 0.25, output = 2, cache_read = 0.02 }\n\
                 tiers = [{ above = 1000, input = 1, output = 4 }, { from = \"2027-01-01\", input = 2, output = 8 }]\n\
                 retires = \"2027-02-01\"\nsuccessor = \"qwen4\"\nsource = \"https://q\"\nread = \"2026-11-27\"\n";
-    let settings = Place::new(&format!("{GOOD}{ROW}{more}"), ENV).load().unwrap();
+    let settings = SettingsDirectory::new(&format!("{GOOD}{ROW}{more}"), ENV).load().unwrap();
     let day = |text: &str| Some(Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap());
     let usual = Price { cache_read: 20_000, ..Price::per_million(250_000, 2_000_000) };
     let long = Price { above: 1000, ..Price::per_million(1_000_000, 4_000_000) };
@@ -451,7 +454,8 @@ fn a_row_with_a_mistake_is_refused_where_it_stands() {
 
 #[test]
 fn a_row_without_a_price_is_warned_of_while_there_are_caps() {
-    let warnings = |text: &str| Place::new(&format!("{GOOD}{ROW}{text}"), ENV).load().unwrap().warnings;
+    let warnings =
+        |text: &str| SettingsDirectory::new(&format!("{GOOD}{ROW}{text}"), ENV).load().unwrap().warnings;
     let [warning] = &warnings("")[..] else { panic!("one row, one warning") };
     let line = GOOD.lines().count() + 2;
     assert!(warning.contains(&format!("countersign.toml:{line}: \"qwen3:32b\" has no price")), "{warning}");
@@ -464,7 +468,7 @@ fn a_row_without_a_price_is_warned_of_while_there_are_caps() {
 #[test]
 fn cassettes_are_kept_in_one_of_two_ways() {
     let with = |value: &str| format!("{GOOD}[models]\ncassettes = {value}\n");
-    let place = Place::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
+    let place = SettingsDirectory::new(&with("{ dir = \"kept\", mode = \"replay\" }"), ENV);
     let expected = CassetteSettings { dir: place.0.path().join("kept"), mode: CassetteMode::Replay };
     assert_eq!(place.load().unwrap().models.cassettes, Some(expected));
     assert!(refusal(&with("{ dir = \"kept\", mode = \"play\" }")).1.contains("unknown variant `play`"));
@@ -473,7 +477,7 @@ fn cassettes_are_kept_in_one_of_two_ways() {
 
 #[test]
 fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
-    let place = Place::new(
+    let place = SettingsDirectory::new(
         &format!(
             "{GOOD}[workers.low]\nsize = 3\n[workers.labels]\nUrgent = \"high\"\nlater = \"low\"\n\
              [workers.paths]\n\"src/pay\" = \"high\"\n\"docs/\" = \"background\"\n\".cargo/\" = \"low\"\n"
@@ -517,7 +521,7 @@ fn pools_keep_what_is_not_said_and_labels_choose_the_most_urgent() {
 
 #[test]
 fn caps_are_dollars_and_a_repository_only_lowers_them() {
-    let with = |budget: &str| Place::new(&format!("{GOOD}[budget]\n{budget}\n"), ENV).load();
+    let with = |budget: &str| SettingsDirectory::new(&format!("{GOOD}[budget]\n{budget}\n"), ENV).load();
     let budget = with("run = \"$12.50\"\ncall = \"none\"").unwrap().budget;
     assert_eq!((budget.run, budget.call), (Some(MicroUsd(12_500_000)), None));
     assert_eq!(budget.run_at_most, BudgetSettings::default().run_at_most);
@@ -546,8 +550,10 @@ fn caps_are_dollars_and_a_repository_only_lowers_them() {
 #[test]
 fn nodes_differ_by_each_setting_but_their_own_paths_addresses_and_sizes() {
     let of = |lines: &str, env: &str| {
-        let place =
-            Place::new(&GOOD.replace("[data]\n", &format!("{lines}\n[data]\n")), &format!("{ENV}{env}"));
+        let place = SettingsDirectory::new(
+            &GOOD.replace("[data]\n", &format!("{lines}\n[data]\n")),
+            &format!("{ENV}{env}"),
+        );
         place.load().unwrap().fingerprints()
     };
     let usual = of("", "");

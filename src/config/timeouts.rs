@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, file::Check};
+use super::{ConfigError, file::SettingsChecker};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
@@ -38,14 +38,14 @@ impl Timeouts {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
+pub(super) struct TimeoutsTable {
     call: Option<Spanned<String>>,
     first_leg: Option<Spanned<String>>,
     second_leg: Option<Spanned<String>>,
 }
 
-impl Table {
-    pub(super) fn checked(&self, check: &Check<'_>) -> Result<Timeouts, ConfigError> {
+impl TimeoutsTable {
+    pub(super) fn checked(&self, check: &SettingsChecker<'_>) -> Result<Timeouts, ConfigError> {
         let usual = Timeouts::default();
         let time = |key, given: &Option<_>, usual| check.time(key, given.as_ref(), usual, 1..=3600);
         Ok(Timeouts {

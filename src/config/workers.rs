@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{ConfigError, file::Check};
+use super::{ConfigError, file::SettingsChecker};
 use crate::{limits, types::WorkerPool};
 
 /// Where, in the data directory, it is written down which programs run.
@@ -43,7 +43,7 @@ pub struct Bulkhead {
 
 /// A run's worker pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Assigned {
+pub struct PoolAssignment {
     pub pool: WorkerPool,
     /// The label, the file or the folder that put it there; none: nothing did.
     pub row: Option<String>,
@@ -77,7 +77,7 @@ impl WorkerSettings {
     /// Where a run belongs whose issue has these labels, and that is about these files; with the row that says so, if one
     /// does. Of several rows, the most urgent counts. A file without a row is as urgent as a run that nothing is said of: one
     /// file in a folder that can wait does not make all the others wait.
-    pub fn assigned(&self, labels: &[String], paths: &[String]) -> Assigned {
+    pub fn assigned(&self, labels: &[String], paths: &[String]) -> PoolAssignment {
         let labels = self.labels.iter().filter(|(name, _)| labels.iter().any(|on| same(on, name)));
         let row = |path: &String| {
             let rows = self.paths.iter().filter(|(place, _)| is_at(path, place));
@@ -87,7 +87,7 @@ impl WorkerSettings {
             |row: &Option<(&String, &WorkerPool)>| row.map_or(WorkerPool::default(), |(_, pool)| *pool);
         let paths = paths.iter().map(row).min_by_key(|row| (pool(row), row.is_none())).flatten();
         let urgent = labels.chain(paths).min_by_key(|(_, pool)| **pool);
-        urgent.map(|(row, pool)| Assigned { pool: *pool, row: Some(row.clone()) }).unwrap_or_default()
+        urgent.map(|(row, pool)| PoolAssignment { pool: *pool, row: Some(row.clone()) }).unwrap_or_default()
     }
 }
 
@@ -104,11 +104,11 @@ fn same(one: &str, other: &str) -> bool {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
-    high: Pool,
-    medium: Pool,
-    low: Pool,
-    background: Pool,
+pub(super) struct WorkersTable {
+    high: WorkerPoolTable,
+    medium: WorkerPoolTable,
+    low: WorkerPoolTable,
+    background: WorkerPoolTable,
     labels: Option<BTreeMap<String, WorkerPool>>,
     paths: BTreeMap<Spanned<String>, WorkerPool>,
     kill_delay: Option<Spanned<String>>,
@@ -116,14 +116,18 @@ pub(super) struct Table {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Pool {
+struct WorkerPoolTable {
     size: Option<Spanned<usize>>,
     nice: Option<Spanned<i32>>,
     memory_mb: Option<Spanned<u64>>,
 }
 
-impl Table {
-    pub(super) fn checked(&self, check: &Check<'_>, data_dir: &Path) -> Result<WorkerSettings, ConfigError> {
+impl WorkersTable {
+    pub(super) fn checked(
+        &self,
+        check: &SettingsChecker<'_>,
+        data_dir: &Path,
+    ) -> Result<WorkerSettings, ConfigError> {
         let default = WorkerSettings::new(data_dir);
         Ok(WorkerSettings {
             high: self.high.checked(check, default.high)?,
@@ -138,7 +142,7 @@ impl Table {
     }
 
     /// One that no path is at would say nothing for ever.
-    fn paths(&self, check: &Check<'_>) -> Result<BTreeMap<String, WorkerPool>, ConfigError> {
+    fn paths(&self, check: &SettingsChecker<'_>) -> Result<BTreeMap<String, WorkerPool>, ConfigError> {
         let row = |(path, pool): (&Spanned<String>, &WorkerPool)| {
             let text = path.as_ref();
             let mut names = text.strip_suffix('/').unwrap_or(text).split('/');
@@ -153,8 +157,8 @@ impl Table {
     }
 }
 
-impl Pool {
-    fn checked(&self, check: &Check<'_>, default: Bulkhead) -> Result<Bulkhead, ConfigError> {
+impl WorkerPoolTable {
+    fn checked(&self, check: &SettingsChecker<'_>, default: Bulkhead) -> Result<Bulkhead, ConfigError> {
         if let Some(size) = &self.size
             && !(1..=64).contains(size.as_ref())
         {

@@ -24,7 +24,7 @@ pub const MOST_ROUNDS: u32 = 10;
 
 /// A workflow that has settings.
 #[derive(Debug)]
-pub struct WorkflowTable {
+pub struct WorkflowDefaults {
     /// The table's name in both files: `lld`.
     pub name: &'static str,
     /// Where its document goes, if nothing is said of it; `{issue}` is the issue's number.
@@ -43,7 +43,7 @@ pub struct WorkflowTable {
     pub looks: bool,
 }
 
-impl WorkflowTable {
+impl WorkflowDefaults {
     /// One whose document goes into the repository.
     pub const fn of(name: &'static str, document_path: &'static str) -> Self {
         Self {
@@ -164,7 +164,7 @@ pub struct WorkflowSettings {
 }
 
 impl WorkflowSettings {
-    fn of(table: &WorkflowTable) -> Self {
+    fn of(table: &WorkflowDefaults) -> Self {
         let document_path = table.document_path.to_owned();
         let filing = Filing { review: true, answer_hours: 24, labels: Vec::new() };
         let filing = table.files_issue.then_some(filing);
@@ -172,7 +172,7 @@ impl WorkflowSettings {
         let tools = ToolSettings { drafter: false, reviewer: false, commands: false, turns: 5 };
         let tools = table.looks.then_some(tools);
         let gates = GateRules::default();
-        let WorkflowTable { asks_before, makes_code, .. } = *table;
+        let WorkflowDefaults { asks_before, makes_code, .. } = *table;
         let (draft_gate, verdict_gate) = (false, !asks_before);
         Self {
             max_rounds: 3,
@@ -206,7 +206,7 @@ pub fn document_path_of(document_path: &str, issue: IssueNo) -> String {
 /// What a file says of a workflow.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Table {
+pub(super) struct WorkflowSettingsTable {
     max_rounds: Option<Spanned<u32>>,
     draft_gate: Option<Spanned<bool>>,
     verdict_gate: Option<Spanned<bool>>,
@@ -239,34 +239,36 @@ pub(super) struct Table {
 pub(super) type Refusal = (usize, String);
 
 /// The settings of every workflow, by its name.
-pub type Workflows = BTreeMap<&'static str, WorkflowSettings>;
+pub type SettingsByWorkflow = BTreeMap<&'static str, WorkflowSettings>;
 
 /// What a file says of each workflow, in the order of their names as they were given.
-type Tables = Vec<(&'static str, Table)>;
+type NamedWorkflowTables = Vec<(&'static str, WorkflowSettingsTable)>;
 
 /// Takes the workflows' tables out of a file; the rest of it is an `F`.
 pub(super) fn split<'t, F: Deserialize<'t>>(
     text: &'t str,
     names: impl Iterator<Item = &'static str>,
-) -> Result<(F, Tables), Error> {
+) -> Result<(F, NamedWorkflowTables), Error> {
     let mut file = DeTable::parse(text)?;
     let mut tables = Vec::new();
     for name in names {
-        let table =
-            file.get_mut().remove(name).map(|given| Table::deserialize(ValueDeserializer::from(given)));
+        let table = file
+            .get_mut()
+            .remove(name)
+            .map(|given| WorkflowSettingsTable::deserialize(ValueDeserializer::from(given)));
         tables.push((name, table.transpose()?.unwrap_or_default()));
     }
     Ok((F::deserialize(Deserializer::from(file))?, tables))
 }
 
-impl Table {
+impl WorkflowSettingsTable {
     /// Where a path for documents is said.
     pub(super) fn document_path(&self) -> Option<usize> {
         self.document_path.as_ref().map(|path| path.span().start)
     }
 
     /// The server's own word.
-    pub(super) fn checked(self, defaults: &WorkflowTable) -> Result<WorkflowSettings, Refusal> {
+    pub(super) fn checked(self, defaults: &WorkflowDefaults) -> Result<WorkflowSettings, Refusal> {
         let mut settings = WorkflowSettings::of(defaults);
         self.fits(&settings)?;
         settings.gates = self.gates(&settings.gates, true)?;
@@ -558,7 +560,7 @@ fn labels_in(labels: &Spanned<Vec<String>>) -> Result<Vec<String>, Refusal> {
     Ok(given.clone())
 }
 
-fn document_path(path: &str, defaults: &WorkflowTable) -> Result<(), String> {
+fn document_path(path: &str, defaults: &WorkflowDefaults) -> Result<(), String> {
     let parts: Vec<_> = Path::new(path).components().collect();
     let inside = parts.iter().all(|part| match part {
         Component::Normal(name) => !name.to_string_lossy().to_ascii_lowercase().starts_with(".git"),

@@ -19,23 +19,23 @@ pub struct Edit {
 /// What the author says of an open finding: for the reviewer to judge, and for nobody to believe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reply {
+pub struct FindingReply {
     /// Its id: `F3`.
     pub finding: String,
-    pub disposition: Disposition,
+    pub disposition: FindingDisposition,
     /// How it was fixed, why it is none, or why it can wait.
     pub why: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Disposition {
+pub enum FindingDisposition {
     Fixed,
     Rebutted,
     Deferred,
 }
 
-impl Disposition {
+impl FindingDisposition {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -50,7 +50,7 @@ impl Disposition {
 #[serde(deny_unknown_fields)]
 pub struct Revision {
     pub edits: Vec<Edit>,
-    pub replies: Vec<Reply>,
+    pub replies: Vec<FindingReply>,
 }
 
 impl Revision {
@@ -62,11 +62,11 @@ impl Revision {
 
 /// Why an answer is no list of edits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum RevisionError {
     #[error("the answer is not one JSON object that fits the schema")]
     NotOneObject,
     #[error("the answer holds no edit, and no finding that it rebuts or defers")]
-    NoEdits(Vec<Reply>),
+    NoEdits(Vec<FindingReply>),
     #[error("the answer holds more than {MOST_EDITS} edits or replies")]
     TooMany,
 }
@@ -137,19 +137,21 @@ pub fn prompt_rules() -> String {
 }
 
 /// Reads an answer: one JSON object and nothing else.
-pub fn parse(answer: &str) -> Result<Revision, Invalid> {
-    let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
-    let mut revision: Revision = serde_json::from_str(object).map_err(|_| Invalid::NotOneObject)?;
+pub fn parse(answer: &str) -> Result<Revision, RevisionError> {
+    let object = one_json_object(answer).ok_or(RevisionError::NotOneObject)?;
+    let mut revision: Revision = serde_json::from_str(object).map_err(|_| RevisionError::NotOneObject)?;
     if revision.edits.len().max(revision.replies.len()) > MOST_EDITS {
-        return Err(Invalid::TooMany);
+        return Err(RevisionError::TooMany);
     }
     for reply in &mut revision.replies {
         if let Some((end, _)) = reply.why.char_indices().nth(WHY_CHARS) {
             reply.why.truncate(end);
         }
     }
-    if revision.edits.is_empty() && revision.replies.iter().all(|r| r.disposition == Disposition::Fixed) {
-        return Err(Invalid::NoEdits(revision.replies));
+    if revision.edits.is_empty()
+        && revision.replies.iter().all(|r| r.disposition == FindingDisposition::Fixed)
+    {
+        return Err(RevisionError::NoEdits(revision.replies));
     }
     Ok(revision)
 }
@@ -240,18 +242,18 @@ mod tests {
     fn only_a_whole_answer_is_a_list_of_edits() {
         let good = r#"{"edits":[{"search":"a","replace":""}],"replies":[]}"#;
         assert_eq!(parse(good).unwrap().edits, [edit("a", "")]);
-        assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(Invalid::NoEdits(Vec::new())));
+        assert_eq!(parse(r#"{"edits": [], "replies": []}"#), Err(RevisionError::NoEdits(Vec::new())));
         let reply = |word: &str| {
             parse(&format!(
                 r#"{{"edits": [], "replies": [{{"finding":"F1","disposition":"{word}","why":"w"}}]}}"#
             ))
         };
         assert!(
-            matches!(reply("fixed"), Err(Invalid::NoEdits(replies)) if replies.len() == 1),
+            matches!(reply("fixed"), Err(RevisionError::NoEdits(replies)) if replies.len() == 1),
             "nothing was changed"
         );
         assert!(reply("rebutted").unwrap().only_replies());
-        assert_eq!(reply("dismissed"), Err(Invalid::NotOneObject), "that is for people");
+        assert_eq!(reply("dismissed"), Err(RevisionError::NotOneObject), "that is for people");
         for bad in [
             "",
             "# A whole document",
@@ -259,7 +261,7 @@ mod tests {
             r#"{"edits":[],"edits":[],"replies":[]}"#,
             &format!("{good}{good}"),
         ] {
-            assert_eq!(parse(bad), Err(Invalid::NotOneObject), "{bad}");
+            assert_eq!(parse(bad), Err(RevisionError::NotOneObject), "{bad}");
         }
     }
 }

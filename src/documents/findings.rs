@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    edits::{Disposition, Reply},
-    verdict::{RawFinding, Review, Severity},
+    edits::{FindingDisposition, FindingReply},
+    verdict::{FindingSeverity, RawFinding, ReviewAnswer},
 };
 use crate::types::Verdict;
 
 /// How a finding stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum FindingStatus {
     Open,
     Fixed,
     /// The author said why it is none, and the reviewer agreed.
@@ -26,7 +26,7 @@ pub enum Status {
     Dismissed,
 }
 
-impl Status {
+impl FindingStatus {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -45,19 +45,19 @@ pub struct Finding {
     /// The round that found it, and the last one that said it.
     pub round: u32,
     pub last_round: u32,
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     pub category: String,
     pub place: String,
     pub title: String,
     pub detail: String,
-    pub status: Status,
+    pub status: FindingStatus,
     /// Why it ended, or what is special about it; one sentence.
     pub why: String,
     /// A person wants it dealt with, whatever the reviewer says later.
     pub must_fix: bool,
     /// What the author's newest draft says to it, on which no review has ruled yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reply: Option<Reply>,
+    pub reply: Option<FindingReply>,
     /// The same in words, which stay when it is settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
@@ -65,22 +65,22 @@ pub struct Finding {
 
 impl Finding {
     pub fn is_open(&self) -> bool {
-        self.status == Status::Open
+        self.status == FindingStatus::Open
     }
 
     /// Does it have to be dealt with, or is it advice?
     pub fn counts(&self) -> bool {
-        self.must_fix || self.severity >= Severity::High
+        self.must_fix || self.severity >= FindingSeverity::High
     }
 
     /// It is as a person left it: no model has a word in that.
-    fn settle(&mut self, status: Status, why: String) {
+    fn settle(&mut self, status: FindingStatus, why: String) {
         (self.status, self.why, self.reply) = (status, why, None);
     }
 }
 
 /// What a person says at a line.
-pub struct Remarked {
+pub struct LineRemark {
     pub place: String,
     pub text: String,
     /// The login of whoever says it.
@@ -98,14 +98,14 @@ const REMARK_CHARS: usize = 2_000;
 
 /// What one review did to the ledger, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
+pub struct LedgerUpdate {
     pub opened: Vec<String>,
     pub repeated: Vec<String>,
     pub fixed: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LedgerError {
+pub enum FindingLedgerError {
     #[error("there is no finding {0}; the status comment lists them")]
     Unknown(String),
     #[error("{0} is already settled as {1}")]
@@ -113,7 +113,7 @@ pub enum LedgerError {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct FindingLedger {
     findings: Vec<Finding>,
     /// The last round booked; a round is booked once.
     last_round: u32,
@@ -121,7 +121,7 @@ pub struct Ledger {
     after: Vec<BTreeSet<String>>,
 }
 
-impl Ledger {
+impl FindingLedger {
     pub fn all(&self) -> &[Finding] {
         &self.findings
     }
@@ -131,7 +131,7 @@ impl Ledger {
     }
 
     pub fn dismissed(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|f| f.status == Status::Dismissed)
+        self.findings.iter().filter(|f| f.status == FindingStatus::Dismissed)
     }
 
     pub fn get(&self, id: &str) -> Option<&Finding> {
@@ -140,12 +140,12 @@ impl Ledger {
 
     /// Lowers what is new, though it is about text that stood there word for word when it was reviewed last, to a
     /// suggestion; unless it is about security or lost data. Says which, by index.
-    pub fn demote_late(&self, review: &mut Review, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
+    pub fn demote_late(&self, review: &mut ReviewAnswer, unchanged: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, raw) in review.findings.iter_mut().enumerate() {
             let late = self.meant_by(raw).is_none() && !raw.is_grave() && unchanged(&raw.place);
-            if late && raw.severity > Severity::Suggestion {
-                raw.severity = Severity::Suggestion;
+            if late && raw.severity > FindingSeverity::Suggestion {
+                raw.severity = FindingSeverity::Suggestion;
                 demoted.push(index);
             }
         }
@@ -154,12 +154,18 @@ impl Ledger {
 
     /// Books a round's review, in which these findings, by index, were lowered: for want of a place, or for coming too
     /// late. Booking the same round again changes nothing.
-    pub fn observe(&mut self, round: u32, review: &Review, unplaced: &[usize], late: &[usize]) -> Observed {
+    pub fn observe(
+        &mut self,
+        round: u32,
+        review: &ReviewAnswer,
+        unplaced: &[usize],
+        late: &[usize],
+    ) -> LedgerUpdate {
         if round <= self.last_round {
-            return Observed::default();
+            return LedgerUpdate::default();
         }
         self.last_round = round;
-        let mut seen = Observed::default();
+        let mut seen = LedgerUpdate::default();
         for (index, raw) in review.findings.iter().enumerate() {
             let why = if late.contains(&index) {
                 "new, though its place had not changed since the last review; counted as a suggestion"
@@ -191,20 +197,20 @@ impl Ledger {
     /// What it asked for was seen to be there.
     pub fn met(&mut self, id: &str, why: &str) {
         if let Some(finding) = self.findings.iter_mut().find(|f| f.id == id && f.is_open() && !f.must_fix) {
-            finding.settle(Status::Fixed, why.to_owned());
+            finding.settle(FindingStatus::Fixed, why.to_owned());
         }
     }
 
     /// The open blocking findings, by id, that an approval passes over in silence: it neither holds them
     /// resolved nor says them again. Such an approval is not in form, whatever its verdict says.
-    pub fn unanswered(&self, review: &Review) -> Vec<String> {
+    pub fn unanswered(&self, review: &ReviewAnswer) -> Vec<String> {
         if review.verdict != Verdict::Approved {
             return Vec::new();
         }
         let repeated: BTreeSet<usize> = review.findings.iter().filter_map(|raw| self.meant_by(raw)).collect();
         let resolved = |id: &str| review.resolved.iter().any(|said| said.trim().eq_ignore_ascii_case(id));
         let silent = |(at, finding): &(usize, &Finding)| {
-            let holds_up = finding.is_open() && finding.severity == Severity::Blocking;
+            let holds_up = finding.is_open() && finding.severity == FindingSeverity::Blocking;
             holds_up && !repeated.contains(at) && !resolved(&finding.id)
         };
         self.findings.iter().enumerate().filter(silent).map(|(_, finding)| finding.id.clone()).collect()
@@ -221,21 +227,21 @@ impl Ledger {
         })
     }
 
-    fn say_again(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut Observed) {
+    fn say_again(&mut self, at: usize, round: u32, raw: &RawFinding, seen: &mut LedgerUpdate) {
         let finding = &mut self.findings[at];
         finding.last_round = round;
         match finding.status {
             // A person settled it; a model does not unsettle it.
-            Status::Dismissed => return,
-            Status::Fixed | Status::Rebutted | Status::Deferred => {
+            FindingStatus::Dismissed => return,
+            FindingStatus::Fixed | FindingStatus::Rebutted | FindingStatus::Deferred => {
                 finding.why = format!("came back in round {round}");
             }
-            Status::Open if finding.reply.is_some() => {
+            FindingStatus::Open if finding.reply.is_some() => {
                 finding.why = format!("the author's answer was not accepted in round {round}");
             }
-            Status::Open => {}
+            FindingStatus::Open => {}
         }
-        (finding.status, finding.reply) = (Status::Open, None);
+        (finding.status, finding.reply) = (FindingStatus::Open, None);
         finding.severity = raw.severity;
         finding.detail.clone_from(&raw.detail);
         if !seen.repeated.contains(&finding.id) && !seen.opened.contains(&finding.id) {
@@ -254,7 +260,7 @@ impl Ledger {
             place: raw.place.clone(),
             title: raw.title.clone(),
             detail: raw.detail.clone(),
-            status: Status::Open,
+            status: FindingStatus::Open,
             why: why.to_owned(),
             must_fix: false,
             reply: None,
@@ -264,7 +270,7 @@ impl Ledger {
     }
 
     /// Books what a draft says to the findings. Only a review says whether that holds.
-    pub fn reply(&mut self, replies: Vec<Reply>) {
+    pub fn reply(&mut self, replies: Vec<FindingReply>) {
         for reply in replies {
             let open = self
                 .findings
@@ -278,11 +284,11 @@ impl Ledger {
     }
 
     /// Books what a person says at a line of what was published; gives its id.
-    pub fn remarked(&mut self, remarked: Remarked) -> String {
-        let Remarked { place, text, by } = remarked;
+    pub fn remarked(&mut self, remarked: LineRemark) -> String {
+        let LineRemark { place, text, by } = remarked;
         let (title, rest) = text.trim().split_once('\n').unwrap_or((text.trim(), ""));
         let raw = RawFinding {
-            severity: Severity::High,
+            severity: FindingSeverity::High,
             category: REMARK.to_owned(),
             place,
             title: super::head(title.trim(), REMARK_CHARS).to_owned(),
@@ -295,7 +301,7 @@ impl Ledger {
     /// Books that checks of others fail, so that the author can answer that: by a change, or by why there is none. Gives its id.
     pub fn failing(&mut self, title: String) -> String {
         let raw = RawFinding {
-            severity: Severity::High,
+            severity: FindingSeverity::High,
             category: CI.to_owned(),
             place: "CI".to_owned(),
             title,
@@ -310,10 +316,14 @@ impl Ledger {
         let finding = self.findings.iter_mut().find(|f| f.id == id)?;
         if finding.is_open() {
             let (status, said) = match &finding.reply {
-                Some(Reply { disposition: Disposition::Fixed, .. }) => (Status::Fixed, "done"),
-                Some(Reply { disposition: Disposition::Rebutted, .. }) => (Status::Rebutted, "none"),
-                Some(Reply { disposition: Disposition::Deferred, .. }) | None => {
-                    (Status::Deferred, "for later")
+                Some(FindingReply { disposition: FindingDisposition::Fixed, .. }) => {
+                    (FindingStatus::Fixed, "done")
+                }
+                Some(FindingReply { disposition: FindingDisposition::Rebutted, .. }) => {
+                    (FindingStatus::Rebutted, "none")
+                }
+                Some(FindingReply { disposition: FindingDisposition::Deferred, .. }) | None => {
+                    (FindingStatus::Deferred, "for later")
                 }
             };
             finding.settle(status, format!("the author answered that it is {said}"));
@@ -322,20 +332,21 @@ impl Ledger {
     }
 
     /// The reviewer holds it fixed, and has not said it again in the same breath.
-    fn resolve(&mut self, id: &str, round: u32, seen: &mut Observed) {
+    fn resolve(&mut self, id: &str, round: u32, seen: &mut LedgerUpdate) {
         let Some(finding) = self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())) else {
             return;
         };
         if finding.is_open() && finding.last_round < round {
             let (status, why) = match finding.reply.take() {
-                Some(Reply { disposition: Disposition::Rebutted, why, .. }) => {
-                    (Status::Rebutted, format!("the reviewer agreed in round {round} that it is none: {why}"))
-                }
-                Some(Reply { disposition: Disposition::Deferred, why, .. }) => (
-                    Status::Deferred,
+                Some(FindingReply { disposition: FindingDisposition::Rebutted, why, .. }) => (
+                    FindingStatus::Rebutted,
+                    format!("the reviewer agreed in round {round} that it is none: {why}"),
+                ),
+                Some(FindingReply { disposition: FindingDisposition::Deferred, why, .. }) => (
+                    FindingStatus::Deferred,
                     format!("the reviewer agreed in round {round} to leave it for later: {why}"),
                 ),
-                _ => (Status::Fixed, format!("the reviewer held it fixed in round {round}")),
+                _ => (FindingStatus::Fixed, format!("the reviewer held it fixed in round {round}")),
             };
             finding.settle(status, why);
             seen.fixed.push(finding.id.clone());
@@ -344,17 +355,17 @@ impl Ledger {
 
     /// An approval that does not repeat a finding takes it back, except where a person insists or it
     /// was blocking: that takes a word.
-    fn close_unsaid(&mut self, round: u32, seen: &mut Observed) {
+    fn close_unsaid(&mut self, round: u32, seen: &mut LedgerUpdate) {
         let unsaid = |f: &&mut Finding| {
-            f.is_open() && f.last_round < round && !f.must_fix && f.severity != Severity::Blocking
+            f.is_open() && f.last_round < round && !f.must_fix && f.severity != FindingSeverity::Blocking
         };
         for finding in self.findings.iter_mut().filter(unsaid) {
             let status = match finding.reply.as_ref().map(|reply| reply.disposition) {
-                Some(Disposition::Rebutted) => Status::Rebutted,
-                Some(Disposition::Deferred) => Status::Deferred,
+                Some(FindingDisposition::Rebutted) => FindingStatus::Rebutted,
+                Some(FindingDisposition::Deferred) => FindingStatus::Deferred,
                 // A person said it, and nobody has said that it was dealt with.
-                None if finding.category == REMARK => Status::Deferred,
-                Some(Disposition::Fixed) | None => Status::Fixed,
+                None if finding.category == REMARK => FindingStatus::Deferred,
+                Some(FindingDisposition::Fixed) | None => FindingStatus::Fixed,
             };
             finding.settle(status, format!("not repeated when round {round} approved"));
             seen.fixed.push(finding.id.clone());
@@ -362,42 +373,43 @@ impl Ledger {
     }
 
     /// A person settles a finding. Who may is the caller's question; a blocking one needs more.
-    pub fn dismiss(&mut self, id: &str, reason: &str, by: &str) -> Result<&Finding, LedgerError> {
+    pub fn dismiss(&mut self, id: &str, reason: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         if !finding.is_open() {
-            return Err(LedgerError::Settled(finding.id.clone(), finding.status.as_str()));
+            return Err(FindingLedgerError::Settled(finding.id.clone(), finding.status.as_str()));
         }
         finding.must_fix = false;
-        finding.settle(Status::Dismissed, format!("dismissed by {by}: {reason}"));
+        finding.settle(FindingStatus::Dismissed, format!("dismissed by {by}: {reason}"));
         Ok(finding)
     }
 
     /// A person insists on a finding: it counts, and is open again if it was settled.
-    pub fn must_fix(&mut self, id: &str, by: &str) -> Result<&Finding, LedgerError> {
+    pub fn must_fix(&mut self, id: &str, by: &str) -> Result<&Finding, FindingLedgerError> {
         let finding = self.find_mut(id)?;
         finding.must_fix = true;
-        finding.settle(Status::Open, format!("{by} insists on it"));
+        finding.settle(FindingStatus::Open, format!("{by} insists on it"));
         Ok(finding)
     }
 
-    fn find_mut(&mut self, id: &str) -> Result<&mut Finding, LedgerError> {
-        let unknown = || LedgerError::Unknown(super::head(id.trim(), 20).to_owned());
+    fn find_mut(&mut self, id: &str) -> Result<&mut Finding, FindingLedgerError> {
+        let unknown = || FindingLedgerError::Unknown(super::head(id.trim(), 20).to_owned());
         self.findings.iter_mut().find(|f| f.id.eq_ignore_ascii_case(id.trim())).ok_or_else(unknown)
     }
 
     /// An earlier version of the document took the place of the one that was reviewed last: what stands is
     /// what stood against that one, and what people said since, which only the other one answered. Numbers stay given.
     pub fn return_to(&mut self, then: &Self) {
-        for finding in self.findings.iter_mut().filter(|f| f.status != Status::Dismissed) {
+        for finding in self.findings.iter_mut().filter(|f| f.status != FindingStatus::Dismissed) {
             if finding.must_fix {
-                finding.settle(Status::Open, "a person insists on it".to_owned());
+                finding.settle(FindingStatus::Open, "a person insists on it".to_owned());
             } else if let Some(as_it_was) = then.get(&finding.id) {
                 finding.clone_from(as_it_was);
             } else if [CI, REMARK].contains(&finding.category.as_str()) {
                 finding.answer = None;
-                finding.settle(Status::Deferred, "the version that answered it was not kept".to_owned());
+                finding
+                    .settle(FindingStatus::Deferred, "the version that answered it was not kept".to_owned());
             } else if finding.is_open() {
-                finding.status = Status::Fixed;
+                finding.status = FindingStatus::Fixed;
                 finding.why = "it was about a version that was not kept".to_owned();
             }
         }
@@ -427,7 +439,7 @@ fn alike(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn raw(title: &str, severity: Severity, repeats: Option<&str>) -> RawFinding {
+    fn raw(title: &str, severity: FindingSeverity, repeats: Option<&str>) -> RawFinding {
         RawFinding {
             severity,
             category: "tests".into(),
@@ -438,20 +450,20 @@ mod tests {
         }
     }
 
-    fn review(verdict: Verdict, findings: Vec<RawFinding>, resolved: &[&str]) -> Review {
+    fn review(verdict: Verdict, findings: Vec<RawFinding>, resolved: &[&str]) -> ReviewAnswer {
         let resolved = resolved.iter().map(|s| (*s).to_owned()).collect();
-        Review { verdict, rationale: "r".into(), findings, resolved }
+        ReviewAnswer { verdict, rationale: "r".into(), findings, resolved }
     }
 
-    fn open(ledger: &Ledger) -> Vec<&str> {
+    fn open(ledger: &FindingLedger) -> Vec<&str> {
         ledger.open().map(|f| f.id.as_str()).collect()
     }
 
-    use Severity::{Blocking, High, Suggestion};
+    use FindingSeverity::{Blocking, High, Suggestion};
 
     #[test]
     fn going_back_to_a_version_goes_back_to_what_stood_against_it() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[], &[]);
         let then = ledger.clone();
         ledger.observe(2, &review(Verdict::Revise, vec![raw("b", High, None)], &["F1"]), &[], &[]);
@@ -461,11 +473,11 @@ mod tests {
         ledger.observe(3, &review(Verdict::Revise, vec![raw("b", High, None)], &[]), &[], &[]);
         assert_eq!(ledger.open().map(|f| f.id.as_str()).collect::<Vec<_>>(), ["F1", "F2"]);
         // People's words are about neither version.
-        let remarked = Remarked { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
+        let remarked = LineRemark { place: "a.rs:3".into(), text: "Turn it.".into(), by: "sam".into() };
         let remark = ledger.remarked(remarked);
-        ledger.reply(vec![Reply {
+        ledger.reply(vec![FindingReply {
             finding: remark.clone(),
-            disposition: Disposition::Fixed,
+            disposition: FindingDisposition::Fixed,
             why: "it is turned".into(),
         }]);
         ledger.dismiss("F1", "by design", "sam").unwrap();
@@ -475,39 +487,52 @@ mod tests {
         ledger.return_to(&then);
         assert_eq!((open(&ledger), ledger.dismissed().count()), (vec!["F2"], 1));
         let remark = ledger.get(&remark).unwrap();
-        assert_eq!((remark.status, &remark.answer), (Status::Deferred, &None), "nothing answers it now");
+        assert_eq!(
+            (remark.status, &remark.answer),
+            (FindingStatus::Deferred, &None),
+            "nothing answers it now"
+        );
     }
 
     #[test]
     fn a_remark_ends_as_its_author_answered_where_no_review_ruled() {
-        let mut ledger = Ledger::default();
-        let said = |text: &str| Remarked { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
+        let mut ledger = FindingLedger::default();
+        let said = |text: &str| LineRemark { place: "a.rs:3".into(), text: text.into(), by: "sam".into() };
         let ids = ["Why?\nReally?", "Turn it.", "Later?"].map(|text| ledger.remarked(said(text)));
         assert_eq!(ids, ["F1", "F2", "F3"]);
         let first = &ledger.all()[0];
         assert_eq!((first.title.as_str(), first.detail.as_str(), first.counts()), ("Why?", "Really?", true));
-        let reply =
-            |finding: &str, disposition| Reply { finding: finding.into(), disposition, why: "so".into() };
-        ledger.reply(vec![reply("F1", Disposition::Rebutted), reply("F2", Disposition::Fixed)]);
+        let reply = |finding: &str, disposition| FindingReply {
+            finding: finding.into(),
+            disposition,
+            why: "so".into(),
+        };
+        ledger.reply(vec![reply("F1", FindingDisposition::Rebutted), reply("F2", FindingDisposition::Fixed)]);
         ledger.observe(1, &review(Verdict::Revise, vec![], &["F2"]), &[], &[]);
         let ends = ids.map(|id| {
             let finding = ledger.answered(&id).unwrap();
             (finding.status, finding.answer.clone())
         });
         let so = || Some("so".to_owned());
-        assert_eq!(ends, [(Status::Rebutted, so()), (Status::Fixed, so()), (Status::Deferred, None)]);
+        assert_eq!(
+            ends,
+            [(FindingStatus::Rebutted, so()), (FindingStatus::Fixed, so()), (FindingStatus::Deferred, None)]
+        );
         assert!(ledger.answered("F9").is_none());
         // Silence of an approval is no word of anybody's that a remark was dealt with.
         let ids = ["And this?", "That too.", "Now."].map(|text| ledger.remarked(said(text)));
-        ledger.reply(vec![reply(&ids[1], Disposition::Deferred), reply(&ids[2], Disposition::Fixed)]);
+        ledger.reply(vec![
+            reply(&ids[1], FindingDisposition::Deferred),
+            reply(&ids[2], FindingDisposition::Fixed),
+        ]);
         ledger.observe(2, &review(Verdict::Approved, vec![], &[]), &[], &[]);
         let ends = ids.map(|id| ledger.answered(&id).unwrap().status);
-        assert_eq!(ends, [Status::Deferred, Status::Deferred, Status::Fixed]);
+        assert_eq!(ends, [FindingStatus::Deferred, FindingStatus::Deferred, FindingStatus::Fixed]);
     }
 
     #[test]
     fn findings_are_named_once_and_followed_by_id_or_by_words() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         let seen = ledger.observe(
             1,
             &review(Verdict::Revise, vec![raw("A b", Blocking, None), raw("c", High, None)], &[]),
@@ -526,7 +551,7 @@ mod tests {
             (vec!["F1".to_owned(), "F2".into()], vec![]),
             "said again is not fixed"
         );
-        assert_eq!(ledger.observe(2, &second, &[], &[]), Observed::default(), "a round is booked once");
+        assert_eq!(ledger.observe(2, &second, &[], &[]), LedgerUpdate::default(), "a round is booked once");
         let seen = ledger.observe(
             3,
             &review(Verdict::Revise, vec![raw("new", Suggestion, Some("F77"))], &["F1"]),
@@ -546,7 +571,7 @@ mod tests {
 
     #[test]
     fn an_approval_answers_every_blocking_finding() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         let found = vec![raw("a", Blocking, None), raw("b", Blocking, None), raw("c", High, None)];
         ledger.observe(1, &review(Verdict::Revise, found, &[]), &[], &[]);
         let approved = |findings, resolved: &[&str]| review(Verdict::Approved, findings, resolved);
@@ -568,7 +593,7 @@ mod tests {
 
     #[test]
     fn people_settle_and_insist() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         let one = review(Verdict::Revise, vec![raw("a", Blocking, None), raw("b", Suggestion, None)], &[]);
         ledger.observe(1, &one, &[], &[]);
         assert_eq!(ledger.dismiss("f1", "by design", "mona").unwrap().why, "dismissed by mona: by design");
@@ -582,7 +607,7 @@ mod tests {
 
     #[test]
     fn two_strikes_compare_sets() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         let same =
             |extra: &str| review(Verdict::Revise, vec![raw("a", High, None), raw(extra, High, None)], &[]);
         ledger.observe(1, &same("b"), &[], &[]);
@@ -602,14 +627,14 @@ mod tests {
 
     #[test]
     fn a_demoted_finding_says_so() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         ledger.observe(1, &review(Verdict::Revise, vec![raw("a", High, None)], &[]), &[0], &[]);
         assert!(ledger.get("F1").unwrap().why.contains("does not exist"));
     }
 
     #[test]
     fn what_could_have_been_said_before_is_a_suggestion_unless_it_is_grave() {
-        let mut ledger = Ledger::default();
+        let mut ledger = FindingLedger::default();
         ledger.observe(1, &review(Verdict::Revise, vec![raw("known", High, None)], &[]), &[], &[]);
         let at = |place: &str, category: &str, title: &str| RawFinding {
             place: place.into(),

@@ -20,17 +20,17 @@ pub(crate) fn bare_addresses(text: &str) -> impl Iterator<Item = String> {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Outline {
-    pub(crate) headings: Vec<Heading>,
-    pub(crate) tables: Vec<Table>,
+pub(crate) struct MarkdownOutline {
+    pub(crate) headings: Vec<MarkdownHeading>,
+    pub(crate) tables: Vec<MarkdownTable>,
     /// Items of lists that stand in no other list, quote or table.
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<MarkdownListItem>,
     pub(crate) code_blocks: Vec<CodeBlock>,
-    pub(crate) code_spans: Vec<Span>,
+    pub(crate) code_spans: Vec<CodeSpan>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Heading {
+pub(crate) struct MarkdownHeading {
     pub(crate) level: usize,
     pub(crate) text: String,
     /// The heading's own lines, its line break included.
@@ -38,21 +38,21 @@ pub(crate) struct Heading {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct MarkdownTable {
     pub(crate) range: Range<usize>,
     pub(crate) header: Vec<String>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<MarkdownTableRow>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct MarkdownTableRow {
     pub(crate) range: Range<usize>,
     /// The cells as written: their source, without pipes and surrounding blanks.
     pub(crate) cells: Vec<String>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct MarkdownListItem {
     pub(crate) range: Range<usize>,
     /// Its number in an ordered list, counted as Markdown counts.
     pub(crate) number: Option<u64>,
@@ -69,7 +69,7 @@ pub(crate) struct CodeBlock {
 }
 
 #[derive(Debug)]
-pub(crate) struct Span {
+pub(crate) struct CodeSpan {
     pub(crate) range: Range<usize>,
     pub(crate) text: String,
 }
@@ -78,18 +78,24 @@ pub(crate) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-pub(crate) fn outline(text: &str) -> Outline {
-    let mut walk =
-        Walk { text, out: Outline::default(), depth: 0, lists: Vec::new(), heading: None, in_head: false };
+pub(crate) fn outline(text: &str) -> MarkdownOutline {
+    let mut walk = MarkdownOutlineBuilder {
+        text,
+        out: MarkdownOutline::default(),
+        depth: 0,
+        lists: Vec::new(),
+        heading: None,
+        in_head: false,
+    };
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         walk.event(event, range);
     }
     walk.out
 }
 
-struct Walk<'a> {
+struct MarkdownOutlineBuilder<'a> {
     text: &'a str,
-    out: Outline,
+    out: MarkdownOutline,
     /// Quotes, lists and items around this place.
     depth: usize,
     /// The next number of each open list.
@@ -98,7 +104,7 @@ struct Walk<'a> {
     in_head: bool,
 }
 
-impl Walk<'_> {
+impl MarkdownOutlineBuilder<'_> {
     fn event(&mut self, event: Event<'_>, range: Range<usize>) {
         match event {
             Event::Start(tag) => self.start(tag, range),
@@ -114,7 +120,7 @@ impl Walk<'_> {
             }
             Event::Code(text) => {
                 self.write(&text);
-                self.out.code_spans.push(Span { range, text: text.into_string() });
+                self.out.code_spans.push(CodeSpan { range, text: text.into_string() });
             }
             Event::SoftBreak | Event::HardBreak => self.write(" "),
             Event::TaskListMarker(done) => {
@@ -164,14 +170,21 @@ impl Walk<'_> {
                     number
                 });
                 if self.depth == 2 && self.lists.len() == 1 {
-                    self.out.items.push(Item { range, number, checked: None, text: String::new() });
+                    self.out.items.push(MarkdownListItem {
+                        range,
+                        number,
+                        checked: None,
+                        text: String::new(),
+                    });
                 }
             }
-            Tag::Table(_) if self.depth == 0 => self.out.tables.push(Table { range, ..Table::default() }),
+            Tag::Table(_) if self.depth == 0 => {
+                self.out.tables.push(MarkdownTable { range, ..MarkdownTable::default() })
+            }
             Tag::TableHead => self.in_head = true,
             Tag::TableRow if self.depth == 0 => {
                 if let Some(table) = self.out.tables.last_mut() {
-                    table.rows.push(Row { range, cells: Vec::new() });
+                    table.rows.push(MarkdownTableRow { range, cells: Vec::new() });
                 }
             }
             Tag::TableCell if self.depth == 0 => self.cell(&range),
@@ -194,7 +207,7 @@ impl Walk<'_> {
             TagEnd::Heading(level) => {
                 if let Some(text) = self.heading.take() {
                     let text = text.trim().to_owned();
-                    self.out.headings.push(Heading { level: level as usize, text, range });
+                    self.out.headings.push(MarkdownHeading { level: level as usize, text, range });
                 }
             }
             TagEnd::BlockQuote(_) | TagEnd::FootnoteDefinition | TagEnd::Item => {

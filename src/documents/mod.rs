@@ -1,26 +1,26 @@
 //! The documents a run makes and judges: the design, the verdict on it, the findings, the edits.
 //!
 //! Pure: text in, values out. Nothing here reads a file, a clock or the network; a repository is
-//! seen only through [`Tree`] and [`Repository`]. The text *is* the document: a parsed view points into it by byte
+//! seen only through [`FileTree`] and [`CodebaseLookup`]. The text *is* the document: a parsed view points into it by byte
 //! ranges, and Markdown a model wrote is never rendered anew.
 
 pub mod change;
-mod drawn;
+mod drawings;
 pub mod edits;
 pub mod findings;
+pub mod hidden_text;
 pub mod issue;
 pub mod lld;
 pub(crate) mod markdown;
 pub mod open_questions;
 pub mod owners;
-mod path;
+mod path_rules;
 pub mod routing;
 pub mod scout;
 pub mod secrets;
 pub mod shorten;
 pub mod spec;
 pub mod verdict;
-pub mod visible;
 
 use std::{borrow::Cow, fmt};
 
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a document says in short, whatever its kind.
 #[derive(Debug, Clone)]
-pub struct Gist {
+pub struct DocumentSummary {
     pub title: String,
     /// What is to be reached.
     pub goal: String,
@@ -37,21 +37,25 @@ pub struct Gist {
 }
 
 /// Reads a document of any kind that a workflow here publishes.
-pub fn gist(text: &str) -> Gist {
+pub fn gist(text: &str) -> DocumentSummary {
     let issue = issue::parse(text);
     if let Some(goal) = issue.section("Summary").filter(|_| !issue.criteria.is_empty()) {
         let paths = issue.files.into_iter().map(|file| file.path).collect();
-        return Gist { title: issue.title, goal: text[goal].trim().to_owned(), paths };
+        return DocumentSummary { title: issue.title, goal: text[goal].trim().to_owned(), paths };
     }
     let spec = spec::parse(text);
     let design = if spec.view.files.is_empty() { lld::parse(text) } else { spec.view };
     let goal = design.section("1").map_or("", |section| &text[section.body.clone()]);
     let goal = goal.split("\n#").next().unwrap_or_default().trim().to_owned();
-    Gist { title: design.title, goal, paths: design.files.into_iter().map(|row| row.path).collect() }
+    DocumentSummary {
+        title: design.title,
+        goal,
+        paths: design.files.into_iter().map(|row| row.path).collect(),
+    }
 }
 
 /// How the sections of a text give way when it is shortened, if it is of a kind that a workflow here publishes.
-pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::Rank>> {
+pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::SectionRank>> {
     let design = lld::parse(text);
     if !design.files.is_empty() && !design.requirements.is_empty() {
         return Some(lld::rank);
@@ -61,7 +65,7 @@ pub fn ranks(text: &str) -> Option<fn(&str) -> Option<shorten::Rank>> {
 }
 
 /// What a document may ask of the repository it talks about. Paths have no leading slash.
-pub trait Tree {
+pub trait FileTree {
     fn is_file(&self, path: &str) -> bool;
     fn is_dir(&self, path: &str) -> bool;
     /// A few existing paths that look like this one, best first.
@@ -81,8 +85,8 @@ pub trait Tree {
 }
 
 /// What a document may ask of the code it talks about.
-pub trait Repository {
-    fn tree(&self) -> &dyn Tree;
+pub trait CodebaseLookup {
+    fn tree(&self) -> &dyn FileTree;
     /// May a file or folder be there whose path is this, or ends with it? A build may make it as well.
     fn may_have(&self, path: &str) -> bool;
     /// Does any file spell this word, or any path? Never denied of one that is there.
@@ -94,12 +98,12 @@ pub trait Repository {
     /// The real name that a word is a slip of, with where it is.
     fn slip(&self, word: &str) -> Option<String>;
     /// What a block of code imports of this repository and is not there, in a design that changes and adds these files.
-    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<Stray>;
+    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport>;
 }
 
 /// An import of what is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stray {
+pub struct UnresolvedImport {
     /// As the import has it: `crate::confg`, `./util`.
     pub module: String,
     /// The part of it that is not there, or what is taken from it.
@@ -112,10 +116,10 @@ pub struct Stray {
 
 /// Something wrong with a document, found by code and said in one sentence with the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mistake {
+pub struct DocumentMistake {
     /// The rule's name, stable: `files.missing`.
     pub rule: Cow<'static, str>,
-    pub severity: Severity,
+    pub severity: MistakeSeverity,
     /// Where: `Files Changed`, `H1`, `REQ-3`.
     pub place: String,
     pub message: String,
@@ -128,19 +132,19 @@ pub struct Mistake {
 /// Does a mistake stop the document?
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum MistakeSeverity {
     Warning,
     Error,
 }
 
-impl Mistake {
+impl DocumentMistake {
     fn error(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
         let (rule, place, message) = (rule.into(), place.into(), message.into());
-        Self { rule, severity: Severity::Error, place, message, about: None }
+        Self { rule, severity: MistakeSeverity::Error, place, message, about: None }
     }
 
     fn warning(rule: &'static str, place: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(rule, place, message) }
+        Self { severity: MistakeSeverity::Warning, ..Self::error(rule, place, message) }
     }
 
     fn about(self, name: &str) -> Self {
@@ -148,15 +152,15 @@ impl Mistake {
     }
 
     fn only_warns_unless(self, sure: bool) -> Self {
-        Self { severity: if sure { self.severity } else { Severity::Warning }, ..self }
+        Self { severity: if sure { self.severity } else { MistakeSeverity::Warning }, ..self }
     }
 
     pub fn is_error(&self) -> bool {
-        self.severity == Severity::Error
+        self.severity == MistakeSeverity::Error
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for DocumentMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} [{}]", self.place, self.message, self.rule)
     }

@@ -18,14 +18,14 @@ pub struct OpenQuestion {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
+struct OpenQuestionsAnswer {
     questions: Vec<OpenQuestion>,
 }
 
 /// Why an answer cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the answer is not one JSON object that fits the schema")]
-pub struct Invalid;
+pub struct OpenQuestionsError;
 
 /// Most questions of one issue: people who are asked more answer none.
 pub const MOST_QUESTIONS: usize = 5;
@@ -62,9 +62,9 @@ pub fn prompt_rules() -> String {
 ///
 /// # Errors
 /// If the answer is not in form.
-pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, Invalid> {
-    let text = one_json_object(answer).ok_or(Invalid)?;
-    let Answer { questions } = serde_json::from_str(text).map_err(|_| Invalid)?;
+pub fn parse(answer: &str, issue: &str) -> Result<Vec<OpenQuestion>, OpenQuestionsError> {
+    let text = one_json_object(answer).ok_or(OpenQuestionsError)?;
+    let OpenQuestionsAnswer { questions } = serde_json::from_str(text).map_err(|_| OpenQuestionsError)?;
     let issue = squeezed(issue);
     let sound = |q: &OpenQuestion| {
         let quote = squeezed(&q.quote);
@@ -116,7 +116,7 @@ mod tests {
         }
         let form = "{\"questions\": []}";
         for invalid in ["", "[]", "{}", "{\"questions\": 1}", "Sure: {\"questions\": []}", "{\"x\": 1}"] {
-            assert_eq!(parse(invalid, ISSUE), Err(Invalid), "{invalid}");
+            assert_eq!(parse(invalid, ISSUE), Err(OpenQuestionsError), "{invalid}");
         }
         assert_eq!(parse(form, ISSUE), Ok(Vec::new()));
     }

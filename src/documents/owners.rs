@@ -5,7 +5,7 @@ pub const PLACES: [&str; 3] = [".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWN
 
 /// Who owns files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
+pub enum CodeOwner {
     Person(String),
     Team {
         organization: String,
@@ -15,7 +15,7 @@ pub enum Owner {
     Other(String),
 }
 
-impl Owner {
+impl CodeOwner {
     /// As it stands in the file.
     pub fn name(&self) -> String {
         match self {
@@ -43,7 +43,7 @@ impl Owner {
 
 /// The rules of such a file.
 #[derive(Debug, Default)]
-pub struct CodeOwners(Vec<(Pattern, Vec<Owner>)>);
+pub struct CodeOwners(Vec<(OwnersPattern, Vec<CodeOwner>)>);
 
 impl CodeOwners {
     /// Reads it. As at GitHub, a line with a pattern that is none is passed over.
@@ -52,7 +52,7 @@ impl CodeOwners {
     }
 
     /// The owners of a file: those of the last rule that is about it, which may have none.
-    pub fn of(&self, path: &str) -> &[Owner] {
+    pub fn of(&self, path: &str) -> &[CodeOwner] {
         let path: Vec<&str> = path.split('/').collect();
         let rule = self.0.iter().rev().find(|(pattern, _)| matches(&pattern.0, &path));
         rule.map_or(&[], |(_, owners)| owners)
@@ -61,18 +61,18 @@ impl CodeOwners {
 
 /// The segments of a path, from the repository's root.
 #[derive(Debug)]
-struct Pattern(Vec<Segment>);
+struct OwnersPattern(Vec<OwnersPatternSegment>);
 
 #[derive(Debug, PartialEq)]
-enum Segment {
+enum OwnersPatternSegment {
     /// `**`: any number of directories; at the end, whatever is below.
     Any,
     /// Characters to be found as they stand, and wildcards.
-    Of(Vec<Sign>),
+    Of(Vec<OwnersPatternToken>),
 }
 
 #[derive(Debug, PartialEq, Clone, Copy)]
-enum Sign {
+enum OwnersPatternToken {
     Is(char),
     /// `?`
     One,
@@ -80,10 +80,10 @@ enum Sign {
     Some,
 }
 
-fn rule(line: &str) -> Option<(Pattern, Vec<Owner>)> {
+fn rule(line: &str) -> Option<(OwnersPattern, Vec<CodeOwner>)> {
     let (pattern, rest) = first_word(line.trim());
-    let owners = rest.split_whitespace().take_while(|word| !word.starts_with('#')).map(Owner::read);
-    Some((Pattern::read(&pattern)?, owners.collect()))
+    let owners = rest.split_whitespace().take_while(|word| !word.starts_with('#')).map(CodeOwner::read);
+    Some((OwnersPattern::read(&pattern)?, owners.collect()))
 }
 
 /// The signs up to the first space that no backslash stands before, and what follows.
@@ -103,7 +103,7 @@ fn first_word(line: &str) -> (Vec<(char, bool)>, &str) {
     (signs, "")
 }
 
-impl Pattern {
+impl OwnersPattern {
     fn read(signs: &[(char, bool)]) -> Option<Self> {
         let plain = |wanted: char| move |sign: &(char, bool)| *sign == (wanted, false);
         // A comment; what would take files out again; ranges of characters.
@@ -124,46 +124,48 @@ impl Pattern {
         if parts.is_empty() || parts.iter().any(|part| part.is_empty()) {
             return None;
         }
-        let mut segments: Vec<_> = parts.into_iter().map(Segment::read).collect();
+        let mut segments: Vec<_> = parts.into_iter().map(OwnersPatternSegment::read).collect();
         if whole && !rooted {
-            segments.insert(0, Segment::Any);
+            segments.insert(0, OwnersPatternSegment::Any);
         }
         // A name is that of a file or of a directory with all in it; `docs/*` is about the files in it alone.
-        let star = Segment::Of(vec![Sign::Some]);
-        if below || (segments.last() != Some(&star) || segments == [Segment::Any, star]) {
-            segments.push(Segment::Any);
+        let star = OwnersPatternSegment::Of(vec![OwnersPatternToken::Some]);
+        if below || (segments.last() != Some(&star) || segments == [OwnersPatternSegment::Any, star]) {
+            segments.push(OwnersPatternSegment::Any);
         }
         if below {
-            segments.push(Segment::Of(vec![Sign::One, Sign::Some]));
+            segments.push(OwnersPatternSegment::Of(vec![OwnersPatternToken::One, OwnersPatternToken::Some]));
         }
         Some(Self(segments))
     }
 }
 
-impl Segment {
+impl OwnersPatternSegment {
     fn read(part: &[(char, bool)]) -> Self {
         if part == [('*', false), ('*', false)] {
             return Self::Any;
         }
         let sign = |sign: &(char, bool)| match sign {
-            ('*', false) => Sign::Some,
-            ('?', false) => Sign::One,
-            (sign, _) => Sign::Is(*sign),
+            ('*', false) => OwnersPatternToken::Some,
+            ('?', false) => OwnersPatternToken::One,
+            (sign, _) => OwnersPatternToken::Is(*sign),
         };
         Self::Of(part.iter().map(sign).collect())
     }
 }
 
-fn matches(pattern: &[Segment], path: &[&str]) -> bool {
-    let any = |segment: &Segment| *segment == Segment::Any;
-    let is = |segment: &Segment, at: usize| matches!(segment, Segment::Of(signs) if fits(signs, path[at]));
+fn matches(pattern: &[OwnersPatternSegment], path: &[&str]) -> bool {
+    let any = |segment: &OwnersPatternSegment| *segment == OwnersPatternSegment::Any;
+    let is = |segment: &OwnersPatternSegment, at: usize| matches!(segment, OwnersPatternSegment::Of(signs) if fits(signs, path[at]));
     reaches(pattern, path.len(), any, is)
 }
 
-fn fits(signs: &[Sign], name: &str) -> bool {
+fn fits(signs: &[OwnersPatternToken], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
-    let is = |sign: &Sign, at: usize| matches!(sign, Sign::One) || *sign == Sign::Is(name[at]);
-    reaches(signs, name.len(), |sign| *sign == Sign::Some, is)
+    let is = |sign: &OwnersPatternToken, at: usize| {
+        matches!(sign, OwnersPatternToken::One) || *sign == OwnersPatternToken::Is(name[at])
+    };
+    reaches(signs, name.len(), |sign| *sign == OwnersPatternToken::Some, is)
 }
 
 /// Does a pattern take up all of so many items, where `any` of its parts take up as many as there are? All ways are gone at
@@ -203,7 +205,7 @@ mod tests {
             ("file?.c", "file1.c", "file.c file12.c"),
         ] {
             let rules = CodeOwners::parse(&format!("{pattern} @ann"));
-            let owned = |path: &str| rules.of(path) == [Owner::Person("ann".into())];
+            let owned = |path: &str| rules.of(path) == [CodeOwner::Person("ann".into())];
             let split = if pattern.contains(' ') { '\n' } else { ' ' };
             for path in about.split(split).filter(|path| !path.is_empty()) {
                 assert!(owned(path), "{pattern} is about {path}");
@@ -219,10 +221,10 @@ mod tests {
         let rules = CodeOwners::parse(
             "# everything\n*  @ann @octo/core  # the rest\n\n!src/x @eve\nsrc/[ab] @eve\n/src/  docs@octo.example\n/src/free\n",
         );
-        let names = |path: &str| rules.of(path).iter().map(Owner::name).collect::<Vec<_>>();
+        let names = |path: &str| rules.of(path).iter().map(CodeOwner::name).collect::<Vec<_>>();
         assert_eq!(names("README.md"), ["@ann", "@octo/core"]);
-        assert_eq!(rules.of("x")[1], Owner::Team { organization: "octo".into(), team: "core".into() });
-        assert_eq!(rules.of("src/a"), [Owner::Other("docs@octo.example".into())]);
+        assert_eq!(rules.of("x")[1], CodeOwner::Team { organization: "octo".into(), team: "core".into() });
+        assert_eq!(rules.of("src/a"), [CodeOwner::Other("docs@octo.example".into())]);
         assert_eq!(names("src/free/a.rs"), [""; 0]);
         assert_eq!(CodeOwners::parse("@ann\n/\n//a @b\n@../.. @c/../d").of("a"), []);
         // However many stars somebody writes.

@@ -5,17 +5,17 @@
 use std::ops::Range;
 
 /// A prefix, how many characters must follow, and which they may be besides letters and digits.
-struct Shape {
+struct SecretPattern {
     prefix: &'static str,
     least: usize,
     also: &'static str,
 }
 
-const fn shape(prefix: &'static str, least: usize, also: &'static str) -> Shape {
-    Shape { prefix, least, also }
+const fn shape(prefix: &'static str, least: usize, also: &'static str) -> SecretPattern {
+    SecretPattern { prefix, least, also }
 }
 
-const SHAPES: &[Shape] = &[
+const SHAPES: &[SecretPattern] = &[
     shape("ghp_", 20, ""),
     shape("gho_", 20, ""),
     shape("ghu_", 20, ""),

@@ -12,13 +12,13 @@ use crate::types::Verdict;
 /// What a finding weighs. Only a blocking one holds a document up by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Severity {
+pub enum FindingSeverity {
     Suggestion,
     High,
     Blocking,
 }
 
-impl Severity {
+impl FindingSeverity {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Suggestion => "suggestion",
@@ -32,7 +32,7 @@ impl Severity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RawFinding {
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     pub category: String,
     pub place: String,
     pub title: String,
@@ -52,7 +52,7 @@ impl RawFinding {
 
 /// A valid answer. Its verdict is never `Inconclusive`: that one is ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Review {
+pub struct ReviewAnswer {
     pub verdict: Verdict,
     pub rationale: String,
     pub findings: Vec<RawFinding>,
@@ -60,17 +60,17 @@ pub struct Review {
     pub resolved: Vec<String>,
 }
 
-impl Review {
+impl ReviewAnswer {
     pub fn has_blocking(&self) -> bool {
-        self.findings.iter().any(|f| f.severity == Severity::Blocking)
+        self.findings.iter().any(|f| f.severity == FindingSeverity::Blocking)
     }
 
     /// A finding must point to a place that exists; one that does not is advice. Says which, by index.
     pub fn demote_unplaced(&mut self, exists: impl Fn(&str) -> bool) -> Vec<usize> {
         let mut demoted = Vec::new();
         for (index, finding) in self.findings.iter_mut().enumerate() {
-            if finding.severity > Severity::Suggestion && !exists(&finding.place) {
-                finding.severity = Severity::Suggestion;
+            if finding.severity > FindingSeverity::Suggestion && !exists(&finding.place) {
+                finding.severity = FindingSeverity::Suggestion;
                 demoted.push(index);
             }
         }
@@ -80,7 +80,7 @@ impl Review {
 
 /// Why an answer is no verdict. Each is a reason to ask again, none to guess.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
+pub enum ReviewAnswerError {
     #[error("the answer is not one JSON object and nothing else")]
     NotOneObject,
     #[error("the answer does not fit the schema: {0}")]
@@ -160,9 +160,9 @@ pub fn prompt_rules() -> String {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ReviewJson {
+struct ReviewAnswerJson {
     nonce: String,
-    verdict: Word,
+    verdict: ReviewerVerdict,
     rationale: String,
     findings: Vec<RawFinding>,
     resolved: Vec<String>,
@@ -171,18 +171,18 @@ struct ReviewJson {
 /// The verdicts a reviewer may give.
 #[derive(Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-enum Word {
+enum ReviewerVerdict {
     Approved,
     Revise,
     Blocked,
 }
 
 /// Reads an answer: one JSON object and nothing else.
-pub fn parse(answer: &str, nonce: &str) -> Result<Review, Invalid> {
-    let object = one_json_object(answer).ok_or(Invalid::NotOneObject)?;
+pub fn parse(answer: &str, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
+    let object = one_json_object(answer).ok_or(ReviewAnswerError::NotOneObject)?;
     let answer = serde_json::from_str(object).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => Invalid::Shape(one_line(&error)),
-        _ => Invalid::NotOneObject,
+        serde_json::error::Category::Data => ReviewAnswerError::Shape(one_line(&error)),
+        _ => ReviewAnswerError::NotOneObject,
     })?;
     accept(answer, nonce)
 }
@@ -192,37 +192,40 @@ fn one_line(error: &serde_json::Error) -> String {
     head(&line, 200).to_owned()
 }
 
-fn accept(answer: ReviewJson, nonce: &str) -> Result<Review, Invalid> {
+fn accept(answer: ReviewAnswerJson, nonce: &str) -> Result<ReviewAnswer, ReviewAnswerError> {
     if nonce.is_empty() || answer.nonce != nonce {
-        return Err(Invalid::Nonce);
+        return Err(ReviewAnswerError::Nonce);
     }
     within_caps(&answer)?;
     let verdict = match answer.verdict {
-        Word::Approved => Verdict::Approved,
-        Word::Revise => Verdict::Revise,
-        Word::Blocked => Verdict::Blocked,
+        ReviewerVerdict::Approved => Verdict::Approved,
+        ReviewerVerdict::Revise => Verdict::Revise,
+        ReviewerVerdict::Blocked => Verdict::Blocked,
     };
-    let ReviewJson { rationale, findings, resolved, .. } = answer;
-    let review = Review { verdict, rationale, findings, resolved };
+    let ReviewAnswerJson { rationale, findings, resolved, .. } = answer;
+    let review = ReviewAnswer { verdict, rationale, findings, resolved };
     match verdict {
-        Verdict::Approved if review.has_blocking() => Err(Invalid::ApprovedThoughBlocking),
-        Verdict::Revise | Verdict::Blocked if review.findings.is_empty() => Err(Invalid::NoFinding(verdict)),
+        Verdict::Approved if review.has_blocking() => Err(ReviewAnswerError::ApprovedThoughBlocking),
+        Verdict::Revise | Verdict::Blocked if review.findings.is_empty() => {
+            Err(ReviewAnswerError::NoFinding(verdict))
+        }
         _ => Ok(review),
     }
 }
 
-fn within_caps(answer: &ReviewJson) -> Result<(), Invalid> {
+fn within_caps(answer: &ReviewAnswerJson) -> Result<(), ReviewAnswerError> {
     let text = |field, text: &str, cap| {
         if text.trim().is_empty() {
-            Err(Invalid::Empty(field))
+            Err(ReviewAnswerError::Empty(field))
         } else if text.chars().nth(cap).is_some() {
-            Err(Invalid::TooLong { field, cap })
+            Err(ReviewAnswerError::TooLong { field, cap })
         } else {
             Ok(())
         }
     };
-    let count =
-        |field, count: usize, cap| if count > cap { Err(Invalid::TooLong { field, cap }) } else { Ok(()) };
+    let count = |field, count: usize, cap| {
+        if count > cap { Err(ReviewAnswerError::TooLong { field, cap }) } else { Ok(()) }
+    };
     text("rationale", &answer.rationale, RATIONALE_CHARS)?;
     count("findings", answer.findings.len(), FINDINGS)?;
     count("resolved", answer.resolved.len(), RESOLVED)?;
@@ -257,15 +260,15 @@ mod tests {
         let good = answer("APPROVED", vec![]).to_string();
         assert!(parse(&format!("\n{good}\n"), NONCE).is_ok());
         for (text, why) in [
-            (String::new(), Invalid::NotOneObject),
-            ("APPROVED".into(), Invalid::NotOneObject),
-            (format!("Sure! {good}"), Invalid::NotOneObject),
-            (format!("{good}{good}"), Invalid::NotOneObject),
-            (format!("{good} trailing }}"), Invalid::NotOneObject),
-            (format!("[{good}]"), Invalid::NotOneObject),
-            (format!("```json\n{good}\n```"), Invalid::NotOneObject),
-            (good[..good.len() - 1].into(), Invalid::NotOneObject),
-            (good.replace(NONCE, "a1b2c3d5"), Invalid::Nonce),
+            (String::new(), ReviewAnswerError::NotOneObject),
+            ("APPROVED".into(), ReviewAnswerError::NotOneObject),
+            (format!("Sure! {good}"), ReviewAnswerError::NotOneObject),
+            (format!("{good}{good}"), ReviewAnswerError::NotOneObject),
+            (format!("{good} trailing }}"), ReviewAnswerError::NotOneObject),
+            (format!("[{good}]"), ReviewAnswerError::NotOneObject),
+            (format!("```json\n{good}\n```"), ReviewAnswerError::NotOneObject),
+            (good[..good.len() - 1].into(), ReviewAnswerError::NotOneObject),
+            (good.replace(NONCE, "a1b2c3d5"), ReviewAnswerError::Nonce),
         ] {
             assert_eq!(parse(&text, NONCE), Err(why), "{text}");
         }
@@ -277,18 +280,21 @@ mod tests {
             good.replace("\"resolved\":[],", "").replace(",\"resolved\":[]", ""),
             good.replace("\"r\"", "null"),
         ] {
-            assert!(matches!(parse(&text, NONCE), Err(Invalid::Shape(_))), "{text}");
+            assert!(matches!(parse(&text, NONCE), Err(ReviewAnswerError::Shape(_))), "{text}");
         }
     }
 
     #[test]
     fn verdict_and_findings_must_agree() {
         let read = |verdict, findings| parse(&answer(verdict, findings).to_string(), NONCE);
-        assert_eq!(read("BLOCKED", vec![]), Err(Invalid::NoFinding(Verdict::Blocked)));
-        assert_eq!(read("APPROVED", vec![finding("blocking")]), Err(Invalid::ApprovedThoughBlocking));
+        assert_eq!(read("BLOCKED", vec![]), Err(ReviewAnswerError::NoFinding(Verdict::Blocked)));
+        assert_eq!(
+            read("APPROVED", vec![finding("blocking")]),
+            Err(ReviewAnswerError::ApprovedThoughBlocking)
+        );
         assert!(read("APPROVED", vec![finding("high")]).is_ok());
-        assert!(matches!(read("REVISE", vec![finding("high"); 41]), Err(Invalid::TooLong { .. })));
-        assert_eq!(parse(&answer("APPROVED", vec![]).to_string(), ""), Err(Invalid::Nonce));
+        assert!(matches!(read("REVISE", vec![finding("high"); 41]), Err(ReviewAnswerError::TooLong { .. })));
+        assert_eq!(parse(&answer("APPROVED", vec![]).to_string(), ""), Err(ReviewAnswerError::Nonce));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::{
 use ipnet::IpNet;
 use tokio::{net::lookup_host, time::timeout};
 
-pub use page::{PAGE_BYTES, Page, PageError, get, nameable};
+pub use page::{FetchedPage, PAGE_BYTES, PageError, get, nameable};
 
 use crate::config::Hosts;
 
@@ -59,14 +59,16 @@ const INNER: [&str; 13] = [
 
 /// Where to, if anywhere.
 #[derive(Debug, Clone, Copy)]
-pub struct Reach<'h>(pub &'h Hosts);
+pub struct HostPolicy<'h>(pub &'h Hosts);
 
-impl Reach<'_> {
+impl HostPolicy<'_> {
     /// May this address be connected to, where its name may be?
-    fn judged(&self, address: SocketAddr) -> Result<(), Why> {
+    fn judged(&self, address: SocketAddr) -> Result<(), RefusalReason> {
         match meant(address.ip()) {
-            ip if in_one(ip, &NEVER) => Err(Why::Never),
-            ip if in_one(ip, &INNER) && !self.names(address) && !self.names_network(ip) => Err(Why::Inside),
+            ip if in_one(ip, &NEVER) => Err(RefusalReason::Never),
+            ip if in_one(ip, &INNER) && !self.names(address) && !self.names_network(ip) => {
+                Err(RefusalReason::Inside)
+            }
             _ => Ok(()),
         }
     }
@@ -85,27 +87,28 @@ impl Reach<'_> {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
-        let refusal = |why| Refusal { host: shown(host, port), why };
+    pub async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
+        let refusal = |why| HostRefusal { host: shown(host, port), why };
         if let Some(address) = literal(host) {
             let address = SocketAddr::new(address, port);
             // A network is named for what names lead to; each other port of each machine in it would be open besides.
             let named = self.names(address) || (port == 443 && self.names_network(meant(address.ip())));
             return match self.judged(address) {
-                Err(Why::Never) => Err(refusal(Why::Never)),
+                Err(RefusalReason::Never) => Err(refusal(RefusalReason::Never)),
                 Ok(()) if named => Ok(vec![address]),
-                _ => Err(refusal(Why::NotNamed)),
+                _ => Err(refusal(RefusalReason::NotNamed)),
             };
         }
         let name = plain(host);
         if !self.0.names.contains(&(name.clone(), port)) {
-            return Err(refusal(Why::NotNamed));
+            return Err(refusal(RefusalReason::NotNamed));
         }
         let found = timeout(PATIENCE, lookup_host((name.as_str(), port))).await;
-        let found: Vec<_> = found.ok().and_then(Result::ok).ok_or_else(|| refusal(Why::Unknown))?.collect();
+        let found: Vec<_> =
+            found.ok().and_then(Result::ok).ok_or_else(|| refusal(RefusalReason::Unknown))?.collect();
         let (taken, refused): (Vec<_>, Vec<_>) =
             found.into_iter().map(|address| self.judged(address).map(|()| address)).partition(Result::is_ok);
-        let why = refused.into_iter().filter_map(Result::err).max().unwrap_or(Why::Unknown);
+        let why = refused.into_iter().filter_map(Result::err).max().unwrap_or(RefusalReason::Unknown);
         if taken.is_empty() { Err(refusal(why)) } else { Ok(taken.into_iter().flatten().collect()) }
     }
 }
@@ -147,13 +150,13 @@ pub fn shown(host: &str, port: u16) -> String {
 
 /// A host that was asked for and not reached.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
+pub struct HostRefusal {
     pub host: String,
-    pub why: Why,
+    pub why: RefusalReason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
+pub enum RefusalReason {
     /// The operator did not name it.
     NotNamed,
     /// It leads to what is never reached.
@@ -176,7 +179,7 @@ pub(crate) mod tests {
 
     /// May it be connected to where these are named?
     fn takes(all: &[&str], address: &str) -> bool {
-        Reach(&hosts(all)).judged((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
+        HostPolicy(&hosts(all)).judged((address.parse::<IpAddr>().unwrap(), 443).into()).is_ok()
     }
 
     #[test]

@@ -9,7 +9,7 @@ use reqwest::{
 };
 use tokio::time::timeout;
 
-use super::{PATIENCE, Reach, Refusal, Why, literal, plain, shown};
+use super::{HostPolicy, HostRefusal, PATIENCE, RefusalReason, literal, plain, shown};
 use crate::config::Hosts;
 
 /// Of a page that is read.
@@ -25,7 +25,7 @@ const ADDRESS_BYTES: usize = 2000;
 
 /// What stands on a page, or the first [`PAGE_BYTES`] of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct FetchedPage {
     pub text: String,
     pub html: bool,
     pub cut: bool,
@@ -36,7 +36,7 @@ pub struct Page {
 pub enum PageError {
     /// It is no address that is fetched from: another scheme, somebody's name in it, or nonsense.
     Address,
-    Host(Refusal),
+    Host(HostRefusal),
     Status(u16),
     /// It is no text.
     Content,
@@ -49,11 +49,11 @@ impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("its address is not one of http or https alone"),
-            Self::Host(Refusal { host, why }) => match why {
-                Why::NotNamed => write!(f, "{host} is not named"),
-                Why::Never => write!(f, "{host} leads to what is never reached"),
-                Why::Inside => write!(f, "{host} leads into a network of its own"),
-                Why::Unknown | Why::TooMuch => write!(f, "{host} does not answer"),
+            Self::Host(HostRefusal { host, why }) => match why {
+                RefusalReason::NotNamed => write!(f, "{host} is not named"),
+                RefusalReason::Never => write!(f, "{host} leads to what is never reached"),
+                RefusalReason::Inside => write!(f, "{host} leads into a network of its own"),
+                RefusalReason::Unknown | RefusalReason::TooMuch => write!(f, "{host} does not answer"),
             },
             Self::Status(status) => write!(f, "it answers {status}"),
             Self::Content => f.write_str("it is no text"),
@@ -67,7 +67,7 @@ impl fmt::Display for PageError {
 pub fn nameable(address: &str) -> Option<String> {
     let url = checked(address).ok()?;
     let (host, port) = url.host_str().zip(url.port_or_known_default())?;
-    let inside = |ip| Reach(&Hosts::default()).judged(SocketAddr::new(ip, port)).is_err();
+    let inside = |ip| HostPolicy(&Hosts::default()).judged(SocketAddr::new(ip, port)).is_err();
     let is_itself = match literal(host) {
         Some(ip) => !inside(ip),
         // What is shown of a name may be less than the name.
@@ -81,11 +81,11 @@ pub fn nameable(address: &str) -> Option<String> {
 ///
 /// # Errors
 /// Why it was not read.
-pub async fn get(hosts: &Hosts, address: &str) -> Result<Page, PageError> {
+pub async fn get(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
     timeout(TIME, follow(hosts, address)).await.unwrap_or(Err(PageError::Broken))
 }
 
-async fn follow(hosts: &Hosts, address: &str) -> Result<Page, PageError> {
+async fn follow(hosts: &Hosts, address: &str) -> Result<FetchedPage, PageError> {
     let mut url = checked(address)?;
     for _ in 0..=REDIRECTS {
         let response = one(hosts, &url).await?;
@@ -113,7 +113,7 @@ fn checked(address: &str) -> Result<Url, PageError> {
 async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
     let (host, port) = (url.host_str(), url.port_or_known_default());
     let (host, port) = host.zip(port).ok_or(PageError::Address)?;
-    let addresses = Reach(hosts).addresses(host, port).await.map_err(PageError::Host)?;
+    let addresses = HostPolicy(hosts).addresses(host, port).await.map_err(PageError::Host)?;
     // An error means that one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // What was looked at is what is connected to: the name is not resolved again.
@@ -129,7 +129,7 @@ async fn one(hosts: &Hosts, url: &Url) -> Result<Response, PageError> {
     request.send().await.map_err(|_| PageError::Broken)
 }
 
-async fn read(mut response: Response) -> Result<Page, PageError> {
+async fn read(mut response: Response) -> Result<FetchedPage, PageError> {
     if response.status() != StatusCode::OK {
         return Err(PageError::Status(response.status().as_u16()));
     }
@@ -149,7 +149,7 @@ async fn read(mut response: Response) -> Result<Page, PageError> {
     }
     let cut = bytes.len() > PAGE_BYTES;
     bytes.truncate(PAGE_BYTES);
-    Ok(Page { text: String::from_utf8_lossy(&bytes).into_owned(), html, cut })
+    Ok(FetchedPage { text: String::from_utf8_lossy(&bytes).into_owned(), html, cut })
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         let port = server(answered).await;
         let (named, none) = (hosts(&[&format!("127.0.0.1:{port}")]), Hosts::default());
         let at = |path: &str| format!("http://127.0.0.1:{port}{path}");
-        let page = |text: &str, html| Ok(Page { text: text.to_owned(), html, cut: false });
+        let page = |text: &str, html| Ok(FetchedPage { text: text.to_owned(), html, cut: false });
         assert_eq!(get(&named, &at("/")).await, page("<p>weeks</p>", true));
         assert_eq!(get(&named, &at("/plain#part")).await, page("weeks", false));
         assert_eq!(get(&named, &at("/on")).await, page("weeks", false));
@@ -232,15 +232,22 @@ mod tests {
             assert_eq!(get(&named, &at(path)).await, Err(why), "{path}");
         }
         for (path, host, why) in [
-            ("/inside", format!("localhost:{port}"), Why::NotNamed),
-            ("/metadata", "169.254.169.254:80".to_owned(), Why::Never),
-            ("/other", "127.0.0.1:1".to_owned(), Why::NotNamed),
+            ("/inside", format!("localhost:{port}"), RefusalReason::NotNamed),
+            ("/metadata", "169.254.169.254:80".to_owned(), RefusalReason::Never),
+            ("/other", "127.0.0.1:1".to_owned(), RefusalReason::NotNamed),
         ] {
-            assert_eq!(get(&named, &at(path)).await, Err(PageError::Host(Refusal { host, why })), "{path}");
+            assert_eq!(
+                get(&named, &at(path)).await,
+                Err(PageError::Host(HostRefusal { host, why })),
+                "{path}"
+            );
         }
         // A name that is allowed and leads inside is not followed.
         let inside = get(&hosts(&[&format!("localhost:{port}")]), &format!("http://localhost:{port}/")).await;
-        assert!(matches!(inside, Err(PageError::Host(Refusal { why: Why::Inside, .. }))), "{inside:?}");
+        assert!(
+            matches!(inside, Err(PageError::Host(HostRefusal { why: RefusalReason::Inside, .. }))),
+            "{inside:?}"
+        );
         assert!(matches!(get(&none, &at("/")).await, Err(PageError::Host(_))));
     }
 
@@ -298,7 +305,7 @@ mod tests {
             whys
         };
         for (host, why) in hosts_of(named).await {
-            assert!(matches!(why, Why::NotNamed | Why::Never), "{host}: {why:?}");
+            assert!(matches!(why, RefusalReason::NotNamed | RefusalReason::Never), "{host}: {why:?}");
         }
     }
 

@@ -5,9 +5,9 @@ use std::{
     fmt::Write as _,
 };
 
-use super::workflow::{Kind, Proof, Step};
+use super::workflow::{LesserProof, StepKind, WorkflowStep};
 
-type Graph<S> = [(S, &'static [S])];
+type StepGraph<S> = [(S, &'static [S])];
 
 /// A step as people see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct StepInfo {
     pub id: &'static str,
     /// As people read it: `Mechanical validation`.
     pub title: &'static str,
-    pub kind: Kind,
+    pub kind: StepKind,
 }
 
 /// A graph that may not be run.
@@ -41,7 +41,11 @@ pub enum GraphError {
 
 /// Is the graph whole, and does every path from a draft to a publish pass a review, then a gate, or one of them where
 /// that is proof enough?
-pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>, proofs: &[Proof]) -> Result<(), GraphError> {
+pub(super) fn check<S: WorkflowStep>(
+    workflow: &str,
+    graph: &StepGraph<S>,
+    proofs: &[LesserProof],
+) -> Result<(), GraphError> {
     let workflow = || workflow.to_owned();
     let Some((first, _)) = graph.first() else { return Err(GraphError::Empty { workflow: workflow() }) };
     let mut ids = HashSet::new();
@@ -71,7 +75,7 @@ pub(super) fn check<S: Step>(workflow: &str, graph: &Graph<S>, proofs: &[Proof])
 
 /// How far the newest draft on a path has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Seen {
+enum DraftProgress {
     Nothing,
     Gate,
     Review,
@@ -80,29 +84,30 @@ enum Seen {
 }
 
 /// The shortest path from a draft to a publish that misses a review or the gate after it.
-fn unproved<S: Step>(graph: &Graph<S>, proofs: &[Proof]) -> Option<String> {
+fn unproved<S: WorkflowStep>(graph: &StepGraph<S>, proofs: &[LesserProof]) -> Option<String> {
     let enough = |seen| match seen {
-        Seen::Nothing => false,
-        Seen::Gate => proofs.contains(&Proof::Unreviewed),
-        Seen::Review => proofs.contains(&Proof::Policy),
-        Seen::Both => true,
+        DraftProgress::Nothing => false,
+        DraftProgress::Gate => proofs.contains(&LesserProof::Unreviewed),
+        DraftProgress::Review => proofs.contains(&LesserProof::Policy),
+        DraftProgress::Both => true,
     };
-    let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == Kind::Draft);
-    let mut todo: VecDeque<(Vec<S>, Seen)> = drafts.map(|draft| (vec![draft], Seen::Nothing)).collect();
+    let drafts = graph.iter().map(|(step, _)| *step).filter(|step| step.kind() == StepKind::Draft);
+    let mut todo: VecDeque<(Vec<S>, DraftProgress)> =
+        drafts.map(|draft| (vec![draft], DraftProgress::Nothing)).collect();
     let mut been = HashSet::new();
     while let Some((path, seen)) = todo.pop_front() {
         let at = *path.last()?;
         for to in successors(graph, at) {
             let seen = match (to.kind(), seen) {
-                (Kind::Draft, _) => Seen::Nothing,
-                (Kind::Gate, Seen::Nothing) => Seen::Gate,
-                (Kind::Review, Seen::Nothing | Seen::Gate) => Seen::Review,
-                (Kind::Gate, Seen::Review) => Seen::Both,
+                (StepKind::Draft, _) => DraftProgress::Nothing,
+                (StepKind::Gate, DraftProgress::Nothing) => DraftProgress::Gate,
+                (StepKind::Review, DraftProgress::Nothing | DraftProgress::Gate) => DraftProgress::Review,
+                (StepKind::Gate, DraftProgress::Review) => DraftProgress::Both,
                 (_, seen) => seen,
             };
             let mut longer = path.clone();
             longer.push(*to);
-            if to.kind() == Kind::Publish && !enough(seen) {
+            if to.kind() == StepKind::Publish && !enough(seen) {
                 let names: Vec<_> = longer.iter().map(|step| step.id()).collect();
                 return Some(names.join(" -> "));
             }
@@ -114,27 +119,27 @@ fn unproved<S: Step>(graph: &Graph<S>, proofs: &[Proof]) -> Option<String> {
     None
 }
 
-fn successors<S: Step>(graph: &Graph<S>, at: S) -> &'static [S] {
+fn successors<S: WorkflowStep>(graph: &StepGraph<S>, at: S) -> &'static [S] {
     graph.iter().find(|(step, _)| *step == at).map_or(&[], |(_, next)| *next)
 }
 
 /// So many times round, and one straight walk. No loop has more edges than there are steps.
-pub(super) fn recursion_limit<S: Step>(graph: &Graph<S>, iterations: u32) -> u32 {
+pub(super) fn recursion_limit<S: WorkflowStep>(graph: &StepGraph<S>, iterations: u32) -> u32 {
     let steps = u32::try_from(graph.len()).unwrap_or(u32::MAX);
     iterations.saturating_add(1).saturating_mul(steps)
 }
 
 /// The graph as a Mermaid flowchart; shape and class of a node tell its kind.
-pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
+pub(super) fn mermaid<S: WorkflowStep>(graph: &StepGraph<S>) -> String {
     let mut text = String::from("flowchart TD\n");
     for (step, _) in graph {
         let (open, close, class) = match step.kind() {
-            Kind::Work => ("[", "]", "work"),
-            Kind::Draft => ("([", "])", "draft"),
-            Kind::Review => ("{{", "}}", "review"),
-            Kind::Gate => ("{", "}", "gate"),
-            Kind::Pause | Kind::Watch => ("[/", "/]", "pause"),
-            Kind::Publish => ("[[", "]]", "publish"),
+            StepKind::Work => ("[", "]", "work"),
+            StepKind::Draft => ("([", "])", "draft"),
+            StepKind::Review => ("{{", "}}", "review"),
+            StepKind::Gate => ("{", "}", "gate"),
+            StepKind::Pause | StepKind::Watch => ("[/", "/]", "pause"),
+            StepKind::Publish => ("[[", "]]", "publish"),
         };
         let label = format!("{} · {}", step.id(), step.info().title).replace('"', "#quot;");
         let _ = writeln!(text, "    {}{open}\"{label}\"{close}:::{class}", node(*step));
@@ -157,7 +162,7 @@ pub(super) fn mermaid<S: Step>(graph: &Graph<S>) -> String {
 }
 
 /// `N1.5` as Mermaid can name it: `N1_5`.
-fn node(step: impl Step) -> String {
+fn node(step: impl WorkflowStep) -> String {
     step.id().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
@@ -167,33 +172,33 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-    enum At {
+    enum GraphTestStep {
         Load,
         Draft,
         Review,
         Gate,
         Publish,
     }
-    use At::{Draft, Gate, Load, Publish, Review};
+    use GraphTestStep::{Draft, Gate, Load, Publish, Review};
 
-    impl Step for At {
+    impl WorkflowStep for GraphTestStep {
         fn info(self) -> StepInfo {
             let (id, title, kind) = match self {
-                Load => ("N0", "Load \"it\"", Kind::Work),
-                Draft => ("N1.5", "Draft", Kind::Draft),
-                Review => ("N3", "Review", Kind::Review),
-                Gate => ("N4", "Gate", Kind::Gate),
-                Publish => ("N5", "Publish", Kind::Publish),
+                Load => ("N0", "Load \"it\"", StepKind::Work),
+                Draft => ("N1.5", "Draft", StepKind::Draft),
+                Review => ("N3", "Review", StepKind::Review),
+                Gate => ("N4", "Gate", StepKind::Gate),
+                Publish => ("N5", "Publish", StepKind::Publish),
             };
             StepInfo { id, title, kind }
         }
     }
 
-    fn verdict(graph: &'static Graph<At>) -> String {
+    fn verdict(graph: &'static StepGraph<GraphTestStep>) -> String {
         proved(graph, &[])
     }
 
-    fn proved(graph: &'static Graph<At>, proofs: &[Proof]) -> String {
+    fn proved(graph: &'static StepGraph<GraphTestStep>, proofs: &[LesserProof]) -> String {
         check("lld", graph, proofs).map_or_else(|error| error.to_string(), |()| "sound".to_owned())
     }
 
@@ -217,7 +222,7 @@ mod tests {
 
     #[test]
     fn no_edge_leads_around_review_and_gate() {
-        let around: [(&'static Graph<At>, &str); 4] = [
+        let around: [(&'static StepGraph<GraphTestStep>, &str); 4] = [
             (&[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])], "N1.5 -> N3 -> N5"),
             (&[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])], "N1.5 -> N4 -> N5"),
             // The gate stands before the review.
@@ -244,20 +249,21 @@ mod tests {
 
     #[test]
     fn a_lesser_proof_is_enough_only_where_it_is_declared() {
-        let reviewed: &Graph<At> = &[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])];
-        let asked: &Graph<At> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
-        let neither: &Graph<At> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];
-        for (graph, enough) in [(reviewed, Proof::Policy), (asked, Proof::Unreviewed)] {
+        let reviewed: &StepGraph<GraphTestStep> = &[(Draft, &[Review]), (Review, &[Publish]), (Publish, &[])];
+        let asked: &StepGraph<GraphTestStep> = &[(Draft, &[Gate]), (Gate, &[Publish]), (Publish, &[])];
+        let neither: &StepGraph<GraphTestStep> = &[(Draft, &[Load]), (Load, &[Publish]), (Publish, &[])];
+        for (graph, enough) in [(reviewed, LesserProof::Policy), (asked, LesserProof::Unreviewed)] {
             assert_eq!(proved(graph, &[enough]), "sound");
-            let other = if enough == Proof::Policy { Proof::Unreviewed } else { Proof::Policy };
+            let other =
+                if enough == LesserProof::Policy { LesserProof::Unreviewed } else { LesserProof::Policy };
             assert_ne!(proved(graph, &[other]), "sound");
         }
-        assert_ne!(proved(neither, &[Proof::Policy, Proof::Unreviewed]), "sound");
+        assert_ne!(proved(neither, &[LesserProof::Policy, LesserProof::Unreviewed]), "sound");
     }
 
     #[test]
     fn the_diagram_names_every_step_and_edge() {
-        let text = mermaid::<At>(&[(Load, &[Draft]), (Draft, &[Draft])]);
+        let text = mermaid::<GraphTestStep>(&[(Load, &[Draft]), (Draft, &[Draft])]);
         let lines: Vec<_> = text.lines().take(5).map(str::trim).collect();
         assert_eq!(
             lines,

@@ -2,36 +2,40 @@
 //! gates. It names no workflow and no tool: `T` is whatever a step of this house may use.
 //!
 //! A run is a trail of *visits*. A visit takes one step, perhaps in several attempts: after a crash,
-//! after `Later`, after an answer. Within a visit, what [`Cx::once`] reached is read back and never
+//! after `Later`, after an answer. Within a visit, what [`AttemptContext::once`] reached is read back and never
 //! done again. Moving on begins the next visit. A run that cannot go on is *halted*, on a visit of
 //! its own that tells people. Nothing here knows what a step does; nothing but the engine moves a
-//! run. Others speak to it through [`Port`].
+//! run. Others speak to it through [`EnginePort`].
 
-mod countersigned;
-mod cx;
+mod attempt_context;
+mod background_jobs;
+mod countersignature;
 mod graph;
-mod jobs;
 mod port;
-mod requests;
+mod port_requests;
 mod scheduler;
-mod watched;
+mod telemetry;
 mod workflow;
 
 pub use self::{
-    countersigned::{Countersigned, Missing},
-    cx::{Cx, Entry, RunInfo},
+    attempt_context::{AttemptContext, EffectAttempt, RunInfo},
+    countersignature::{Countersignature, CountersignatureError},
     graph::{GraphError, StepInfo},
     port::{
-        APPROVE, Cancel, EngineError, OVERRIDE, Port, RETRY, REVISE, Retry, RunView, Signal, Signalled,
-        Start, Status,
+        APPROVE, CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome, GateAnswerRequest, OVERRIDE,
+        RETRY, REVISE, RetryRunRequest, RunView, RunViewStatus, StartRunRequest,
     },
     scheduler::Engine,
-    watched::{Ends, LeftVisit, Spent, Watched},
-    workflow::{AnyWorkflow, Attempt, Halt, Kind, Moved, Next, Proof, Saved, Step, StepError, Workflow},
+    telemetry::{FinishedVisit, RunEndsCounter, RunSecondsCounter, RunTelemetry},
+    workflow::{
+        AnyWorkflow, LesserProof, RunHalt, SavedCheckpoint, StepAttemptError, StepAttemptOutcome, StepError,
+        StepKind, Transition, Workflow, WorkflowStep,
+    },
 };
 pub use crate::store::{
-    Answer, AnswerRow, ApprovalKind, ApprovalRow, Approvers, ArtifactRow, Booked, CallRow, CallStatus, Calls,
-    CommitRow, Cut, Filter, FindingRow, GateRow, GateSpec, Ledger, NotTheirs, Opened, Outcome, Pause,
-    PauseScope, RaiseRow, Record, Remark, Request, Rerun, RouteRow, SectionRow, Tally, TextKind, TextRow,
-    Trigger, VerdictRow, Who,
+    ActivePause, AllowedResponders, AnswerReceipt, AnswerRow, ApprovalKind, ApprovalRow, Approvers,
+    ArtifactRow, CallRow, CallStatus, CommitRow, FindingRow, GateAnswer, GateRow, GateSpec, GitHubCallCount,
+    GitHubCallCounter, IneligibleApprover, LedgerRecord, OmittedSegment, PauseScope, RaiseRow, RetryDecision,
+    RouteRow, RoutedRequest, RunCompletion, RunFilter, RunLedger, RunRemark, RunTrigger, SectionRow,
+    StartDecision, TextKind, TextRow, VerdictRow,
 };

@@ -6,13 +6,14 @@ use futures_util::future::BoxFuture;
 
 use super::{
     graph::{GraphError, StepInfo},
-    workflow::{AnyWorkflow, Kind},
+    workflow::{AnyWorkflow, StepKind},
 };
 use crate::{
     limits,
     store::{
-        Answer, Booked, Calls, Filter, GateRow, NotTheirs, Opened, Outcome, Pause, PauseScope, Remark, Rerun,
-        RunRow, RunStatus, StoreError, Trigger, Who,
+        ActivePause, AllowedResponders, AnswerReceipt, GateAnswer, GateRow, GitHubCallCount,
+        IneligibleApprover, PauseScope, RetryDecision, RunCompletion, RunFilter, RunRemark, RunRow,
+        RunStatus, RunTrigger, StartDecision, StoreError,
     },
     types::{Actor, Cause, IssueNo, RepoId, RunId, Timestamp},
 };
@@ -42,24 +43,24 @@ pub enum EngineError {
 }
 
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct StartRunRequest {
     pub workflow: String,
-    pub trigger: Trigger,
+    pub trigger: RunTrigger,
 }
 
 /// A person's answer for whatever gate of the issue it fits.
 #[derive(Debug, Clone)]
-pub struct Signal {
+pub struct GateAnswerRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
-    pub answer: Answer,
+    pub answer: GateAnswer,
     /// The work may have gone on since it was said: it is not taken any more.
     pub late: bool,
 }
 
 /// Accepted (not yet applied), or why not.
 #[derive(Debug, Clone)]
-pub enum Signalled {
+pub enum GateAnswerOutcome {
     Taken(RunId),
     /// It was taken before.
     Duplicate,
@@ -80,15 +81,15 @@ pub enum Signalled {
     /// The way that was named is none of the gate's, or none was and it has some.
     NoWay(GateRow),
     NotAllowed {
-        needs: Who,
+        needs: AllowedResponders,
     },
     /// Their role is enough, and their word does not count at this gate all the same.
-    NotTheirs(NotTheirs),
+    NotTheirs(IneligibleApprover),
 }
 
 /// A wish that runs end.
 #[derive(Debug, Clone)]
-pub struct Cancel {
+pub struct CancelRunsRequest {
     pub repo: RepoId,
     pub issue: IssueNo,
     /// One run, or all that live on the issue.
@@ -100,7 +101,7 @@ pub struct Cancel {
 
 /// The wish that a run be tried again: one that failed or waits, at the step it is at, or one that is parked.
 #[derive(Debug, Clone)]
-pub struct Retry {
+pub struct RetryRunRequest {
     pub run: RunId,
     pub cause: Cause,
     pub by: String,
@@ -108,7 +109,7 @@ pub struct Retry {
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum RunViewStatus {
     Ready,
     /// A step of it runs right now.
     Running,
@@ -123,7 +124,7 @@ pub enum Status {
     Parked,
 }
 
-impl Status {
+impl RunViewStatus {
     /// By what its row says of a run, and whether somebody works on it.
     pub fn of(saved: RunStatus, taken: bool, parked: bool) -> Self {
         match saved {
@@ -154,7 +155,7 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for RunViewStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -168,7 +169,7 @@ pub struct RunView {
     /// The workflow's version when the run started.
     pub version: u32,
     pub issue: IssueNo,
-    pub status: Status,
+    pub status: RunViewStatus,
     pub step_id: String,
     pub step_title: String,
     pub gate: Option<GateRow>,
@@ -183,18 +184,18 @@ pub struct RunView {
     /// When it will go on by itself, if it will.
     pub due: Option<Timestamp>,
     pub why: Option<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunCompletion>,
     /// What it has asked of GitHub so far.
-    pub calls: Calls,
-    pub trigger: Trigger,
+    pub calls: GitHubCallCount,
+    pub trigger: RunTrigger,
 }
 
 impl RunView {
     /// By what the run's workflow says, if this version knows it.
     pub fn new<T: 'static>(row: &RunRow, workflow: Option<&dyn AnyWorkflow<T>>) -> Self {
         let step = workflow.and_then(|workflow| workflow.step(&row.step));
-        let watches = |step: &StepInfo| step.kind == Kind::Watch;
-        let status = Status::of(row.status, row.taken, row.parked);
+        let watches = |step: &StepInfo| step.kind == StepKind::Watch;
+        let status = RunViewStatus::of(row.status, row.taken, row.parked);
         Self {
             id: row.id,
             workflow: row.workflow.clone(),
@@ -205,8 +206,10 @@ impl RunView {
             step_title: step.map_or_else(String::new, |step| step.title.to_owned()),
             gate: row.gate.clone(),
             opening: row.gate.is_none()
-                && matches!(status, Status::Ready | Status::Running | Status::Waiting)
-                && step.is_some_and(|step| matches!(step.kind, Kind::Gate | Kind::Pause | Kind::Watch)),
+                && matches!(status, RunViewStatus::Ready | RunViewStatus::Running | RunViewStatus::Waiting)
+                && step.is_some_and(|step| {
+                    matches!(step.kind, StepKind::Gate | StepKind::Pause | StepKind::Watch)
+                }),
             watches: workflow.is_some_and(|workflow| workflow.steps().iter().any(watches)),
             visit: row.visit,
             started_by: row.trigger.actor.clone(),
@@ -221,7 +224,7 @@ impl RunView {
     }
 }
 
-impl From<RunStatus> for Status {
+impl From<RunStatus> for RunViewStatus {
     fn from(status: RunStatus) -> Self {
         match status {
             RunStatus::Ready => Self::Ready,
@@ -237,28 +240,28 @@ impl From<RunStatus> for Status {
 
 /// The engine as intake, the pages and the command line see it. Each request is idempotent by its
 /// cause.
-pub trait Port: Send + Sync {
+pub trait EnginePort: Send + Sync {
     /// Starts a run of a workflow for an issue.
     ///
     /// # Errors
     /// [`EngineError::UnknownWorkflow`]; [`EngineError::Start`] where its first state cannot be made; the store's.
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>>;
+    fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>>;
     /// Hands in a person's answer: accepted is not applied yet.
     ///
     /// # Errors
     /// The store's; the answer may be handed in again then.
-    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>>;
+    fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>>;
     /// Hands in what a person says of one of a run's findings; the run looks at it before its next draft or review, and
     /// at once where it waits for people.
     ///
     /// # Errors
     /// The store's; it may be handed in again then.
-    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>>;
+    fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>>;
     /// Asks the runs of an issue to end, or one of them; which they are.
     ///
     /// # Errors
     /// The store's; it may be asked again then.
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>>;
+    fn cancel(&self, cancel: CancelRunsRequest) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>>;
     /// One run as it stands.
     ///
     /// # Errors
@@ -268,13 +271,13 @@ pub trait Port: Send + Sync {
     ///
     /// # Errors
     /// The store's, of the one repository asked for.
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
+    fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>>;
     /// Makes a run that failed live again at the step it failed at, on a visit of its own; one that waits waits no
     /// longer.
     ///
     /// # Errors
     /// The store's; the run is as it was then.
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>>;
+    fn retry(&self, retry: RetryRunRequest) -> BoxFuture<'_, Result<RetryDecision<RunView>, EngineError>>;
     /// From now on no step of this scope begins; those in flight end as they would. Asked again, it keeps the
     /// later reason.
     ///
@@ -290,7 +293,7 @@ pub trait Port: Send + Sync {
     ///
     /// # Errors
     /// The store's.
-    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>>;
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>>;
     /// The names of a workflow and of a step that is saved so, if they are known here.
     fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)>;
     /// Runs that had to rest may go on: whoever waits for one looks again.
@@ -307,14 +310,14 @@ fn same_way(one: &str, other: &str) -> bool {
 /// exactly one gate waits and its subject had been on the page, unchanged, for a while. None: no gate has this verb.
 pub(super) fn match_gate<'a>(
     gates: &'a [GateRow],
-    answer: &Answer,
-) -> Result<Option<&'a GateRow>, Box<Signalled>> {
-    let no = |why: Signalled| Err(Box::new(why));
-    let no_way = |gate: &GateRow| no(Signalled::NoWay(gate.clone()));
-    let not_allowed = |needs: &Who| no(Signalled::NotAllowed { needs: needs.clone() });
+    answer: &GateAnswer,
+) -> Result<Option<&'a GateRow>, Box<GateAnswerOutcome>> {
+    let no = |why: GateAnswerOutcome| Err(Box::new(why));
+    let no_way = |gate: &GateRow| no(GateAnswerOutcome::NoWay(gate.clone()));
+    let not_allowed = |needs: &AllowedResponders| no(GateAnswerOutcome::NotAllowed { needs: needs.clone() });
     let needs =
         |gate: &'a GateRow| gate.spec.verbs.iter().find(|(verb, _)| *verb == answer.verb).map(|(_, who)| who);
-    let may = |who: &Who| who.includes(answer.by.id, answer.role);
+    let may = |who: &AllowedResponders| who.includes(answer.by.id, answer.role);
     let with_verb: Vec<_> = gates.iter().filter_map(|gate| Some((gate, needs(gate)?))).collect();
     if with_verb.is_empty() {
         return Ok(None);
@@ -331,7 +334,7 @@ pub(super) fn match_gate<'a>(
     if let Some(stage) = &answer.stage {
         fitting.retain(|(gate, _)| gate.spec.stage.eq_ignore_ascii_case(stage));
         if fitting.is_empty() {
-            return no(Signalled::WrongStage(gates.to_vec()));
+            return no(GateAnswerOutcome::WrongStage(gates.to_vec()));
         }
     }
     let binding = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
@@ -341,33 +344,33 @@ pub(super) fn match_gate<'a>(
         let meant = fitting.iter().map(|(gate, _)| *gate).find(|gate| named(gate));
         fitting.retain(|(gate, _)| gate.spec.ways.iter().any(|known| same_way(known, way)));
         if fitting.is_empty() {
-            return meant.map_or_else(|| no(Signalled::WrongStage(gates.to_vec())), no_way);
+            return meant.map_or_else(|| no(GateAnswerOutcome::WrongStage(gates.to_vec())), no_way);
         }
     }
     if let Some(prefix) = &answer.hash {
         let stale = fitting[0].0;
         fitting.retain(|(gate, _)| gate.spec.subject.starts_with(prefix));
         if fitting.is_empty() {
-            return no(Signalled::Stale(stale.clone()));
+            return no(GateAnswerOutcome::Stale(stale.clone()));
         }
     }
     let (gate, who) = fitting[0];
     let open = gates.iter().filter(|gate| decides(gate)).count();
     let several = if answer.hash.is_none() && binding { open > 1 } else { fitting.len() > 1 };
     if several {
-        return no(Signalled::Several(gates.to_vec()));
+        return no(GateAnswerOutcome::Several(gates.to_vec()));
     }
     if !may(who) {
         return not_allowed(who);
     }
     if let Some(why) = binding.then(|| gate.spec.approvers.refuse(answer, answer.verb == OVERRIDE)).flatten()
     {
-        return no(Signalled::NotTheirs(why));
+        return no(GateAnswerOutcome::NotTheirs(why));
     }
     let seen_since = gate.spec.shown_at.plus(limits::SEEN_BEFORE_APPROVAL);
     let touched = gate.touched.is_some() && answer.verb == APPROVE;
     if answer.hash.is_none() && binding && (touched || answer.at < seen_since) {
-        return no(Signalled::TooSoon(gate.clone()));
+        return no(GateAnswerOutcome::TooSoon(gate.clone()));
     }
     let said = |way: &String| gate.spec.ways.iter().any(|known| same_way(known, way));
     let unsaid = !answer.way.as_ref().is_some_and(said);
@@ -399,8 +402,8 @@ mod tests {
         GateRow { id, run, spec, answers: 0, touched: None }
     }
 
-    fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> Answer {
-        Answer {
+    fn answer(verb: &str, stage: Option<&str>, hash: Option<Hash>) -> GateAnswer {
+        GateAnswer {
             cause: Cause("c".into()),
             verb: verb.into(),
             stage: stage.map(str::to_owned),
@@ -420,12 +423,12 @@ mod tests {
     fn between_several_gates_only_a_hash_approves() {
         let gates =
             [gate(1, "lld", &["approve", "revise"]), gate(2, "spec", &["approve", "revise", "answer"])];
-        let chosen = |answer: Answer| match match_gate(&gates, &answer) {
+        let chosen = |answer: GateAnswer| match match_gate(&gates, &answer) {
             Ok(gate) => gate.unwrap().id.to_string(),
             Err(why) => match *why {
-                Signalled::Several(_) => "several".to_owned(),
-                Signalled::Stale(_) => "stale".to_owned(),
-                Signalled::WrongStage(_) => "wrong stage".to_owned(),
+                GateAnswerOutcome::Several(_) => "several".to_owned(),
+                GateAnswerOutcome::Stale(_) => "stale".to_owned(),
+                GateAnswerOutcome::WrongStage(_) => "wrong stage".to_owned(),
                 _ => "other".to_owned(),
             },
         };
@@ -437,15 +440,16 @@ mod tests {
         assert_eq!(chosen(answer("approve", Some("code"), spec)), "wrong stage");
         // Whom a gate names may answer it without any role, and nobody else may.
         let mut named = gate(3, "brief", &["answer"]);
-        named.spec.verbs = vec![("answer".into(), Who::Either { people: vec![UserId(7)], role: None })];
-        let by = |id| Answer {
+        named.spec.verbs =
+            vec![("answer".into(), AllowedResponders::Either { people: vec![UserId(7)], role: None })];
+        let by = |id| GateAnswer {
             by: Actor { id: UserId(id), login: String::new(), bot: false },
             role: Role::None,
             ..answer("answer", None, None)
         };
         assert!(matches!(match_gate(std::slice::from_ref(&named), &by(7)), Ok(Some(_))));
         let refused = match_gate(std::slice::from_ref(&named), &by(1)).unwrap_err();
-        assert!(matches!(*refused, Signalled::NotAllowed { .. }));
+        assert!(matches!(*refused, GateAnswerOutcome::NotAllowed { .. }));
         // What binds nobody to content needs to name its gate only.
         assert_eq!(chosen(answer("revise", None, None)), "several");
         assert_eq!(chosen(answer("revise", Some("spec"), None)), "2");
@@ -458,9 +462,12 @@ mod tests {
         scope.spec.ways = vec!["+a +b".into()];
         let chosen = |gate: &GateRow, stage: Option<&str>, way: Option<&str>| {
             let way = way.map(str::to_owned);
-            match match_gate(std::slice::from_ref(gate), &Answer { way, ..answer("approve", stage, None) }) {
+            match match_gate(
+                std::slice::from_ref(gate),
+                &GateAnswer { way, ..answer("approve", stage, None) },
+            ) {
                 Ok(_) => "taken",
-                Err(why) if matches!(*why, Signalled::NoWay(_)) => "no way",
+                Err(why) if matches!(*why, GateAnswerOutcome::NoWay(_)) => "no way",
                 Err(_) => "other",
             }
         };

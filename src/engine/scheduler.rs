@@ -19,16 +19,22 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    cx::{Cx, Signals},
-    jobs::Jobs,
-    port::{EngineError, Port, RunView},
-    watched::{LeftVisit, Watched},
-    workflow::{AnyWorkflow, Attempt, Halt, Moved, Next, Saved, StepError, follower},
+    attempt_context::{AttemptContext, StopSignals},
+    background_jobs::BackgroundJobs,
+    port::{EngineError, EnginePort, RunView},
+    telemetry::{FinishedVisit, RunTelemetry},
+    workflow::{
+        AnyWorkflow, RunHalt, SavedCheckpoint, StepAttemptError, StepAttemptOutcome, StepError, Transition,
+        follower,
+    },
 };
 use crate::{
     clock::SharedClock,
     limits, panics,
-    store::{Checkpoint, Lease, NewRun, News, Opened, RunRow, RunStatus, Store, StoreError, Trigger},
+    store::{
+        Checkpoint, ClusterEvent, NewRun, RunLease, RunRow, RunStatus, RunTrigger, StartDecision, Store,
+        StoreError,
+    },
     types::{RunId, Timestamp, with_causes},
 };
 
@@ -39,25 +45,25 @@ const PATIENCE: Duration = Duration::from_secs(24 * 3600);
 /// How often it is tried to tell people of a run's end when a day of trying has not been enough.
 const TELL_AGAIN: Duration = Duration::from_secs(3600);
 
-pub(super) type AnyFlow<T> = &'static dyn AnyWorkflow<T>;
+pub(super) type WorkflowRef<T> = &'static dyn AnyWorkflow<T>;
 
 /// A visit that comes to nothing but waiting: since when, and when it was tried last.
-struct Waiting {
+struct WaitingVisit {
     visit: u64,
     since: Timestamp,
     last: Timestamp,
 }
 
 /// A run that was taken, and how many cancels there had been before it was read.
-struct Claimed {
-    lease: Lease,
+struct ClaimedRun {
+    lease: RunLease,
     cancels: u64,
 }
 
 /// Runs workflows whose steps use `T`.
 pub struct Engine<T: Send + Sync + 'static> {
     pub(super) store: Arc<Store>,
-    workflows: &'static [AnyFlow<T>],
+    workflows: &'static [WorkflowRef<T>],
     tools: Arc<T>,
     pub(super) clock: SharedClock,
     /// Something may have become due.
@@ -67,22 +73,22 @@ pub struct Engine<T: Send + Sync + 'static> {
     /// How many cancels were written down: a step that sees it grow since its run was read looks for one of its own.
     pub(super) cancels: AtomicU64,
     /// Runs whose visit came to nothing but waiting here. Forgotten by a restart, which is only more patience.
-    waits: Mutex<HashMap<RunId, Waiting>>,
+    waits: Mutex<HashMap<RunId, WaitingVisit>>,
     /// Tripped when the live loop is told to stop: no effect begins any more.
     stopping: CancellationToken,
     /// Tripped by `park`: what is in flight is given up.
     park: CancellationToken,
     /// Grows when whatever is in hand must be let go.
     let_go: watch::Sender<u64>,
-    pub(super) jobs: Arc<Jobs>,
-    watched: Watched,
+    pub(super) jobs: Arc<BackgroundJobs>,
+    watched: RunTelemetry,
 }
 
 impl<T: Send + Sync + 'static> Engine<T> {
     /// Refuses a workflow whose graph is not sound.
     pub fn new(
         store: Arc<Store>,
-        workflows: &'static [AnyFlow<T>],
+        workflows: &'static [WorkflowRef<T>],
         tools: Arc<T>,
         clock: SharedClock,
     ) -> Result<Arc<Self>, EngineError> {
@@ -93,10 +99,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 return Err(EngineError::SameName(workflow.name().to_owned()));
             }
         }
-        let jobs = Arc::new(Jobs::new(clock.clone()));
+        let jobs = Arc::new(BackgroundJobs::new(clock.clone()));
         Ok(Arc::new(Self {
             jobs,
-            watched: Watched::new(clock.now()),
+            watched: RunTelemetry::new(clock.now()),
             store,
             workflows,
             tools,
@@ -112,15 +118,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Itself, as the rest of the house may see it.
-    pub fn port(self: &Arc<Self>) -> Arc<dyn Port> {
-        Arc::clone(self) as Arc<dyn Port>
+    pub fn port(self: &Arc<Self>) -> Arc<dyn EnginePort> {
+        Arc::clone(self) as Arc<dyn EnginePort>
     }
 
-    pub fn workflows(&self) -> &'static [AnyFlow<T>] {
+    pub fn workflows(&self) -> &'static [WorkflowRef<T>] {
         self.workflows
     }
 
-    pub fn watched(&self) -> &Watched {
+    pub fn watched(&self) -> &RunTelemetry {
         &self.watched
     }
 
@@ -191,16 +197,16 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// What another process did, or may do any moment.
-    fn heard(&self, news: News) {
+    fn heard(&self, news: ClusterEvent) {
         match news {
-            News::Due => self.woken.notify_one(),
-            News::Cancelled(run) => {
+            ClusterEvent::Due => self.woken.notify_one(),
+            ClusterEvent::Cancelled(run) => {
                 self.cancels.fetch_add(1, SeqCst);
                 if let Some(token) = lock(&self.in_flight).get(&run) {
                     token.cancel();
                 }
             }
-            News::LeaseOver => {
+            ClusterEvent::LeaseOver => {
                 self.let_go.send_modify(|times| *times += 1);
                 self.jobs.stop();
             }
@@ -234,15 +240,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
         due.map_or(limits::LONGEST_NAP, |due| due.since(self.clock.now()).min(limits::LONGEST_NAP))
     }
 
-    async fn claim(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
+    async fn claim(&self, except: &HashSet<RunId>) -> Result<Option<ClaimedRun>, StoreError> {
         let cancels = self.cancels.load(SeqCst);
         // Boxed, as are the others here: what waits for a database makes no large future of whoever drives this.
         let lease = Box::pin(self.store.claim_run(self.clock.now(), except)).await?;
-        Ok(lease.map(|lease| Claimed { lease, cancels }))
+        Ok(lease.map(|lease| ClaimedRun { lease, cancels }))
     }
 
     /// Takes a step, and after it whatever is due next, so that a busy engine changes threads for none of them.
-    async fn keep_stepping(&self, first: Claimed) {
+    async fn keep_stepping(&self, first: ClaimedRun) {
         let mut claimed = Some(first);
         while let Some(step) = claimed {
             self.advance_live(step).await;
@@ -259,7 +265,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// As [`claim`](Self::claim), but nothing is left to be looked into when it finds no run.
-    async fn claim_or_look(&self, except: &HashSet<RunId>) -> Result<Option<Claimed>, StoreError> {
+    async fn claim_or_look(&self, except: &HashSet<RunId>) -> Result<Option<ClaimedRun>, StoreError> {
         loop {
             if let Some(claimed) = self.claim(except).await? {
                 return Ok(Some(claimed));
@@ -272,7 +278,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn advance_live(&self, claimed: Claimed) {
+    async fn advance_live(&self, claimed: ClaimedRun) {
         let held = claimed.lease.clone();
         let mut let_go = self.let_go.subscribe();
         tokio::select! {
@@ -299,7 +305,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// Lets go of a run whose step came to nothing. As long as the store refuses that, the run stays ours, and
     /// the next boot frees it if we never can.
-    async fn give_back(&self, held: &Lease) {
+    async fn give_back(&self, held: &RunLease) {
         loop {
             match Box::pin(self.store.release_run(held)).await {
                 Ok(()) => return self.woken.notify_one(),
@@ -321,14 +327,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// Takes one step and saves what it left. If that fails the run is still held, and whoever asked gives it back.
-    async fn advance(&self, claimed: Claimed) -> Result<(), EngineError> {
+    async fn advance(&self, claimed: ClaimedRun) -> Result<(), EngineError> {
         let taken_at = self.clock.now();
         let left = self.step(&claimed).await;
         let row = &claimed.lease.run;
         let (run, workflow) = (row.id, self.workflow(&row.workflow));
         // Of one that waits on nothing is written, so its time counts when something is.
         let spent = claimed.lease.waits_on(&left).is_none();
-        let visit = LeftVisit::of(row, workflow.and_then(|workflow| workflow.step(&row.step)), &left);
+        let visit = FinishedVisit::of(row, workflow.and_then(|workflow| workflow.step(&row.step)), &left);
         lock(&self.in_flight).remove(&run);
         self.log(&claimed.lease.run, &left);
         let over = match &left {
@@ -384,14 +390,14 @@ impl<T: Send + Sync + 'static> Engine<T> {
         }
     }
 
-    async fn step(&self, claimed: &Claimed) -> Checkpoint {
+    async fn step(&self, claimed: &ClaimedRun) -> Checkpoint {
         let lease = &claimed.lease;
         let run = &lease.run;
         let workflow = self.workflow(&run.workflow);
         let goes_on = run.cancel.is_none() && run.status != RunStatus::Halting;
         self.jobs.keep(run.id, goes_on.then_some(run.visit));
         if let Some(cancel) = run.cancel.as_ref().filter(|_| run.status != RunStatus::Halting) {
-            let stopped = Halt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
+            let stopped = RunHalt::Stopped { by: cancel.by.clone(), why: cancel.why.clone() };
             if run.parked || workflow.is_none() {
                 // Nobody can read it, so it can tell nobody; that it ends is what was asked.
                 return Checkpoint::Ended { status: RunStatus::Stopped, why: stopped.sentence() };
@@ -409,7 +415,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// One attempt at the run's step.
-    async fn attempt(&self, workflow: AnyFlow<T>, claimed: &Claimed) -> Checkpoint {
+    async fn attempt(&self, workflow: WorkflowRef<T>, claimed: &ClaimedRun) -> Checkpoint {
         let lease = &claimed.lease;
         let run = &lease.run;
         let token = self.cancel_token(claimed).await;
@@ -421,48 +427,52 @@ impl<T: Send + Sync + 'static> Engine<T> {
                 lock(&self.waits).remove(&run.id);
                 self.moved(workflow, run, moved)
             }
-            Err(Attempt::Unreadable(why)) => unreadable(run, &why),
+            Err(StepAttemptError::Unreadable(why)) => unreadable(run, &why),
             // Whatever a step says after it was told to stop, it is not its fault.
-            Err(Attempt::Step(_)) if token.is_cancelled() => {
+            Err(StepAttemptError::Step(_)) if token.is_cancelled() => {
                 self.later("stopping", Duration::ZERO, run.attempts)
             }
-            Err(Attempt::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
+            Err(StepAttemptError::Step(StepError::Later { why, .. })) if self.out_of_patience(run) => {
                 let hours = PATIENCE.as_secs() / 3600;
-                halt(Halt::User(format!("{why}. That went on for {hours} hours, so the run was ended.")))
+                halt(RunHalt::User(format!("{why}. That went on for {hours} hours, so the run was ended.")))
             }
-            Err(Attempt::Step(StepError::Later { why, after })) => self.later(&why, after, run.attempts),
-            Err(Attempt::Step(StepError::User(text))) => halt(Halt::User(text)),
-            Err(Attempt::Step(StepError::Stopped { by, why })) => halt(Halt::Stopped { by, why }),
-            Err(Attempt::Step(StepError::Bug(error))) => {
+            Err(StepAttemptError::Step(StepError::Later { why, after })) => {
+                self.later(&why, after, run.attempts)
+            }
+            Err(StepAttemptError::Step(StepError::User(text))) => halt(RunHalt::User(text)),
+            Err(StepAttemptError::Step(StepError::Stopped { by, why })) => halt(RunHalt::Stopped { by, why }),
+            Err(StepAttemptError::Step(StepError::Bug(error))) => {
                 let attempts = self.failed(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
-                    return halt(Halt::Bug { attempts, error: with_causes(&*error) });
+                    return halt(RunHalt::Bug { attempts, error: with_causes(&*error) });
                 }
                 self.later("failed by our own fault; trying again", backoff(run, attempts), attempts)
             }
         }
     }
 
-    fn moved(&self, workflow: AnyFlow<T>, run: &RunRow, moved: Moved) -> Checkpoint {
-        let Moved { next, state } = moved;
+    fn moved(&self, workflow: WorkflowRef<T>, run: &RunRow, moved: StepAttemptOutcome) -> Checkpoint {
+        let StepAttemptOutcome { next, state } = moved;
         match next {
-            Next::Go(step) => {
+            Transition::Go(step) => {
                 let moves = if run.answer.is_some() { 0 } else { run.moves + 1 };
                 if moves > workflow.recursion_limit() {
-                    return halt(Halt::Limit { moves: run.moves });
+                    return halt(RunHalt::Limit { moves: run.moves });
                 }
                 Checkpoint::Go { step, state, moves }
             }
-            Next::Ask(gate) => Checkpoint::Ask { state, gate },
-            Next::Wait { until, why } => Checkpoint::Wait { state, until, why },
-            Next::Done(outcome) => Checkpoint::Done { state, outcome, then: self.follows(workflow, run) },
+            Transition::Ask(gate) => Checkpoint::Ask { state, gate },
+            Transition::Wait { until, why } => Checkpoint::Wait { state, until, why },
+            Transition::Done(outcome) => {
+                Checkpoint::Done { state, outcome, then: self.follows(workflow, run) }
+            }
         }
     }
 
     /// What goes on from what this run made, if its people asked for all of it at once.
-    fn follows(&self, workflow: AnyFlow<T>, run: &RunRow) -> Option<Box<NewRun>> {
+    fn follows(&self, workflow: WorkflowRef<T>, run: &RunRow) -> Option<Box<NewRun>> {
         let next = follower(self.workflows, workflow.name(), &run.trigger)?;
-        let trigger = Trigger { cause: run.trigger.cause.onward(), ..run.trigger.clone() };
+        let trigger = RunTrigger { cause: run.trigger.cause.onward(), ..run.trigger.clone() };
         let new = new_run(next, trigger);
         new.inspect_err(|error| tracing::error!(run = %run.id, %error, "nothing follows it"))
             .ok()
@@ -470,15 +480,15 @@ impl<T: Send + Sync + 'static> Engine<T> {
     }
 
     /// One attempt at telling people why the run ended.
-    async fn tell(&self, workflow: AnyFlow<T>, lease: &Lease) -> Checkpoint {
+    async fn tell(&self, workflow: WorkflowRef<T>, lease: &RunLease) -> Checkpoint {
         let run = &lease.run;
         let ended = |status, why| Checkpoint::Ended { status, why };
-        let halt = match run.halt.as_deref().map(serde_json::from_str::<Halt>) {
+        let halt = match run.halt.as_deref().map(serde_json::from_str::<RunHalt>) {
             Some(Ok(halt)) => halt,
             _ => return ended(RunStatus::Failed, "ended, for a reason this version cannot read".to_owned()),
         };
         let status = match halt {
-            Halt::Stopped { .. } => RunStatus::Stopped,
+            RunHalt::Stopped { .. } => RunStatus::Stopped,
             _ => RunStatus::Failed,
         };
         // A token nobody trips: stopping a run must not stop it from saying so.
@@ -489,18 +499,18 @@ impl<T: Send + Sync + 'static> Engine<T> {
             Ok(None) => ended(status, halt.sentence()),
             Ok(Some(outcome)) => Checkpoint::Done { state: run.state.clone(), outcome, then: None },
             // Nothing else would tell them, so this is tried until it is through.
-            Err(Attempt::Step(StepError::Later { why, after })) => {
+            Err(StepAttemptError::Step(StepError::Later { why, after })) => {
                 let seldom = if self.out_of_patience(run) { TELL_AGAIN } else { Duration::ZERO };
                 self.later(&why, after.max(seldom), run.attempts)
             }
             Err(
-                Attempt::Step(StepError::User(why) | StepError::Stopped { why, .. })
-                | Attempt::Unreadable(why),
+                StepAttemptError::Step(StepError::User(why) | StepError::Stopped { why, .. })
+                | StepAttemptError::Unreadable(why),
             ) => {
                 tracing::error!(run = %run.id, %why, "people could not be told that a run ended");
                 ended(RunStatus::Failed, format!("{}; nobody could be told: {why}", halt.sentence()))
             }
-            Err(Attempt::Step(StepError::Bug(error))) => {
+            Err(StepAttemptError::Step(StepError::Bug(error))) => {
                 let attempts = self.failed(run, &error);
                 if attempts >= limits::STEP_ATTEMPTS {
                     let why = format!("{}; nobody could be told, see the server's log", halt.sentence());
@@ -517,7 +527,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         let mut waits = lock(&self.waits);
         // What another process made of one meanwhile is not known here.
         waits.retain(|_, waiting| now.since(waiting.last) < PATIENCE);
-        let waiting = waits.entry(run.id).or_insert(Waiting { visit: run.visit, since: now, last: now });
+        let waiting = waits.entry(run.id).or_insert(WaitingVisit { visit: run.visit, since: now, last: now });
         if waiting.visit != run.visit {
             (waiting.visit, waiting.since) = (run.visit, now);
         }
@@ -539,10 +549,10 @@ impl<T: Send + Sync + 'static> Engine<T> {
         Checkpoint::Retry { attempts, due: self.clock.now().plus(after), why: why.to_owned() }
     }
 
-    fn cx(&self, lease: &Lease, cancelled: CancellationToken) -> Cx<T> {
+    fn cx(&self, lease: &RunLease, cancelled: CancellationToken) -> AttemptContext<T> {
         let (store, tools, clock) = (&self.store, &self.tools, &self.clock);
-        let signals = Signals { cancelled, stopping: self.stopping.clone() };
-        Cx::new(
+        let signals = StopSignals { cancelled, stopping: self.stopping.clone() };
+        AttemptContext::new(
             lease.clone(),
             Arc::clone(store),
             Arc::clone(tools),
@@ -555,7 +565,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
 
     /// The token a cancel of this run trips. One that came after the run was claimed and before the
     /// token was known is found in the row.
-    async fn cancel_token(&self, claimed: &Claimed) -> CancellationToken {
+    async fn cancel_token(&self, claimed: &ClaimedRun) -> CancellationToken {
         let (token, run) = (CancellationToken::new(), claimed.lease.run.id);
         lock(&self.in_flight).insert(run, token.clone());
         let news = self.cancels.load(SeqCst) != claimed.cancels;
@@ -565,7 +575,7 @@ impl<T: Send + Sync + 'static> Engine<T> {
         token
     }
 
-    pub(super) fn workflow(&self, name: &str) -> Option<AnyFlow<T>> {
+    pub(super) fn workflow(&self, name: &str) -> Option<WorkflowRef<T>> {
         self.workflows.iter().copied().find(|workflow| workflow.name() == name)
     }
 
@@ -577,14 +587,17 @@ impl<T: Send + Sync + 'static> Engine<T> {
 /// Keeps a new run of this workflow, unless its cause or its issue has one.
 pub(super) async fn open<T: Send + Sync + 'static>(
     store: &Store,
-    workflow: AnyFlow<T>,
-    trigger: Trigger,
-) -> Result<Opened, EngineError> {
+    workflow: WorkflowRef<T>,
+    trigger: RunTrigger,
+) -> Result<StartDecision, EngineError> {
     Ok(store.start_run(new_run(workflow, trigger)?).await?)
 }
 
-fn new_run<T: Send + Sync + 'static>(workflow: AnyFlow<T>, trigger: Trigger) -> Result<NewRun, EngineError> {
-    let Saved { step, state } =
+fn new_run<T: Send + Sync + 'static>(
+    workflow: WorkflowRef<T>,
+    trigger: RunTrigger,
+) -> Result<NewRun, EngineError> {
+    let SavedCheckpoint { step, state } =
         workflow.begin(&trigger).map_err(|error| EngineError::Start(error.to_string()))?;
     let (name, version) = (workflow.name().to_owned(), workflow.version());
     Ok(NewRun { workflow: name, version, trigger, step, state })
@@ -594,11 +607,11 @@ pub(super) fn lock<V>(map: &Mutex<HashMap<RunId, V>>) -> MutexGuard<'_, HashMap<
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn saved(run: &RunRow) -> Saved {
-    Saved { step: run.step.clone(), state: run.state.clone() }
+fn saved(run: &RunRow) -> SavedCheckpoint {
+    SavedCheckpoint { step: run.step.clone(), state: run.state.clone() }
 }
 
-fn halt(halt: Halt) -> Checkpoint {
+fn halt(halt: RunHalt) -> Checkpoint {
     let why = halt.sentence();
     match serde_json::to_string(&halt) {
         Ok(halt) => Checkpoint::Halt { halt, why },
@@ -636,7 +649,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        store::{CancelRow, NewRun, Opened, Trigger},
+        store::{CancelRow, NewRun, RunTrigger, StartDecision},
         types::{Actor, Cause, InstallationId, IssueNo, RepoId, Role, UserId},
     };
 
@@ -648,7 +661,7 @@ mod tests {
         let engine = Engine::new(store, &[], Arc::new(()), clock).unwrap();
         let (repo, issue, at) = (RepoId(1), IssueNo(2), Timestamp(0));
         let by = Actor { id: UserId(1), login: "ada".into(), bot: false };
-        let trigger = Trigger {
+        let trigger = RunTrigger {
             command: "lld".into(),
             args: String::new(),
             repo,
@@ -662,8 +675,8 @@ mod tests {
             request: None,
         };
         let new = NewRun { workflow: "lld".into(), version: 1, trigger, step: "1".into(), state: Vec::new() };
-        let Opened::New(run) = engine.store.start_run(new).await.unwrap() else { panic!() };
-        lock(&engine.waits).insert(run, Waiting { visit: 1, since: at, last: at });
+        let StartDecision::New(run) = engine.store.start_run(new).await.unwrap() else { panic!() };
+        lock(&engine.waits).insert(run, WaitingVisit { visit: 1, since: at, last: at });
         let cancel = CancelRow { cause: Cause("b".into()), by, why: "enough".into(), at };
         engine.store.cancel_runs(repo, issue, None, cancel).await.unwrap();
         assert_eq!(engine.tick().await.unwrap(), 1);
@@ -674,7 +687,7 @@ mod tests {
         let row = engine.store.run_row(run).await.unwrap().unwrap();
         let hours = |hours: u64| engine.clock.now().minus(Duration::from_secs(hours * 3600));
         for (last, over) in [(1, true), (40, false)] {
-            let waiting = Waiting { visit: row.visit, since: hours(48), last: hours(last) };
+            let waiting = WaitingVisit { visit: row.visit, since: hours(48), last: hours(last) };
             lock(&engine.waits).insert(run, waiting);
             assert_eq!(engine.out_of_patience(&row), over, "{last} hours ago");
         }

@@ -6,18 +6,18 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
-    cx::Cx,
+    attempt_context::AttemptContext,
     graph::{self, GraphError, StepInfo},
 };
 use crate::{
     commands::{AUTO, CommandSpec, HOTFIX},
-    store::{GateSpec, Outcome, StoreError, Trigger},
+    store::{GateSpec, RunCompletion, RunTrigger, StoreError},
     types::{Actor, Timestamp},
 };
 
 /// What a step is for; the graph check reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum StepKind {
     /// Anything that neither makes, judges nor ships model text.
     Work,
     /// A model writes.
@@ -36,7 +36,7 @@ pub enum Kind {
 
 /// What a workflow's publishing takes besides a review and then a person's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
+pub enum LesserProof {
     /// APPROVED by another family, where the policy asks nobody.
     Policy,
     /// A person's approval of what nobody reviewed: only for what is published on the issue alone.
@@ -44,21 +44,23 @@ pub enum Proof {
 }
 
 /// A place in a workflow: a plain enum, saved by its serde name.
-pub trait Step: Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
+pub trait WorkflowStep:
+    Copy + Eq + StdHash + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
     fn info(self) -> StepInfo;
 
     fn id(self) -> &'static str {
         self.info().id
     }
 
-    fn kind(self) -> Kind {
+    fn kind(self) -> StepKind {
         self.info().kind
     }
 }
 
 /// What a step wants next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Next<S> {
+pub enum Transition<S> {
     /// On along an edge of the graph.
     Go(S),
     /// Sleep until someone who may answers; the same visit then runs again with `cx.answer()`.
@@ -69,7 +71,7 @@ pub enum Next<S> {
         until: Timestamp,
         why: String,
     },
-    Done(Outcome),
+    Done(RunCompletion),
 }
 
 /// Why a step stopped. The variant decides what the engine does, never the message.
@@ -98,7 +100,7 @@ impl StepError {
 
 /// Why a run ends without having reached its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Halt {
+pub enum RunHalt {
     /// What a person has to mend, in the step's words.
     User(String),
     Stopped {
@@ -116,7 +118,7 @@ pub enum Halt {
     },
 }
 
-impl Halt {
+impl RunHalt {
     /// One sentence that may be shown to anyone.
     pub fn sentence(&self) -> String {
         match self {
@@ -138,12 +140,12 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     const NAME: &'static str;
     /// Grows when steps or state change their meaning; pinned in each run at its start.
     const VERSION: u32;
-    type Step: Step;
+    type Step: WorkflowStep;
     type State: Serialize + DeserializeOwned + Send + Sync;
     /// The first row is where a run starts. Checked at boot, drawn in the docs, obeyed at run time.
     const GRAPH: &'static [(Self::Step, &'static [Self::Step])];
     /// The lesser proofs that its publishing takes, where the policy allows them.
-    const PROOFS: &'static [Proof] = &[];
+    const PROOFS: &'static [LesserProof] = &[];
     /// What people may type to start it.
     const COMMANDS: &'static [CommandSpec];
     /// The workflow that goes on from what it made, where people asked for all of them at once, or for that one.
@@ -152,12 +154,12 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
     /// How often its loops may go round between two words of a person.
     fn max_iterations() -> u32;
 
-    fn start(&self, trigger: &Trigger) -> Self::State;
+    fn start(&self, trigger: &RunTrigger) -> Self::State;
 
     /// What this version makes of a checkpoint it cannot read as it is, if that is one of an earlier `version`
     /// whose steps or state had another shape. Not asked about what can be read: a state that changes its
     /// meaning must change its shape.
-    fn upcast(_version: u32, _saved: &Saved) -> Option<Saved> {
+    fn upcast(_version: u32, _saved: &SavedCheckpoint) -> Option<SavedCheckpoint> {
         None
     }
 
@@ -169,8 +171,8 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
         &'a self,
         at: Self::Step,
         state: &'a mut Self::State,
-        cx: &'a Cx<T>,
-    ) -> impl Future<Output = Result<Next<Self::Step>, StepError>> + Send + 'a;
+        cx: &'a AttemptContext<T>,
+    ) -> impl Future<Output = Result<Transition<Self::Step>, StepError>> + Send + 'a;
 
     /// Tell people why the run ended here; a visit of its own, retried like any other step. An outcome says that what
     /// the run is for had already happened when it was to end, and that it ends as done.
@@ -181,29 +183,29 @@ pub trait Workflow<T: 'static>: Send + Sync + 'static {
         &'a self,
         at: Self::Step,
         state: &'a Self::State,
-        halt: &'a Halt,
-        cx: &'a Cx<T>,
-    ) -> impl Future<Output = Result<Option<Outcome>, StepError>> + Send + 'a;
+        halt: &'a RunHalt,
+        cx: &'a AttemptContext<T>,
+    ) -> impl Future<Output = Result<Option<RunCompletion>, StepError>> + Send + 'a;
 }
 
 /// A checkpoint as text and bytes.
 #[derive(Debug, Clone)]
-pub struct Saved {
+pub struct SavedCheckpoint {
     pub step: String,
     pub state: Vec<u8>,
 }
 
 /// What an attempt came to, with the state it left.
 #[derive(Debug, Clone)]
-pub struct Moved {
+pub struct StepAttemptOutcome {
     /// The serde form of the step to go to, where the step wants to go.
-    pub next: Next<String>,
+    pub next: Transition<String>,
     pub state: Vec<u8>,
 }
 
 /// Why an attempt came to nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Attempt {
+pub enum StepAttemptError {
     /// The checkpoint is not one this version of the workflow knows.
     #[error("{0}")]
     Unreadable(String),
@@ -237,29 +239,33 @@ pub trait AnyWorkflow<T: 'static>: Send + Sync {
     ///
     /// # Errors
     /// [`StepError::Bug`] where the first state has no serde form.
-    fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError>;
+    fn begin(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError>;
     /// One attempt at the saved step.
     ///
     /// # Errors
-    /// [`Attempt::Unreadable`] for a checkpoint of another shape; the step's own.
-    fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>>;
+    /// [`StepAttemptError::Unreadable`] for a checkpoint of another shape; the step's own.
+    fn attempt<'a>(
+        &'a self,
+        from: &'a SavedCheckpoint,
+        cx: &'a AttemptContext<T>,
+    ) -> BoxFuture<'a, Result<StepAttemptOutcome, StepAttemptError>>;
     /// One attempt at telling people that it ended there; see [`Workflow::halted`].
     ///
     /// # Errors
     /// As [`AnyWorkflow::attempt`].
     fn tell<'a>(
         &'a self,
-        from: &'a Saved,
-        halt: &'a Halt,
-        cx: &'a Cx<T>,
-    ) -> BoxFuture<'a, Result<Option<Outcome>, Attempt>>;
+        from: &'a SavedCheckpoint,
+        halt: &'a RunHalt,
+        cx: &'a AttemptContext<T>,
+    ) -> BoxFuture<'a, Result<Option<RunCompletion>, StepAttemptError>>;
 }
 
 /// What goes on from what a workflow made, if its people asked for that.
 pub(super) fn follower<T: Send + Sync + 'static>(
     all: &'static [&'static dyn AnyWorkflow<T>],
     workflow: &str,
-    trigger: &Trigger,
+    trigger: &RunTrigger,
 ) -> Option<&'static dyn AnyWorkflow<T>> {
     let of = |name: &str| all.iter().copied().find(|known| known.name() == name);
     let next = of(of(workflow)?.then()?)?;
@@ -306,41 +312,45 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 
     fn step(&self, saved: &str) -> Option<StepInfo> {
-        serde_json::from_str::<W::Step>(saved).ok().map(Step::info)
+        serde_json::from_str::<W::Step>(saved).ok().map(WorkflowStep::info)
     }
 
-    fn begin(&self, trigger: &Trigger) -> Result<Saved, StepError> {
+    fn begin(&self, trigger: &RunTrigger) -> Result<SavedCheckpoint, StepError> {
         let (first, _) = W::GRAPH[0];
-        Ok(Saved { step: name_of(first)?, state: encode(&self.start(trigger))? })
+        Ok(SavedCheckpoint { step: name_of(first)?, state: encode(&self.start(trigger))? })
     }
 
-    fn attempt<'a>(&'a self, from: &'a Saved, cx: &'a Cx<T>) -> BoxFuture<'a, Result<Moved, Attempt>> {
+    fn attempt<'a>(
+        &'a self,
+        from: &'a SavedCheckpoint,
+        cx: &'a AttemptContext<T>,
+    ) -> BoxFuture<'a, Result<StepAttemptOutcome, StepAttemptError>> {
         Box::pin(async move {
             let (at, mut state) = decode::<T, W>(cx.version(), from)?;
             let next = match self.run(at, &mut state, cx).await? {
-                Next::Go(to) => {
+                Transition::Go(to) => {
                     let edge = W::GRAPH.iter().any(|(step, next)| *step == at && next.contains(&to));
                     if !edge {
                         let error =
                             anyhow::anyhow!("{}: there is no edge {at:?} -> {to:?} in its graph", W::NAME);
                         return Err(StepError::Bug(error).into());
                     }
-                    Next::Go(name_of(to)?)
+                    Transition::Go(name_of(to)?)
                 }
-                Next::Ask(gate) => Next::Ask(gate),
-                Next::Wait { until, why } => Next::Wait { until, why },
-                Next::Done(outcome) => Next::Done(outcome),
+                Transition::Ask(gate) => Transition::Ask(gate),
+                Transition::Wait { until, why } => Transition::Wait { until, why },
+                Transition::Done(outcome) => Transition::Done(outcome),
             };
-            Ok(Moved { next, state: encode(&state)? })
+            Ok(StepAttemptOutcome { next, state: encode(&state)? })
         })
     }
 
     fn tell<'a>(
         &'a self,
-        from: &'a Saved,
-        halt: &'a Halt,
-        cx: &'a Cx<T>,
-    ) -> BoxFuture<'a, Result<Option<Outcome>, Attempt>> {
+        from: &'a SavedCheckpoint,
+        halt: &'a RunHalt,
+        cx: &'a AttemptContext<T>,
+    ) -> BoxFuture<'a, Result<Option<RunCompletion>, StepAttemptError>> {
         Box::pin(async move {
             let (at, state) = decode::<T, W>(cx.version(), from)?;
             Ok(self.halted(at, &state, halt, cx).await?)
@@ -348,16 +358,19 @@ impl<T: Send + Sync + 'static, W: Workflow<T>> AnyWorkflow<T> for W {
     }
 }
 
-fn decode<T: 'static, W: Workflow<T>>(version: u32, from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+fn decode<T: 'static, W: Workflow<T>>(
+    version: u32,
+    from: &SavedCheckpoint,
+) -> Result<(W::Step, W::State), StepAttemptError> {
     read::<T, W>(from).or_else(|unreadable| match W::upcast(version, from) {
         Some(newer) => read::<T, W>(&newer),
         None => Err(unreadable),
     })
 }
 
-fn read<T: 'static, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State), Attempt> {
+fn read<T: 'static, W: Workflow<T>>(from: &SavedCheckpoint) -> Result<(W::Step, W::State), StepAttemptError> {
     let unreadable = |what: &str, error: serde_json::Error| {
-        Attempt::Unreadable(format!(
+        StepAttemptError::Unreadable(format!(
             "{} version {} cannot read the saved {what} ({error})",
             W::NAME,
             W::VERSION
@@ -368,7 +381,7 @@ fn read<T: 'static, W: Workflow<T>>(from: &Saved) -> Result<(W::Step, W::State),
     Ok((step, state))
 }
 
-fn name_of(step: impl Step) -> Result<String, StepError> {
+fn name_of(step: impl WorkflowStep) -> Result<String, StepError> {
     serde_json::to_string(&step).map_err(|error| StepError::Bug(error.into()))
 }
 

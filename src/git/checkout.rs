@@ -9,7 +9,7 @@ use std::{
     path::{Component, Path},
 };
 
-use super::{Entry, GitError, Mode, Snapshot};
+use super::{CommitEntry, EntryMode, GitError, Snapshot};
 use crate::limits;
 
 /// Bytes that are read and written in one go.
@@ -17,7 +17,7 @@ const BATCH_BYTES: u64 = 64 << 20;
 
 /// A path of the commit that was not written, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct SkippedPath {
     pub path: String,
     pub why: &'static str,
 }
@@ -34,14 +34,14 @@ impl Snapshot {
         directory: &Path,
         most: u64,
         unwanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<LeftOut>, GitError> {
+    ) -> Result<Vec<SkippedPath>, GitError> {
         let (wanted, mut left_out) = sorted(self.entries().iter().filter(|entry| !unwanted(&entry.path)));
         let size = wanted.iter().map(|entry| entry.size).sum();
         if size > most {
             return Err(GitError::TooMuch { size, limit: most });
         }
         let mut bytes = 0;
-        let fits = |_: &&Entry, next: &&Entry| {
+        let fits = |_: &&CommitEntry, next: &&CommitEntry| {
             bytes += next.size;
             let fits = bytes <= BATCH_BYTES;
             if !fits {
@@ -59,7 +59,7 @@ impl Snapshot {
                     Some(false) => "it is a link that leads elsewhere",
                     None => "the repository lacks it",
                 };
-                left_out.push(LeftOut { path: entry.path.clone(), why });
+                left_out.push(SkippedPath { path: entry.path.clone(), why });
             }
         }
         Ok(left_out)
@@ -68,7 +68,9 @@ impl Snapshot {
 
 /// What is to be written, and what is not. Links come last, so that no file is written through one; and nothing is written
 /// below what is no folder, since a tree may hold a link and a folder of one name.
-fn sorted<'e>(entries: impl Iterator<Item = &'e Entry> + Clone) -> (Vec<&'e Entry>, Vec<LeftOut>) {
+fn sorted<'e>(
+    entries: impl Iterator<Item = &'e CommitEntry> + Clone,
+) -> (Vec<&'e CommitEntry>, Vec<SkippedPath>) {
     let paths: HashSet<&str> = entries.clone().map(|entry| entry.path.as_str()).collect();
     let below = |path: &str| path.match_indices('/').any(|(at, _)| paths.contains(&path[..at]));
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
@@ -76,16 +78,16 @@ fn sorted<'e>(entries: impl Iterator<Item = &'e Entry> + Clone) -> (Vec<&'e Entr
         let why = match entry.mode {
             _ if !is_plain(&entry.path) => "its name is none for a file",
             _ if below(&entry.path) => "it lies below what is no folder",
-            Mode::Submodule => "it is another repository",
+            EntryMode::Submodule => "it is another repository",
             _ if entry.size > limits::BLOB_BYTES => "it is too large",
-            Mode::Symlink | Mode::File | Mode::Executable => {
+            EntryMode::Symlink | EntryMode::File | EntryMode::Executable => {
                 wanted.push(entry);
                 continue;
             }
         };
-        left_out.push(LeftOut { path: entry.path.clone(), why });
+        left_out.push(SkippedPath { path: entry.path.clone(), why });
     }
-    wanted.sort_by_key(|entry| entry.mode == Mode::Symlink);
+    wanted.sort_by_key(|entry| entry.mode == EntryMode::Symlink);
     (wanted, left_out)
 }
 
@@ -96,9 +98,9 @@ fn is_plain(path: &str) -> bool {
         && parts().all(|part| !matches!(part, "" | "." | "..") && !part.eq_ignore_ascii_case(".git"))
 }
 
-fn write(path: &Path, entry: &Entry, bytes: &[u8]) -> io::Result<bool> {
+fn write(path: &Path, entry: &CommitEntry, bytes: &[u8]) -> io::Result<bool> {
     path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    if entry.mode == Mode::Symlink {
+    if entry.mode == EntryMode::Symlink {
         let target = std::str::from_utf8(bytes).unwrap_or_default();
         let stays = stays_within(entry.path.split('/').count() - 1, Path::new(target));
         if stays {
@@ -106,7 +108,7 @@ fn write(path: &Path, entry: &Entry, bytes: &[u8]) -> io::Result<bool> {
         }
         return Ok(stays);
     }
-    let mode = if entry.mode == Mode::Executable { 0o755 } else { 0o644 };
+    let mode = if entry.mode == EntryMode::Executable { 0o755 } else { 0o644 };
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(bytes)?;
     Ok(true)
 }

@@ -10,30 +10,30 @@ use url::{Host, Url};
 use super::GitError;
 use crate::{
     limits,
-    proc::{Command, Output, ProcError},
+    proc::{ChildCommand, ChildOutput, ProcError},
     types::{Oid, RepoName},
 };
 
 /// The first git that takes settings from `GIT_CONFIG_COUNT`, which is how a token stays out of
 /// arguments and files.
-pub(super) const OLDEST: Version = Version { major: 2, minor: 31 };
+pub(super) const OLDEST: GitVersion = GitVersion { major: 2, minor: 31 };
 
 pub(super) const FETCH: &str = "fetch";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
+pub struct GitVersion {
     pub major: u32,
     pub minor: u32,
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for GitVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
 /// The git in `PATH`; an error that says what to install when there is none or an old one.
-async fn version() -> Result<Version, GitError> {
+async fn version() -> Result<GitVersion, GitError> {
     let output =
         run("version", base().arg("version"), Duration::from_secs(10), &CancellationToken::new()).await?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -45,7 +45,7 @@ async fn version() -> Result<Version, GitError> {
 }
 
 /// As `version`, once git has done what each run needs: make a mirror. What fetches over HTTPS is a program apart.
-pub async fn try_out() -> Result<Version, GitError> {
+pub async fn try_out() -> Result<GitVersion, GitError> {
     let version = version().await?;
     let failed = |source| GitError::Directory { path: std::env::temp_dir(), source };
     let scratch = tempfile::tempdir().map_err(failed)?;
@@ -58,14 +58,14 @@ pub async fn try_out() -> Result<Version, GitError> {
 }
 
 /// `git version 2.47.3`, also with a vendor's words after it.
-fn parse_version(text: &str) -> Option<Version> {
+fn parse_version(text: &str) -> Option<GitVersion> {
     let mut numbers = text.strip_prefix("git version ")?.split(['.', ' ']);
-    Some(Version { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
+    Some(GitVersion { major: numbers.next()?.parse().ok()?, minor: numbers.next()?.parse().ok()? })
 }
 
 /// git with no settings but ours. `proc` has already cleared the environment.
-fn base() -> Command {
-    Command::new("git")
+fn base() -> ChildCommand {
+    ChildCommand::new("git")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_TERMINAL_PROMPT", "0")
@@ -79,21 +79,26 @@ fn base() -> Command {
 }
 
 /// git on a bare repository, named outright so that none is searched for.
-pub(super) fn on(mirror: &Path) -> Command {
+pub(super) fn on(mirror: &Path) -> ChildCommand {
     base().arg("--git-dir").arg(mirror)
 }
 
 /// git in a directory, where it looks for the repository itself.
-pub(super) fn within(directory: &Path) -> Command {
+pub(super) fn within(directory: &Path) -> ChildCommand {
     base().arg("-C").arg(directory)
 }
 
-pub(super) fn init(mirror: &Path) -> Command {
+pub(super) fn init(mirror: &Path) -> ChildCommand {
     base().args(["init", "--quiet", "--bare", "--template="]).arg(mirror)
 }
 
 /// A fetch of branches from `source` into the mirror, by the same names.
-pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: &SecretString) -> Command {
+pub(super) fn fetch(
+    mirror: &Path,
+    source: &FetchSource,
+    branches: &[String],
+    token: &SecretString,
+) -> ChildCommand {
     let basic = STANDARD.encode(format!("x-access-token:{}", token.expose_secret()));
     on(mirror)
         .past_proxy()
@@ -114,13 +119,13 @@ pub(super) fn fetch(mirror: &Path, source: &Source, branches: &[String], token: 
 
 /// Where a repository is fetched from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct FetchSource {
     url: Url,
     /// The only protocol git may speak; `http` is for a server on this machine alone.
     protocol: &'static str,
 }
 
-impl Source {
+impl FetchSource {
     pub(super) fn of(git_url: &Url, name: &RepoName) -> Result<Self, GitError> {
         let loopback = match git_url.host() {
             Some(Host::Ipv4(ip)) => ip.is_loopback(),
@@ -155,10 +160,10 @@ impl Source {
 /// Runs git and takes any status but 0 for a failure.
 pub(super) async fn run(
     what: &'static str,
-    command: Command,
+    command: ChildCommand,
     time: Duration,
     cancel: &CancellationToken,
-) -> Result<Output, GitError> {
+) -> Result<ChildOutput, GitError> {
     let output = command.timeout(time).run(cancel).await.map_err(|source| match source {
         ProcError::NotFound { .. } => GitError::Missing,
         source => GitError::Process { what, source },
@@ -171,7 +176,7 @@ pub(super) async fn run(
 }
 
 /// Reads objects; short, and cancelled with nothing but its own future.
-pub(super) async fn read(what: &'static str, command: Command) -> Result<Vec<u8>, GitError> {
+pub(super) async fn read(what: &'static str, command: ChildCommand) -> Result<Vec<u8>, GitError> {
     Ok(run(what, command, limits::GIT_READ, &CancellationToken::new()).await?.stdout)
 }
 
@@ -193,8 +198,8 @@ pub(super) async fn commit(repository: &Path, revision: &str) -> Result<Option<O
 mod tests {
     use super::*;
 
-    fn source(git_url: &str) -> Result<Source, GitError> {
-        Source::of(&git_url.parse().unwrap(), &"Octo/he.llo".parse().unwrap())
+    fn source(git_url: &str) -> Result<FetchSource, GitError> {
+        FetchSource::of(&git_url.parse().unwrap(), &"Octo/he.llo".parse().unwrap())
     }
 
     #[test]
@@ -242,7 +247,7 @@ mod tests {
     fn versions_are_read_with_a_vendors_words() {
         assert_eq!(
             parse_version("git version 2.39.5 (Apple Git-154)"),
-            Some(Version { major: 2, minor: 39 })
+            Some(GitVersion { major: 2, minor: 39 })
         );
         assert!(parse_version("git version 2.30.2").unwrap() < OLDEST);
         assert_eq!(parse_version("hub 1"), None);

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::{
     GitError, Snapshot,
-    command::{self, FETCH, Source},
+    command::{self, FETCH, FetchSource},
     is_branch_name,
 };
 use crate::{
@@ -60,7 +60,7 @@ impl Mirrors {
             // To git, no branch means the default one.
             return Ok(());
         }
-        let source = Source::of(&self.git_url, name)?;
+        let source = FetchSource::of(&self.git_url, name)?;
         let lock = self.lock(repo);
         let _alone = lock.lock().await;
         let mirror = self.path(repo);

@@ -15,11 +15,11 @@ use crate::{
     types::{Oid, RepoId},
 };
 
-pub use checkout::{LeftOut, stays_within};
-pub use command::{Version, try_out};
+pub use checkout::{SkippedPath, stays_within};
+pub use command::{GitVersion, try_out};
 pub use local::open;
 pub use mirror::Mirrors;
-pub use snapshot::{Attributes, Changed, Entry, Mode, Past, Snapshot};
+pub use snapshot::{ChangedPath, CommitEntry, EntryMode, GitAttributes, PastCommit, Snapshot};
 
 /// Why git could not do what was asked. Says nothing a token could be in.
 #[derive(Debug, thiserror::Error)]
@@ -96,11 +96,11 @@ pub(crate) mod testing {
 
     use tokio_util::sync::CancellationToken;
 
-    use crate::proc::Command;
+    use crate::proc::ChildCommand;
 
     /// Runs git as some person, and gives its output.
     pub(crate) async fn git(at: &Path, args: &[&str]) -> String {
-        let output = Command::new("git")
+        let output = ChildCommand::new("git")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])

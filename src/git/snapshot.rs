@@ -28,7 +28,7 @@ const ATTRIBUTES_TIME: Duration = Duration::from_secs(10);
 /// What an entry of a tree is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum EntryMode {
     File,
     Executable,
     /// Its bytes are a path; never followed.
@@ -37,7 +37,7 @@ pub enum Mode {
     Submodule,
 }
 
-impl Mode {
+impl EntryMode {
     fn parse(mode: &str) -> Option<Self> {
         match mode {
             // Old repositories hold group-writable files.
@@ -56,11 +56,11 @@ impl Mode {
 
 /// One path of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct CommitEntry {
     /// Relative to the root, with `/`. Bytes that are not UTF-8 are shown as U+FFFD, and such a path
     /// cannot be read by.
     pub path: String,
-    pub mode: Mode,
+    pub mode: EntryMode,
     pub oid: Oid,
     /// In bytes; 0 for a submodule, and for what the repository lacks.
     pub size: u64,
@@ -70,40 +70,40 @@ pub struct Entry {
 
 /// A path that two commits do not have alike.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Changed {
-    /// As [`Entry::path`].
+pub struct ChangedPath {
+    /// As [`CommitEntry::path`].
     pub path: String,
     /// What is there in the later of the two, if anything is.
-    pub now: Option<(Mode, Oid)>,
+    pub now: Option<(EntryMode, Oid)>,
 }
 
-impl Changed {
-    fn to(entry: &Entry) -> Self {
+impl ChangedPath {
+    fn to(entry: &CommitEntry) -> Self {
         Self { path: entry.path.clone(), now: Some((entry.mode, entry.oid.clone())) }
     }
 }
 
 /// A commit that came before: what it said of itself in a line, and the paths that it changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Past {
+pub struct PastCommit {
     pub subject: String,
     pub paths: Vec<String>,
 }
 
 /// By path, in the order of the names that were asked for.
-pub type Attributes<const N: usize> = HashMap<String, [Option<bool>; N], RandomState>;
+pub type GitAttributes<const N: usize> = HashMap<String, [Option<bool>; N], RandomState>;
 
 /// A commit's files, as they were when it was made. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub commit: Oid,
     mirror: PathBuf,
-    listing: Arc<Listing>,
+    listing: Arc<TreeListing>,
 }
 
 #[derive(Debug)]
-struct Listing {
-    entries: Vec<Entry>,
+struct TreeListing {
+    entries: Vec<CommitEntry>,
     /// Files' sizes; what is not in here is not read.
     sizes: HashMap<Oid, u64, RandomState>,
     by_path: HashMap<String, usize, RandomState>,
@@ -118,7 +118,7 @@ impl Snapshot {
         let entries = parse_tree(&command::read("ls-tree", list).await?)?;
         let sizes = entries
             .iter()
-            .filter(|entry| entry.mode != Mode::Submodule && !entry.absent)
+            .filter(|entry| entry.mode != EntryMode::Submodule && !entry.absent)
             .map(|entry| (entry.oid.clone(), entry.size))
             .collect();
         let by_path = entries
@@ -127,7 +127,7 @@ impl Snapshot {
             .filter(|(_, entry)| entry.readable)
             .map(|(index, entry)| (entry.path.clone(), index))
             .collect();
-        Ok(Self { commit, mirror, listing: Arc::new(Listing { entries, sizes, by_path }) })
+        Ok(Self { commit, mirror, listing: Arc::new(TreeListing { entries, sizes, by_path }) })
     }
 
     /// What the commit says of itself.
@@ -138,11 +138,11 @@ impl Snapshot {
     }
 
     /// Every file, link and submodule, in git's order.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[CommitEntry] {
         &self.listing.entries
     }
 
-    pub fn entry(&self, path: &str) -> Option<&Entry> {
+    pub fn entry(&self, path: &str) -> Option<&CommitEntry> {
         self.listing.by_path.get(path).map(|index| &self.listing.entries[*index])
     }
 
@@ -179,7 +179,7 @@ impl Snapshot {
     }
 
     /// The same by path and as text, in which U+FFFD stands for what is none; without what the repository lacks.
-    pub async fn texts(&self, entries: &[&Entry]) -> Result<Vec<(String, String)>, GitError> {
+    pub async fn texts(&self, entries: &[&CommitEntry]) -> Result<Vec<(String, String)>, GitError> {
         let oids: Vec<Oid> = entries.iter().map(|entry| entry.oid.clone()).collect();
         let texts = self.read(&oids).await?.into_iter().zip(entries);
         let text = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
@@ -188,10 +188,10 @@ impl Snapshot {
 
     /// What the commit's `.gitattributes` say of its files, attribute by attribute, where they say something: whether it
     /// is set, to whatever but `false`. Where git cannot tell, as before 2.40, or takes too long, nothing is said.
-    pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<Attributes<N>, GitError> {
-        let mut found = Attributes::default();
+    pub async fn attributes<const N: usize>(&self, names: [&str; N]) -> Result<GitAttributes<N>, GitError> {
+        let mut found = GitAttributes::default();
         let files = || self.entries().iter().filter(|entry| entry.readable && entry.mode.is_file());
-        let says = |entry: &Entry| entry.path.rsplit('/').next() == Some(".gitattributes");
+        let says = |entry: &CommitEntry| entry.path.rsplit('/').next() == Some(".gitattributes");
         if !files().any(says) {
             return Ok(found);
         }
@@ -245,8 +245,8 @@ impl Snapshot {
 
     /// Whatever of this commit differs from any of these, in the order of paths; all there is, where there are none. A
     /// rename is a path that went and one that came.
-    pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<Changed>, GitError> {
-        let all = |of: &Self| of.entries().iter().map(Changed::to).collect::<BTreeSet<_>>();
+    pub async fn changed_since(&self, bases: &[Oid]) -> Result<Vec<ChangedPath>, GitError> {
+        let all = |of: &Self| of.entries().iter().map(ChangedPath::to).collect::<BTreeSet<_>>();
         let now = all(self);
         let mut changed = if bases.is_empty() { now.clone() } else { BTreeSet::new() };
         for base in bases {
@@ -254,7 +254,7 @@ impl Snapshot {
             let came: BTreeSet<_> = now.difference(&then).cloned().collect();
             let paths: HashSet<&str> = came.iter().map(|changed| changed.path.as_str()).collect();
             let gone = then.difference(&now).filter(|old| !paths.contains(old.path.as_str()));
-            changed.extend(gone.map(|old| Changed { path: old.path.clone(), now: None }));
+            changed.extend(gone.map(|old| ChangedPath { path: old.path.clone(), now: None }));
             changed.extend(came);
         }
         Ok(changed.into_iter().collect())
@@ -262,7 +262,7 @@ impl Snapshot {
 
     /// The newest commits that led to this one, itself included and merges apart: at most so many, and none where the
     /// repository lacks what they changed. A path that git must quote is left out.
-    pub async fn past(&self, most: usize) -> Result<Vec<Past>, GitError> {
+    pub async fn past(&self, most: usize) -> Result<Vec<PastCommit>, GitError> {
         let log = command::on(&self.mirror)
             // What a signature is checked with is a program that the repository's own config names.
             .args([
@@ -292,7 +292,7 @@ impl Snapshot {
         let commits = log.split('\0').skip(1).map(|commit| {
             let (subject, paths) = commit.split_once('\n').unwrap_or((commit, ""));
             let paths = paths.lines().filter(|path| !path.is_empty() && !path.starts_with('"'));
-            Past { subject: subject.to_owned(), paths: paths.map(str::to_owned).collect() }
+            PastCommit { subject: subject.to_owned(), paths: paths.map(str::to_owned).collect() }
         });
         Ok(commits.collect())
     }
@@ -311,23 +311,23 @@ fn unreadable(what: &'static str, bytes: &[u8]) -> GitError {
 }
 
 /// `<mode> <type> <oid> <size padded left>\t<path>\0`, as often as there are entries.
-pub(super) fn parse_tree(listing: &[u8]) -> Result<Vec<Entry>, GitError> {
+pub(super) fn parse_tree(listing: &[u8]) -> Result<Vec<CommitEntry>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
     lines.map(|line| parse_entry(line).ok_or_else(|| unreadable("ls-tree", line))).collect()
 }
 
-fn parse_entry(line: &[u8]) -> Option<Entry> {
+fn parse_entry(line: &[u8]) -> Option<CommitEntry> {
     let tab = line.iter().position(|byte| *byte == b'\t')?;
     let (head, path) = (std::str::from_utf8(&line[..tab]).ok()?, &line[tab + 1..]);
     let mut fields = head.split_ascii_whitespace();
-    let mode = Mode::parse(fields.next()?)?;
+    let mode = EntryMode::parse(fields.next()?)?;
     let oid = fields.nth(1)?.parse().ok()?;
     let size = fields.next()?;
     // What git does not have is `BAD`.
     let absent = size == "BAD";
     let size = if matches!(size, "-" | "BAD") { 0 } else { size.parse().ok()? };
     let readable = std::str::from_utf8(path).is_ok();
-    Some(Entry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable, absent })
+    Some(CommitEntry { path: String::from_utf8_lossy(path).into_owned(), mode, oid, size, readable, absent })
 }
 
 /// `<oid> <type> <size>\n<bytes>\n`, or `<oid> missing\n`, in the order asked.
@@ -391,13 +391,13 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                (".gitattributes", Mode::File, 16),
-                ("README.md", Mode::Executable, 12),
-                ("empty", Mode::File, 0),
-                ("latin-\u{fffd}", Mode::File, 1),
-                ("link", Mode::Symlink, 11),
-                ("src/bytes with space", Mode::File, 4),
-                ("vendored", Mode::Submodule, 0),
+                (".gitattributes", EntryMode::File, 16),
+                ("README.md", EntryMode::Executable, 12),
+                ("empty", EntryMode::File, 0),
+                ("latin-\u{fffd}", EntryMode::File, 1),
+                ("link", EntryMode::Symlink, 11),
+                ("src/bytes with space", EntryMode::File, 4),
+                ("vendored", EntryMode::Submodule, 0),
             ]
         );
         let read = async |path| snapshot.read_path(path).await.unwrap();
@@ -485,11 +485,11 @@ mod tests {
         assert_eq!(
             kinds,
             [
-                ("READ.md", Some(Mode::Executable)),
+                ("READ.md", Some(EntryMode::Executable)),
                 ("README.md", None),
-                ("empty", Some(Mode::Executable)),
+                ("empty", Some(EntryMode::Executable)),
                 ("link", None),
-                ("vendored", Some(Mode::Submodule)),
+                ("vendored", Some(EntryMode::Submodule)),
             ]
         );
         assert_eq!(head.changed_since(&[]).await.unwrap().len(), head.entries().len());

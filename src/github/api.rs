@@ -1,5 +1,5 @@
-//! The one door to GitHub's REST API. Every call goes through [`Api::send`], which signs it, keeps
-//! status and headers, bounds time and size, and sorts what went wrong into a [`Fault`].
+//! The one door to GitHub's REST API. Every call goes through [`GitHubApi::send`], which signs it, keeps
+//! status and headers, bounds time and size, and sorts what went wrong into a [`GitHubApiError`].
 //!
 //! Three habits of octocrab are worked around here and nowhere else. Its installation clients each
 //! fetch their own token, once per clone and once per concurrent first call: we fetch tokens
@@ -28,12 +28,12 @@ use url::{Url, form_urlencoded};
 
 use super::{
     client::{chain, client, graphql_url, http_client},
-    error::{Fault, GitHubError, classify, used_up},
-    etags::{Answers, Kept},
+    error::{GitHubApiError, GitHubClientError, classify, used_up},
+    etag_cache::{CachedApiResponse, EtagCache},
     key::AppKey,
-    manifest::{Call, INSTALLATION_TOKEN},
-    pace::{Pace, Pacing, Urgency},
-    wire::{Secret, with_unix_lines},
+    manifest::{GitHubEndpoint, INSTALLATION_TOKEN},
+    wire::{SecretField, with_unix_lines},
+    write_pacing::{Pacing, WritePacer, WritePriority},
 };
 use crate::{
     clock::SharedClock,
@@ -59,7 +59,7 @@ const FILE_BYTES: usize = 256 * 1024 * 1024;
 
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum As {
+pub(crate) enum ApiIdentity {
     /// Without credentials.
     Nobody,
     /// The App itself, by a token it signs.
@@ -70,15 +70,15 @@ pub(crate) enum As {
 /// Told of every call that is sent, and whether it writes. An answer that had not changed counts as any
 /// other: somebody waited for it. Tokens do not count, because all of an installation's runs share them.
 #[derive(Clone)]
-pub struct Counter(Arc<dyn Fn(bool) + Send + Sync>);
+pub struct ApiCallCounter(Arc<dyn Fn(bool) + Send + Sync>);
 
-impl Counter {
+impl ApiCallCounter {
     pub fn new(count: impl Fn(bool) + Send + Sync + 'static) -> Self {
         Self(Arc::new(count))
     }
 }
 
-impl fmt::Debug for Counter {
+impl fmt::Debug for ApiCallCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Counter")
     }
@@ -86,25 +86,25 @@ impl fmt::Debug for Counter {
 
 /// One call about to be made.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    call: &'static Call,
+pub(crate) struct ApiRequest {
+    call: &'static GitHubEndpoint,
     route: String,
     query: Vec<(&'static str, String)>,
     body: Option<Value>,
     /// The call as errors and logs name it.
     shown: String,
-    urgency: Urgency,
+    urgency: WritePriority,
     /// Its answer is kept, so that asking again costs nothing while nothing changes.
     kept: bool,
-    counter: Option<Counter>,
+    counter: Option<ApiCallCounter>,
 }
 
-impl Request {
+impl ApiRequest {
     /// `values` fill the placeholders of the call's route, in order.
-    pub(crate) fn to(call: &'static Call, values: &[&str]) -> Self {
+    pub(crate) fn to(call: &'static GitHubEndpoint, values: &[&str]) -> Self {
         let route = call.route(values);
         let shown = format!("{} {route}", call.method());
-        let (query, urgency) = (Vec::new(), Urgency::Work);
+        let (query, urgency) = (Vec::new(), WritePriority::Work);
         Self { call, route, query, body: None, shown, urgency, kept: false, counter: None }
     }
 
@@ -119,7 +119,7 @@ impl Request {
     }
 
     /// Where the call stands among writes that wait for their turn.
-    pub(crate) fn urgency(mut self, urgency: Urgency) -> Self {
+    pub(crate) fn urgency(mut self, urgency: WritePriority) -> Self {
         self.urgency = urgency;
         self
     }
@@ -130,7 +130,7 @@ impl Request {
         self
     }
 
-    pub(crate) fn counted(mut self, counter: Option<Counter>) -> Self {
+    pub(crate) fn counted(mut self, counter: Option<ApiCallCounter>) -> Self {
         self.counter = counter;
         self
     }
@@ -171,28 +171,28 @@ impl Request {
 
 /// A success, with what GitHub said beside the body.
 #[derive(Debug)]
-pub(crate) struct Response {
+pub(crate) struct ApiResponse {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     shown: String,
 }
 
-impl Response {
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+impl ApiResponse {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
         // Most answers have no `\r`, which JSON escapes in one of two ways.
         if [&b"\\r"[..], b"\\u000"]
             .iter()
             .any(|escape| self.body.windows(escape.len()).any(|at| at == *escape))
         {
             let value = with_unix_lines(self.as_sent()?);
-            return serde_json::from_value(value).map_err(|e| Fault::unexpected(&self.shown, e));
+            return serde_json::from_value(value).map_err(|e| GitHubApiError::unexpected(&self.shown, e));
         }
         self.as_sent()
     }
 
     /// With the ends of lines as they came.
-    pub(crate) fn as_sent<T: DeserializeOwned>(&self) -> Result<T, Fault> {
-        serde_json::from_slice(&self.body).map_err(|e| Fault::unexpected(&self.shown, e))
+    pub(crate) fn as_sent<T: DeserializeOwned>(&self) -> Result<T, GitHubApiError> {
+        serde_json::from_slice(&self.body).map_err(|e| GitHubApiError::unexpected(&self.shown, e))
     }
 
     fn tag(&self) -> Option<String> {
@@ -233,8 +233,8 @@ pub(crate) fn path_and_query(url: &str) -> Option<String> {
 
 /// An installation's token, fetched by whoever needs it first while the others wait.
 #[derive(Default)]
-struct Session {
-    token: tokio::sync::Mutex<Option<Live>>,
+struct InstallationSession {
+    token: tokio::sync::Mutex<Option<InstallationClient>>,
     /// GitHub's rate limit holds until then; calling on regardless is what it punishes.
     limited_until: AtomicI64,
     /// The same of searches, which have a limit of their own.
@@ -242,42 +242,42 @@ struct Session {
 }
 
 #[derive(Clone)]
-struct Live {
+struct InstallationClient {
     client: Arc<Octocrab>,
     graphql: Arc<Octocrab>,
     expires: Timestamp,
-    granted: Granted,
+    granted: GrantedPermissions,
 }
 
-impl Live {
-    fn client_for(&self, request: &Request) -> &Octocrab {
+impl InstallationClient {
+    fn client_for(&self, request: &ApiRequest) -> &Octocrab {
         if request.is_graphql() { &self.graphql } else { &self.client }
     }
 }
 
-pub(crate) struct Api {
+pub(crate) struct GitHubApi {
     /// What the App signs with; none where calls are made in nobody's name alone.
-    key: Option<(u64, config::Live<AppKey>)>,
+    key: Option<(u64, config::ReloadableValue<AppKey>)>,
     nobody: Octocrab,
     graphql: Octocrab,
     /// Without credentials, for what lies elsewhere.
     files: reqwest::Client,
-    sessions: Mutex<HashMap<InstallationId, Arc<Session>>>,
+    sessions: Mutex<HashMap<InstallationId, Arc<InstallationSession>>>,
     /// The path in the API's address (`/api/v3` on GitHub Enterprise Server), without its last `/`.
     base_path: String,
     clock: SharedClock,
     /// How far GitHub's clock was ahead of ours at its last answer, in milliseconds.
     ahead: Mutex<Option<i64>>,
-    pace: Pace,
-    answers: Answers,
-    left: Left,
+    pace: WritePacer,
+    answers: EtagCache,
+    left: RemainingRateLimits,
     /// Where nothing is sent that would change anything: what was not.
-    unsent: OnceLock<Mutex<Vec<Unsent>>>,
+    unsent: OnceLock<Mutex<Vec<SuppressedWrite>>>,
 }
 
 /// A call that was not made because it would have changed something.
 #[derive(Debug, Clone)]
-pub struct Unsent {
+pub struct SuppressedWrite {
     /// Method and route.
     pub call: String,
     pub body: Option<Value>,
@@ -285,11 +285,11 @@ pub struct Unsent {
 
 /// Calls that GitHub leaves each installation until its hour is over, by which limit.
 #[derive(Clone, Default)]
-pub struct Left(Arc<Mutex<Latest>>);
+pub struct RemainingRateLimits(Arc<Mutex<RemainingByLimit>>);
 
-type Latest = HashMap<(InstallationId, &'static str), (i64, Timestamp)>;
+type RemainingByLimit = HashMap<(InstallationId, &'static str), (i64, Timestamp)>;
 
-impl Left {
+impl RemainingRateLimits {
     /// Of each limit what the installation has that has least. Of one whose hour is over nothing is known.
     pub fn least(&self, now: Timestamp) -> BTreeMap<&'static str, i64> {
         let mut least = BTreeMap::new();
@@ -304,7 +304,7 @@ impl Left {
         least
     }
 
-    fn all(&self) -> MutexGuard<'_, Latest> {
+    fn all(&self) -> MutexGuard<'_, RemainingByLimit> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -312,7 +312,7 @@ impl Left {
 /// GitHub's limits, as it names them; a new one has no name here.
 const LIMITS: [&str; 3] = ["core", "graphql", "search"];
 
-impl Session {
+impl InstallationSession {
     /// Is GitHub's limit over, also the one that another process `told` of? One further away than any is what is left of
     /// a clock that was put back.
     fn open(
@@ -320,13 +320,13 @@ impl Session {
         now: Timestamp,
         search: bool,
         told: impl Fn(bool) -> Option<Timestamp>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), GitHubApiError> {
         let own = |limit: &AtomicI64| Some(Timestamp(limit.load(Ordering::Relaxed)));
         let all = [own(&self.limited_until), told(false)];
         let searches = [own(&self.searches_until), told(true)].into_iter().filter(|_| search);
         for until in all.into_iter().chain(searches).flatten() {
             if until > now && until.since(now) <= limits::RATE_WAIT {
-                return Err(Fault::RateLimited { until });
+                return Err(GitHubApiError::RateLimited { until });
             }
         }
         Ok(())
@@ -338,7 +338,7 @@ impl Session {
     }
 }
 
-impl Api {
+impl GitHubApi {
     /// Must be called inside a tokio runtime: octocrab starts a worker there.
     pub(crate) fn new(
         api_url: &Url,
@@ -346,11 +346,11 @@ impl Api {
         key: &SecretString,
         pacing: Pacing,
         clock: SharedClock,
-    ) -> Result<Self, GitHubError> {
+    ) -> Result<Self, GitHubClientError> {
         let key = AppKey::from_pem(key)?;
         let http = http_client(api_url)?;
         Ok(Self {
-            key: Some((app_id, config::Live::new(key))),
+            key: Some((app_id, config::ReloadableValue::new(key))),
             nobody: client(api_url, http.clone())?,
             graphql: client(&graphql_url(api_url), http.clone())?,
             files: http,
@@ -358,14 +358,14 @@ impl Api {
             base_path: api_url.path().trim_end_matches('/').to_owned(),
             clock: clock.clone(),
             ahead: Mutex::default(),
-            pace: Pace::new(pacing, clock),
-            answers: Answers::default(),
-            left: Left::default(),
+            pace: WritePacer::new(pacing, clock),
+            answers: EtagCache::default(),
+            left: RemainingRateLimits::default(),
             unsent: OnceLock::new(),
         })
     }
 
-    pub(crate) fn left(&self) -> &Left {
+    pub(crate) fn left(&self) -> &RemainingRateLimits {
         &self.left
     }
 
@@ -380,7 +380,7 @@ impl Api {
     }
 
     /// Signs with another key from now on.
-    pub(crate) fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
+    pub(crate) fn take_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         let new = AppKey::from_pem(key)?;
         if let Some((_, key)) = &self.key {
             key.set(new);
@@ -388,7 +388,7 @@ impl Api {
         Ok(())
     }
 
-    /// See [`Pace::share`].
+    /// See [`WritePacer::share`].
     pub(crate) fn share(&self, store: Arc<Store>) {
         self.pace.share(store);
     }
@@ -398,7 +398,7 @@ impl Api {
     }
 
     /// What was not sent since [`only_read`](Self::only_read), in its order.
-    pub(crate) fn unsent(&self) -> Vec<Unsent> {
+    pub(crate) fn unsent(&self) -> Vec<SuppressedWrite> {
         let unsent = self.unsent.get().map(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
         unsent.unwrap_or_default()
     }
@@ -411,16 +411,24 @@ impl Api {
     ///
     /// A read that failed in transit is tried once more at once; a write never is, since it may
     /// have happened. A refused installation token is replaced once: that call did nothing.
-    pub(crate) async fn send(&self, who: As, request: Request) -> Result<Response, Fault> {
+    pub(crate) async fn send(
+        &self,
+        who: ApiIdentity,
+        request: ApiRequest,
+    ) -> Result<ApiResponse, GitHubApiError> {
         if let Some(unsent) = self.unsent.get().filter(|_| !request.only_reads()) {
             let (call, body) = (request.shown.clone(), request.body.clone());
-            unsent.lock().unwrap_or_else(PoisonError::into_inner).push(Unsent { call, body });
+            unsent.lock().unwrap_or_else(PoisonError::into_inner).push(SuppressedWrite { call, body });
             let message = "not sent: it would change something, and this only looks".to_owned();
-            return Err(Fault::Forbidden { call: request.shown, accepted_permissions: None, message });
+            return Err(GitHubApiError::Forbidden {
+                call: request.shown,
+                accepted_permissions: None,
+                message,
+            });
         }
         let first = self.attempt(who, &request).await;
         match first {
-            Err(Fault::Transient { why, .. }) if request.only_reads() => {
+            Err(GitHubApiError::Transient { why, .. }) if request.only_reads() => {
                 tracing::debug!(call = %request.shown, %why, "a read failed and is repeated");
                 self.attempt(who, &request).await
             }
@@ -433,11 +441,11 @@ impl Api {
         self.session(id).close(until, false);
     }
 
-    async fn attempt(&self, who: As, request: &Request) -> Result<Response, Fault> {
+    async fn attempt(&self, who: ApiIdentity, request: &ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let id = match who {
-            As::Nobody => return self.exchange(&self.nobody, request, None).await,
-            As::App => return self.exchange(&self.signed()?, request, None).await,
-            As::Installation(id) => id,
+            ApiIdentity::Nobody => return self.exchange(&self.nobody, request, None).await,
+            ApiIdentity::App => return self.exchange(&self.signed()?, request, None).await,
+            ApiIdentity::Installation(id) => id,
         };
         let (session, search) = (self.session(id), request.route.starts_with("/search/"));
         let open = || session.open(self.clock.now(), search, |search| self.pace.limited(id, search));
@@ -445,7 +453,7 @@ impl Api {
         if !request.only_reads() {
             if !self.pace.turn(id, request.urgency).await {
                 let why = "other writes come first".to_owned();
-                return Err(Fault::NotNow { call: request.shown.clone(), why });
+                return Err(GitHubApiError::NotNow { call: request.shown.clone(), why });
             }
             // The limit may have come while this waited.
             open()?;
@@ -454,7 +462,7 @@ impl Api {
         match self.pace.most().filter(|_| !request.only_reads()) {
             // GitHub knows no fence: what it has not got by then it is not given.
             Some(most) => tokio::time::timeout(most, sent).await.unwrap_or_else(|_| {
-                Err(Fault::Transient {
+                Err(GitHubApiError::Transient {
                     call: request.shown.clone(),
                     why: "this server's lease ended meanwhile".into(),
                 })
@@ -464,9 +472,9 @@ impl Api {
     }
 
     /// Asked just before a write is sent: this machine may have slept since, which no timeout counts.
-    fn leased(&self, request: &Request) -> Result<(), Fault> {
+    fn leased(&self, request: &ApiRequest) -> Result<(), GitHubApiError> {
         match self.pace.most() {
-            Some(most) if most < LEAST_LEASE && !request.only_reads() => Err(Fault::NotNow {
+            Some(most) if most < LEAST_LEASE && !request.only_reads() => Err(GitHubApiError::NotNow {
                 call: request.shown.clone(),
                 why: "this server's lease is about to end".into(),
             }),
@@ -477,29 +485,29 @@ impl Api {
     async fn installed(
         &self,
         id: InstallationId,
-        session: &Arc<Session>,
+        session: &Arc<InstallationSession>,
         search: bool,
-        request: &Request,
-    ) -> Result<Response, Fault> {
+        request: &ApiRequest,
+    ) -> Result<ApiResponse, GitHubApiError> {
         let target = request.target();
         let kept = self.answers.get(id, &target).filter(|_| request.kept);
         let live = self.live(id, session, None).await?;
         self.leased(request)?;
         let mut result = self.exchange(live.client_for(request), request, kept.as_ref()).await;
-        if matches!(result, Err(Fault::Unauthorized { .. })) {
+        if matches!(result, Err(GitHubApiError::Unauthorized { .. })) {
             let renewed = self.live(id, session, Some(&live)).await?;
             self.leased(request)?;
             result = self.exchange(renewed.client_for(request), request, kept.as_ref()).await;
         }
         if let Ok(answer) = &result {
             if let Some(tag) = answer.tag().filter(|_| request.kept) {
-                self.answers.keep(id, &target, Kept { tag, body: answer.body.clone() });
+                self.answers.keep(id, &target, CachedApiResponse { tag, body: answer.body.clone() });
             }
             self.note_left(id, &answer.headers);
         }
         let limited = match &result {
             Ok(answer) => used_up(&answer.headers, self.clock.now()),
-            Err(Fault::RateLimited { until }) => Some(*until),
+            Err(GitHubApiError::RateLimited { until }) => Some(*until),
             Err(_) => None,
         };
         if let Some(until) = limited {
@@ -511,23 +519,24 @@ impl Api {
 
     /// A client that speaks as the App, by a token signed now. Signed here and not by octocrab, which would
     /// take the machine's clock instead of ours.
-    fn signed(&self) -> Result<Octocrab, Fault> {
+    fn signed(&self) -> Result<Octocrab, GitHubApiError> {
         #[derive(serde::Serialize)]
-        struct Claims {
+        struct JwtClaims {
             iss: String,
             iat: i64,
             exp: i64,
         }
-        let (app_id, key) = self.key.as_ref().ok_or_else(|| Fault::Invalid("no key to sign with".into()))?;
+        let (app_id, key) =
+            self.key.as_ref().ok_or_else(|| GitHubApiError::Invalid("no key to sign with".into()))?;
         let now = self.clock.now().0.div_euclid(1000);
         // GitHub allows ten minutes in all; a minute back and one less ahead forgive clocks that drift.
-        let claims = Claims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
-        let cannot_sign = || Fault::Invalid("the App's private key cannot sign".into());
+        let claims = JwtClaims { iss: app_id.to_string(), iat: now - 60, exp: now + 8 * 60 };
+        let cannot_sign = || GitHubApiError::Invalid("the App's private key cannot sign".into());
         let token = key.get().sign(&claims).ok_or_else(cannot_sign)?;
-        self.nobody.user_access_token(token).map_err(|e| Fault::Invalid(chain(&e)))
+        self.nobody.user_access_token(token).map_err(|e| GitHubApiError::Invalid(chain(&e)))
     }
 
-    fn session(&self, id: InstallationId) -> Arc<Session> {
+    fn session(&self, id: InstallationId) -> Arc<InstallationSession> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(sessions.entry(id).or_default())
     }
@@ -536,11 +545,11 @@ impl Api {
     async fn live(
         &self,
         id: InstallationId,
-        session: &Session,
-        refused: Option<&Live>,
-    ) -> Result<Live, Fault> {
+        session: &InstallationSession,
+        refused: Option<&InstallationClient>,
+    ) -> Result<InstallationClient, GitHubApiError> {
         let mut token = session.token.lock().await;
-        let usable = |live: &&Live| {
+        let usable = |live: &&InstallationClient| {
             live.expires > self.clock.now().plus(TOKEN_MARGIN)
                 && refused.is_none_or(|refused| !Arc::ptr_eq(&refused.client, &live.client))
         };
@@ -551,10 +560,12 @@ impl Api {
         let minted = self.mint(id, serde_json::json!({})).await?;
         let client = |nobody: &Octocrab| {
             let client = nobody.user_access_token(minted.token.clone());
-            client.map(Arc::new).map_err(|e| Fault::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))
+            client
+                .map(Arc::new)
+                .map_err(|e| GitHubApiError::unexpected(&INSTALLATION_TOKEN.to_string(), chain(&e)))
         };
         let (client, graphql) = (client(&self.nobody)?, client(&self.graphql)?);
-        let live = Live { client, graphql, expires: minted.expires, granted: minted.granted };
+        let live = InstallationClient { client, graphql, expires: minted.expires, granted: minted.granted };
         *token = Some(live.clone());
         Ok(live)
     }
@@ -565,7 +576,7 @@ impl Api {
         &self,
         id: InstallationId,
         enough: impl Fn(&BTreeMap<String, String>) -> bool,
-    ) -> Result<Granted, Fault> {
+    ) -> Result<GrantedPermissions, GitHubApiError> {
         let session = self.session(id);
         let live = self.live(id, &session, None).await?;
         match &live.granted {
@@ -575,25 +586,29 @@ impl Api {
     }
 
     /// A new token of an installation; `scope` narrows what it may do.
-    pub(crate) async fn mint(&self, id: InstallationId, scope: Value) -> Result<Minted, Fault> {
+    pub(crate) async fn mint(
+        &self,
+        id: InstallationId,
+        scope: Value,
+    ) -> Result<InstallationToken, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Token {
-            token: Secret,
+        struct AccessTokenResponse {
+            token: SecretField,
             expires_at: String,
             permissions: Option<BTreeMap<String, String>>,
         }
-        let request = Request::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
+        let request = ApiRequest::to(&INSTALLATION_TOKEN, &[&id.to_string()]).body(scope);
         let answer = self.exchange(&self.signed()?, &request, None).await.map_err(|fault| match fault {
             // The App itself is known here: it is this account that has it suspended, and can lift that at any time.
-            Fault::Forbidden { call, message, .. } => Fault::NotNow { call, why: message },
+            GitHubApiError::Forbidden { call, message, .. } => GitHubApiError::NotNow { call, why: message },
             other => other,
         })?;
-        // Not by `Response::json`: an error of serde may quote the value it stumbled over.
-        let token: Token = serde_json::from_slice(&answer.body)
-            .map_err(|_| Fault::unexpected(&request.shown, "no token in it"))?;
+        // Not by `ApiResponse::json`: an error of serde may quote the value it stumbled over.
+        let token: AccessTokenResponse = serde_json::from_slice(&answer.body)
+            .map_err(|_| GitHubApiError::unexpected(&request.shown, "no token in it"))?;
         let expires =
-            Timestamp::parse(&token.expires_at).map_err(|e| Fault::unexpected(&request.shown, e))?;
-        Ok(Minted { token: token.token.0, expires, granted: token.permissions.map(Arc::new) })
+            Timestamp::parse(&token.expires_at).map_err(|e| GitHubApiError::unexpected(&request.shown, e))?;
+        Ok(InstallationToken { token: token.token.0, expires, granted: token.permissions.map(Arc::new) })
     }
 
     /// One request and its whole answer, within [`GITHUB_CALL`] of real time; `kept` where GitHub
@@ -601,14 +616,14 @@ impl Api {
     async fn exchange(
         &self,
         client: &Octocrab,
-        request: &Request,
-        kept: Option<&Kept>,
-    ) -> Result<Response, Fault> {
+        request: &ApiRequest,
+        kept: Option<&CachedApiResponse>,
+    ) -> Result<ApiResponse, GitHubApiError> {
         let call = request.shown.as_str();
-        if let Some(Counter(count)) = &request.counter {
+        if let Some(ApiCallCounter(count)) = &request.counter {
             count(!request.only_reads());
         }
-        let lost = |why: String| Fault::transient(call, why);
+        let lost = |why: String| GitHubApiError::transient(call, why);
         let work = Box::pin(async {
             let builder = http::Request::builder()
                 .method(request.call.method().clone())
@@ -621,14 +636,17 @@ impl Api {
             };
             let built = client
                 .build_request(builder, request.body.as_ref())
-                .map_err(|e| Fault::Invalid(format!("{call}: {}", chain(&e))))?;
+                .map_err(|e| GitHubApiError::Invalid(format!("{call}: {}", chain(&e))))?;
             let response = client.execute(built).await.map_err(|e| lost(chain(&e)))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, GITHUB_ANSWER_BYTES)
                 .collect()
                 .await
                 .map_err(|e| match e.is::<http_body_util::LengthLimitError>() {
-                    true => Fault::unexpected(call, format!("it is above {} MB", GITHUB_ANSWER_BYTES >> 20)),
+                    true => GitHubApiError::unexpected(
+                        call,
+                        format!("it is above {} MB", GITHUB_ANSWER_BYTES >> 20),
+                    ),
                     false => lost(format!("the answer broke off: {e}")),
                 })?
                 .to_bytes();
@@ -641,9 +659,9 @@ impl Api {
         tracing::debug!(call, status = status.as_u16(), "called GitHub");
         let shown = request.shown.clone();
         match kept {
-            _ if status.is_success() => return Ok(Response { headers, body, shown }),
+            _ if status.is_success() => return Ok(ApiResponse { headers, body, shown }),
             Some(kept) if status == StatusCode::NOT_MODIFIED => {
-                return Ok(Response { headers, body: kept.body.clone(), shown });
+                return Ok(ApiResponse { headers, body: kept.body.clone(), shown });
             }
             _ => {}
         }
@@ -697,7 +715,7 @@ impl Api {
     }
 
     /// The route of a listing's next page.
-    pub(crate) fn next_page(&self, answer: &Response) -> Option<String> {
+    pub(crate) fn next_page(&self, answer: &ApiResponse) -> Option<String> {
         let link = answer.link("next")?;
         Some(link.strip_prefix(&self.base_path).unwrap_or(&link).to_owned())
     }
@@ -705,10 +723,10 @@ impl Api {
     /// All items of a listing. `key` names the array where GitHub wraps it in an object.
     pub(crate) async fn paged<T: DeserializeOwned>(
         &self,
-        who: As,
-        request: Request,
+        who: ApiIdentity,
+        request: ApiRequest,
         key: Option<&str>,
-    ) -> Result<Vec<T>, Fault> {
+    ) -> Result<Vec<T>, GitHubApiError> {
         let mut items = Vec::new();
         let mut next = request.query("per_page", 100);
         for _ in 0..limits::GITHUB_PAGES {
@@ -720,46 +738,46 @@ impl Api {
             next.query.clear();
             next = next.moved_to(route);
         }
-        Err(Fault::unexpected(&next.shown, format!("more than {} pages", limits::GITHUB_PAGES)))
+        Err(GitHubApiError::unexpected(&next.shown, format!("more than {} pages", limits::GITHUB_PAGES)))
     }
 }
 
-impl Response {
+impl ApiResponse {
     /// The items of one page of a listing.
-    pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, Fault> {
+    pub(crate) fn items<T: DeserializeOwned>(&self, key: Option<&str>) -> Result<Vec<T>, GitHubApiError> {
         let page: Value = self.json()?;
         let page = match key {
             Some(key) => page.get(key).cloned().unwrap_or(Value::Null),
             None => page,
         };
-        serde_json::from_value(page).map_err(|e| Fault::unexpected(&self.shown, e))
+        serde_json::from_value(page).map_err(|e| GitHubApiError::unexpected(&self.shown, e))
     }
 }
 
 /// A token and when it ends.
-pub(crate) struct Minted {
+pub(crate) struct InstallationToken {
     pub(crate) token: SecretString,
     pub(crate) expires: Timestamp,
-    granted: Granted,
+    granted: GrantedPermissions,
 }
 
 /// An installation's permissions by name; none: it was not said.
-pub(crate) type Granted = Option<Arc<BTreeMap<String, String>>>;
+pub(crate) type GrantedPermissions = Option<Arc<BTreeMap<String, String>>>;
 
 /// A call without an App: for the one that makes the App.
 pub(crate) async fn send_as_nobody(
     api_url: &Url,
-    request: Request,
+    request: ApiRequest,
     clock: SharedClock,
-) -> Result<Response, Fault> {
-    let failed = |why: String| Fault::Invalid(format!("{}: {why}", request.shown));
+) -> Result<ApiResponse, GitHubApiError> {
+    let failed = |why: String| GitHubApiError::Invalid(format!("{}: {why}", request.shown));
     let made = http_client(api_url).and_then(|files| Ok((client(api_url, files.clone())?, files)));
     let (nobody, files) = made.map_err(|e| failed(e.to_string()))?;
     let base_path = String::new();
     let ahead = Mutex::default();
-    let (pace, answers) = (Pace::new(Pacing::Off, clock.clone()), Answers::default());
+    let (pace, answers) = (WritePacer::new(Pacing::Off, clock.clone()), EtagCache::default());
     let graphql = nobody.clone();
-    let api = Api {
+    let api = GitHubApi {
         key: None,
         nobody,
         graphql,
@@ -770,8 +788,8 @@ pub(crate) async fn send_as_nobody(
         ahead,
         pace,
         answers,
-        left: Left::default(),
+        left: RemainingRateLimits::default(),
         unsent: OnceLock::new(),
     };
-    api.send(As::Nobody, request).await
+    api.send(ApiIdentity::Nobody, request).await
 }

@@ -14,16 +14,16 @@ use tokio::sync::OnceCell;
 use url::Url;
 
 use super::{
-    api::{Api, As, Left, Request, Unsent, send_as_nobody},
-    doubt::Doubts,
-    error::{Fault, GitHubError},
+    api::{ApiIdentity, ApiRequest, GitHubApi, RemainingRateLimits, SuppressedWrite, send_as_nobody},
+    error::{GitHubApiError, GitHubClientError},
     event::RepoRef,
     manifest::{
         APP, CONVERT_MANIFEST, HOOK_CONFIG, INSTALLATION, INSTALLATION_REPOSITORIES, INSTALLATIONS, USER,
     },
-    pace::Pacing,
-    repo::{Repo, RepoInfo},
-    wire::{Secret, User},
+    repo::{GitHubRepo, RepoInfo},
+    uncertain_writes::UncertainWrites,
+    wire::{GitHubUser, SecretField},
+    write_pacing::Pacing,
 };
 use crate::{
     clock::SharedClock,
@@ -46,21 +46,21 @@ const NODE_HOLDS: Duration = Duration::from_secs(3600);
 const KEPT: usize = 4096;
 
 /// Values by name, each until a time.
-struct Expiring<T>(Mutex<HashMap<String, (T, Timestamp)>>);
+struct ExpiringMap<T>(Mutex<HashMap<String, (T, Timestamp)>>);
 
 /// Node ids by `8123 label NAME` and `8123 issue 42`.
-type Nodes = Expiring<String>;
+type NodeIdCache = ExpiringMap<String>;
 
 /// Tokens that read one repository's code, by installation and repository.
-type GitTokens = Expiring<SecretString>;
+type GitTokenCache = ExpiringMap<SecretString>;
 
-impl<T> Default for Expiring<T> {
+impl<T> Default for ExpiringMap<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T: Clone> Expiring<T> {
+impl<T: Clone> ExpiringMap<T> {
     fn get(&self, name: &str, now: Timestamp) -> Option<T> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(name).filter(|(_, until)| now < *until).map(|(value, _)| value.clone())
@@ -97,19 +97,19 @@ pub struct GitHubOptions {
 /// GitHub, as this App sees it. Clones share tokens and connections.
 #[derive(Clone)]
 pub struct GitHub {
-    inner: Arc<Inner>,
+    inner: Arc<GitHubInner>,
 }
 
-struct Inner {
-    api: Api,
+struct GitHubInner {
+    api: GitHubApi,
     web_url: Url,
     app_id: u64,
     bot: OnceCell<Actor>,
     /// Repositories as GitHub described them, and when; see [`NAME_HOLDS`].
     described: Mutex<HashMap<RepoId, (RepoName, RepoInfo, Timestamp)>>,
-    doubts: Doubts,
-    nodes: Nodes,
-    git_tokens: GitTokens,
+    doubts: UncertainWrites,
+    nodes: NodeIdCache,
+    git_tokens: GitTokenCache,
     clock: SharedClock,
 }
 
@@ -144,7 +144,7 @@ pub struct InstallationInfo {
 
 /// Where GitHub sends the App's webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HookConfig {
+pub struct WebhookConfig {
     pub url: Option<String>,
     pub content_type: Option<String>,
     pub insecure: bool,
@@ -162,21 +162,21 @@ pub struct NewApp {
 }
 
 #[derive(Deserialize)]
-struct Account {
+struct InstallationAccount {
     // An enterprise account has a slug instead of a login.
     login: Option<String>,
     slug: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Installation {
+struct InstallationResponse {
     id: u64,
-    account: Option<Account>,
+    account: Option<InstallationAccount>,
     suspended_at: Option<String>,
 }
 
-impl From<Installation> for InstallationInfo {
-    fn from(found: Installation) -> Self {
+impl From<InstallationResponse> for InstallationInfo {
+    fn from(found: InstallationResponse) -> Self {
         Self {
             id: InstallationId(found.id),
             account: found.account.and_then(|a| a.login.or(a.slug)).unwrap_or_default(),
@@ -192,18 +192,18 @@ impl GitHub {
         app_id: u64,
         private_key: SecretString,
         clock: SharedClock,
-    ) -> Result<Self, GitHubError> {
+    ) -> Result<Self, GitHubClientError> {
         let GitHubSettings { api_url, web_url, .. } = at.clone();
         Self::new(GitHubOptions { api_url, web_url, app_id, private_key, pacing: Pacing::Off, clock })
     }
 
     /// Sends nothing yet. Must be called inside a tokio runtime.
-    pub fn new(options: GitHubOptions) -> Result<Self, GitHubError> {
+    pub fn new(options: GitHubOptions) -> Result<Self, GitHubClientError> {
         let GitHubOptions { api_url, web_url, app_id, private_key, pacing, clock } = options;
-        let api = Api::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
-        let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), Doubts::default());
-        let (nodes, git_tokens) = (Nodes::default(), GitTokens::default());
-        let inner = Inner { api, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
+        let api = GitHubApi::new(&api_url, app_id, &private_key, pacing, clock.clone())?;
+        let (bot, described, doubts) = (OnceCell::new(), Mutex::default(), UncertainWrites::default());
+        let (nodes, git_tokens) = (NodeIdCache::default(), GitTokenCache::default());
+        let inner = GitHubInner { api, web_url, app_id, bot, described, doubts, nodes, git_tokens, clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -241,7 +241,7 @@ impl GitHub {
     }
 
     /// Signs with another of the App's keys from now on; tokens that GitHub gave hold on to their end.
-    pub fn take_key(&self, key: &SecretString) -> Result<(), GitHubError> {
+    pub fn take_key(&self, key: &SecretString) -> Result<(), GitHubClientError> {
         self.api().take_key(key)
     }
 
@@ -256,7 +256,7 @@ impl GitHub {
     }
 
     /// What would have changed something since then.
-    pub fn unsent(&self) -> Vec<Unsent> {
+    pub fn unsent(&self) -> Vec<SuppressedWrite> {
         self.inner.api.unsent()
     }
 
@@ -265,11 +265,11 @@ impl GitHub {
         self.inner.app_id
     }
 
-    pub(crate) fn api(&self) -> &Api {
+    pub(crate) fn api(&self) -> &GitHubApi {
         &self.inner.api
     }
 
-    pub(super) fn doubts(&self) -> &Doubts {
+    pub(super) fn doubts(&self) -> &UncertainWrites {
         &self.inner.doubts
     }
 
@@ -278,22 +278,22 @@ impl GitHub {
     }
 
     /// Who we are; also the cheapest proof that id and key belong together.
-    pub async fn app(&self) -> Result<AppInfo, Fault> {
+    pub async fn app(&self) -> Result<AppInfo, GitHubApiError> {
         #[derive(Deserialize)]
-        struct App {
+        struct AppResponse {
             id: u64,
             #[serde(default)]
             slug: String,
             name: String,
             #[serde(default)]
             html_url: String,
-            owner: Option<User>,
+            owner: Option<GitHubUser>,
             #[serde(default)]
             permissions: BTreeMap<String, String>,
             #[serde(default)]
             events: Vec<String>,
         }
-        let app: App = self.api().send(As::App, Request::to(&APP, &[])).await?.json()?;
+        let app: AppResponse = self.api().send(ApiIdentity::App, ApiRequest::to(&APP, &[])).await?.json()?;
         Ok(AppInfo {
             id: app.id,
             slug: app.slug,
@@ -306,11 +306,11 @@ impl GitHub {
     }
 
     /// The account that our comments are by. Its id is not the App's; asked for once.
-    pub async fn bot(&self) -> Result<Actor, Fault> {
+    pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
         // An App's own key opens no user's page, so the look is made by an installation.
         let who = || async {
             let installed = self.installations().await?.into_iter().find(|i| !i.suspended);
-            Ok(installed.map_or(As::Nobody, |i| As::Installation(i.id)))
+            Ok(installed.map_or(ApiIdentity::Nobody, |i| ApiIdentity::Installation(i.id)))
         };
         match self.inner.bot.get() {
             Some(bot) => Ok(bot.clone()),
@@ -319,8 +319,8 @@ impl GitHub {
     }
 
     /// As [`bot`](Self::bot), where an installation is at hand.
-    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<Actor, Fault> {
-        let who = As::Installation(installation);
+    pub(crate) async fn bot_seen_by(&self, installation: InstallationId) -> Result<Actor, GitHubApiError> {
+        let who = ApiIdentity::Installation(installation);
         match self.inner.bot.get() {
             Some(bot) => Ok(bot.clone()),
             None => self.find_bot(who).await,
@@ -328,7 +328,7 @@ impl GitHub {
     }
 
     /// Kept once it is known; where it is not, it is asked for again the next time.
-    async fn find_bot(&self, who: As) -> Result<Actor, Fault> {
+    async fn find_bot(&self, who: ApiIdentity) -> Result<Actor, GitHubApiError> {
         let bot = self.look_up_bot(who).await?;
         if bot.id != UserId(0) {
             // Another call may have been first with the same answer.
@@ -337,13 +337,13 @@ impl GitHub {
         Ok(bot)
     }
 
-    async fn look_up_bot(&self, who: As) -> Result<Actor, Fault> {
+    async fn look_up_bot(&self, who: ApiIdentity) -> Result<Actor, GitHubApiError> {
         let login = format!("{}[bot]", self.app().await?.slug);
-        match self.api().send(who, Request::to(&USER, &[&login])).await {
-            Ok(answer) => Ok(Actor { bot: true, ..answer.json::<User>()?.into() }),
+        match self.api().send(who, ApiRequest::to(&USER, &[&login])).await {
+            Ok(answer) => Ok(Actor { bot: true, ..answer.json::<GitHubUser>()?.into() }),
             // Some servers show no page for a bot. Nothing is by account 0, so no comment is taken for ours
             // when one is looked for; ours are still told by their sender's type and name.
-            Err(Fault::NotFound { .. }) => {
+            Err(GitHubApiError::NotFound { .. }) => {
                 tracing::warn!(login, "our own account cannot be looked up here");
                 Ok(Actor { id: UserId(0), login, bot: true })
             }
@@ -351,46 +351,46 @@ impl GitHub {
         }
     }
 
-    pub async fn installations(&self) -> Result<Vec<InstallationInfo>, Fault> {
-        let found: Vec<Installation> =
-            self.api().paged(As::App, Request::to(&INSTALLATIONS, &[]), None).await?;
+    pub async fn installations(&self) -> Result<Vec<InstallationInfo>, GitHubApiError> {
+        let found: Vec<InstallationResponse> =
+            self.api().paged(ApiIdentity::App, ApiRequest::to(&INSTALLATIONS, &[]), None).await?;
         Ok(found.into_iter().map(InstallationInfo::from).collect())
     }
 
     /// One installation; none when the App was removed there.
-    pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, Fault> {
-        let request = Request::to(&INSTALLATION, &[&id.to_string()]);
-        match self.api().send(As::App, request).await {
-            Ok(answer) => Ok(Some(answer.json::<Installation>()?.into())),
-            Err(Fault::NotFound { .. }) => Ok(None),
+    pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationInfo>, GitHubApiError> {
+        let request = ApiRequest::to(&INSTALLATION, &[&id.to_string()]);
+        match self.api().send(ApiIdentity::App, request).await {
+            Ok(answer) => Ok(Some(answer.json::<InstallationResponse>()?.into())),
+            Err(GitHubApiError::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// The repositories that an installation was given.
-    pub async fn repositories(&self, installation: InstallationId) -> Result<Vec<RepoRef>, Fault> {
+    pub async fn repositories(&self, installation: InstallationId) -> Result<Vec<RepoRef>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct InstallationRepository {
             id: u64,
             full_name: String,
             #[serde(default)]
             private: bool,
             default_branch: Option<String>,
-            owner: Option<Owner>,
+            owner: Option<InstallationRepositoryOwner>,
         }
         #[derive(Deserialize)]
-        struct Owner {
+        struct InstallationRepositoryOwner {
             #[serde(rename = "type", default)]
             kind: String,
         }
-        let request = Request::to(&INSTALLATION_REPOSITORIES, &[]);
+        let request = ApiRequest::to(&INSTALLATION_REPOSITORIES, &[]);
         let shown = INSTALLATION_REPOSITORIES.to_string();
-        let found: Vec<Listed> =
-            self.api().paged(As::Installation(installation), request, Some("repositories")).await?;
-        let known = |repo: Listed| {
+        let found: Vec<InstallationRepository> =
+            self.api().paged(ApiIdentity::Installation(installation), request, Some("repositories")).await?;
+        let known = |repo: InstallationRepository| {
             Ok(RepoRef {
                 id: RepoId(repo.id),
-                name: repo.full_name.parse().map_err(|e| Fault::unexpected(&shown, e))?,
+                name: repo.full_name.parse().map_err(|e| GitHubApiError::unexpected(&shown, e))?,
                 private: repo.private,
                 default_branch: repo.default_branch,
                 user_owned: repo.owner.is_some_and(|owner| owner.kind == "User"),
@@ -399,18 +399,19 @@ impl GitHub {
         found.into_iter().map(known).collect()
     }
 
-    pub async fn hook_config(&self) -> Result<HookConfig, Fault> {
+    pub async fn hook_config(&self) -> Result<WebhookConfig, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Config {
+        struct WebhookConfigResponse {
             url: Option<String>,
             content_type: Option<String>,
             // GitHub has sent this as "0", 0 and false.
             #[serde(default)]
             insecure_ssl: serde_json::Value,
         }
-        let config: Config = self.api().send(As::App, Request::to(&HOOK_CONFIG, &[])).await?.json()?;
+        let config: WebhookConfigResponse =
+            self.api().send(ApiIdentity::App, ApiRequest::to(&HOOK_CONFIG, &[])).await?.json()?;
         let insecure = matches!(config.insecure_ssl.to_string().trim_matches('"'), "1" | "true");
-        Ok(HookConfig { url: config.url, content_type: config.content_type, insecure })
+        Ok(WebhookConfig { url: config.url, content_type: config.content_type, insecure })
     }
 
     /// A token that can read the code of one repository and nothing else, for `git fetch`; and whether it was minted earlier,
@@ -419,7 +420,7 @@ impl GitHub {
         &self,
         installation: InstallationId,
         repo: RepoId,
-    ) -> Result<(SecretString, bool), Fault> {
+    ) -> Result<(SecretString, bool), GitHubApiError> {
         let name = format!("{installation} {repo}");
         if let Some(token) = self.inner.git_tokens.get(&name, self.now()) {
             return Ok((token, true));
@@ -442,30 +443,35 @@ impl GitHub {
     }
 
     /// What GitHub leaves each installation of its limits, as of the last answer.
-    pub fn left(&self) -> &Left {
+    pub fn left(&self) -> &RemainingRateLimits {
         self.api().left()
     }
 
     /// A handle on one repository; nothing is sent yet.
-    pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> Repo {
-        Repo::new(self.clone(), installation, id, name)
+    pub fn repo(&self, installation: InstallationId, id: RepoId, name: RepoName) -> GitHubRepo {
+        GitHubRepo::new(self.clone(), installation, id, name)
     }
 }
 
 /// Exchanges the code that GitHub's registration page hands back for the new App and its secrets.
-pub async fn convert_manifest(api_url: &Url, code: &str, clock: SharedClock) -> Result<NewApp, Fault> {
+pub async fn convert_manifest(
+    api_url: &Url,
+    code: &str,
+    clock: SharedClock,
+) -> Result<NewApp, GitHubApiError> {
     #[derive(Deserialize)]
-    struct Conversion {
+    struct ManifestConversionResponse {
         id: u64,
         name: String,
         html_url: String,
-        pem: Secret,
-        webhook_secret: Option<Secret>,
+        pem: SecretField,
+        webhook_secret: Option<SecretField>,
     }
-    let request = Request::to(&CONVERT_MANIFEST, &[code]).route_is_secret();
+    let request = ApiRequest::to(&CONVERT_MANIFEST, &[code]).route_is_secret();
     let answer = send_as_nobody(api_url, request, clock).await?;
-    let app: Conversion = serde_json::from_slice(&answer.body)
-        .map_err(|_| Fault::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it"))?;
+    let app: ManifestConversionResponse = serde_json::from_slice(&answer.body).map_err(|_| {
+        GitHubApiError::unexpected(&CONVERT_MANIFEST.to_string(), "no App with its key in it")
+    })?;
     Ok(NewApp {
         id: app.id,
         name: app.name,

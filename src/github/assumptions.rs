@@ -6,33 +6,33 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    api::{As, Request, Response},
+    api::{ApiIdentity, ApiRequest, ApiResponse},
     app::GitHub,
     commits::CommitSpec,
-    error::Fault,
+    error::GitHubApiError,
     event::RepoRef,
     manifest::{
         AUTHORS, CHECKS, COMMENTS, COMMIT_OBJECT, COMMIT_ON_BRANCH, CREATE_CHECK, CREATE_ISSUE, CREATE_LABEL,
-        CREATE_PULL, Call, DELETE_BRANCH, DELETE_COMMENT, DELETE_LABEL, DELIVERIES, DELIVERY, EDIT_COMMENT,
-        EDIT_ISSUE, EDIT_PULL, HOOK_CONFIG, INSTALLATION, ISSUE_EVENTS, ISSUES_LIST, JOB_LOG, LINE_COMMENTS,
-        PERMISSION, POST_COMMENT, PULL, PULLS_LIST, REACT_COMMENT, REF, REPOSITORY, RULES, RUN_JOBS,
-        SEARCH_CODE, STATUSES, WORKFLOW_RUNS,
+        CREATE_PULL, DELETE_BRANCH, DELETE_COMMENT, DELETE_LABEL, DELIVERIES, DELIVERY, EDIT_COMMENT,
+        EDIT_ISSUE, EDIT_PULL, GitHubEndpoint, HOOK_CONFIG, INSTALLATION, ISSUE_EVENTS, ISSUES_LIST, JOB_LOG,
+        LINE_COMMENTS, PERMISSION, POST_COMMENT, PULL, PULLS_LIST, REACT_COMMENT, REF, REPOSITORY, RULES,
+        RUN_JOBS, SEARCH_CODE, STATUSES, WORKFLOW_RUNS,
     },
 };
 use crate::types::{InstallationId, IssueNo, RepoName};
 
 /// One assumption and what came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looked {
+pub struct AssumptionCheck {
     /// The call, as the table of calls has it.
     pub call: String,
     /// What would go wrong otherwise.
     pub why: &'static str,
-    pub seen: Seen,
+    pub seen: AssumptionOutcome,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum AssumptionOutcome {
     AsAssumed(String),
     Differs(String),
     /// There was nothing to look at, and why.
@@ -41,8 +41,8 @@ pub enum Seen {
 
 /// A call and the fields that we read in its answer.
 #[derive(Clone, Copy)]
-struct Row {
-    call: &'static Call,
+struct ResponseAssumption {
+    call: &'static GitHubEndpoint,
     why: &'static str,
     query: &'static [(&'static str, &'static str)],
     /// JSON with placeholders, where something is sent.
@@ -56,11 +56,11 @@ struct Row {
     keeps: &'static [(&'static str, &'static str)],
 }
 
-const fn row(call: &'static Call, why: &'static str, fields: &'static str) -> Row {
-    Row { call, why, query: &[], body: "", list: None, fields, keeps: &[] }
+const fn row(call: &'static GitHubEndpoint, why: &'static str, fields: &'static str) -> ResponseAssumption {
+    ResponseAssumption { call, why, query: &[], body: "", list: None, fields, keeps: &[] }
 }
 
-impl Row {
+impl ResponseAssumption {
     const fn query(self, query: &'static [(&'static str, &'static str)]) -> Self {
         Self { query, ..self }
     }
@@ -77,8 +77,8 @@ impl Row {
         Self { keeps, ..self }
     }
 
-    fn looked(self, seen: Seen) -> Looked {
-        Looked { call: self.call.to_string(), why: self.why, seen }
+    fn looked(self, seen: AssumptionOutcome) -> AssumptionCheck {
+        AssumptionCheck { call: self.call.to_string(), why: self.why, seen }
     }
 }
 
@@ -87,7 +87,7 @@ const FIRST: &[(&str, &str)] = &[("per_page", "1")];
 /// A listing that is the whole answer.
 const WHOLE: &str = "";
 
-const ROWS: &[Row] = &[
+const ROWS: &[ResponseAssumption] = &[
     row(
         &DELIVERIES,
         "what no webhook brought is found in this log",
@@ -187,15 +187,15 @@ const ROWS: &[Row] = &[
 ];
 
 /// What is not one request and one answer.
-const AUTHORSHIP: Row = row(&AUTHORS, "whose words an issue has is asked by GraphQL", "");
-const LOG: Row = row(&JOB_LOG, "a log lies elsewhere, where no credentials of ours go", "");
-const LIMITS: Row = row(&REPOSITORY, "how long to wait is read from these headers", "");
-const UNCHANGED: Row =
+const AUTHORSHIP: ResponseAssumption = row(&AUTHORS, "whose words an issue has is asked by GraphQL", "");
+const LOG: ResponseAssumption = row(&JOB_LOG, "a log lies elsewhere, where no credentials of ours go", "");
+const LIMITS: ResponseAssumption = row(&REPOSITORY, "how long to wait is read from these headers", "");
+const UNCHANGED: ResponseAssumption =
     row(&REPOSITORY, "what has not changed is asked for again and again, and counts as nothing", "");
 
 /// Looks at one repository by all of them.
-pub async fn look(github: &GitHub, installation: InstallationId, repo: &RepoRef) -> Vec<Looked> {
-    let mut looking = Looking::at(github, installation, repo);
+pub async fn look(github: &GitHub, installation: InstallationId, repo: &RepoRef) -> Vec<AssumptionCheck> {
+    let mut looking = AssumptionChecker::at(github, installation, repo);
     let mut looked = looking.all(ROWS).await;
     looked.push(AUTHORSHIP.looked(looking.authors(repo).await));
     looked.push(LOG.looked(looking.log().await));
@@ -205,7 +205,7 @@ pub async fn look(github: &GitHub, installation: InstallationId, repo: &RepoRef)
 }
 
 /// What is made to see whether it can be, each with the trial's name in it.
-const MADE: &[Row] = &[
+const MADE: &[ResponseAssumption] = &[
     row(&CREATE_LABEL, "a label says how a run stands", "node_id name")
         .body(r#"{"name": "{scratch}", "color": "ededed"}"#)
         .keeps(&[("label", "name")]),
@@ -229,9 +229,10 @@ const MADE: &[Row] = &[
             "conclusion": "neutral", "output": {"title": "A trial", "summary": "It says nothing of the code."}}"#,
     ),
 ];
-const BRANCH: Row = row(&COMMIT_ON_BRANCH, "a branch begins with its first commit, in one request", "");
+const BRANCH: ResponseAssumption =
+    row(&COMMIT_ON_BRANCH, "a branch begins with its first commit, in one request", "");
 
-const TAKEN_AWAY: &[Row] = &[
+const TAKEN_AWAY: &[ResponseAssumption] = &[
     row(&EDIT_PULL, "closed", "state").body(r#"{"state": "closed"}"#),
     row(&DELETE_BRANCH, "taken away", ""),
     row(&DELETE_COMMENT, "taken away", ""),
@@ -246,8 +247,8 @@ pub async fn write(
     installation: InstallationId,
     repo: &RepoRef,
     scratch: &str,
-) -> (Vec<Looked>, Vec<Looked>) {
-    let mut looking = Looking::at(github, installation, repo);
+) -> (Vec<AssumptionCheck>, Vec<AssumptionCheck>) {
+    let mut looking = AssumptionChecker::at(github, installation, repo);
     looking.known.insert("scratch".to_owned(), scratch.to_owned());
     let mut made = vec![BRANCH.looked(looking.branch(repo, scratch).await)];
     made.extend(looking.all(MADE).await);
@@ -256,14 +257,14 @@ pub async fn write(
     (made, looking.all(&there).await)
 }
 
-struct Looking<'g> {
+struct AssumptionChecker<'g> {
     github: &'g GitHub,
     installation: InstallationId,
     /// What placeholders of calls are filled with.
     known: BTreeMap<String, String>,
 }
 
-impl<'g> Looking<'g> {
+impl<'g> AssumptionChecker<'g> {
     fn at(github: &'g GitHub, installation: InstallationId, repo: &RepoRef) -> Self {
         let RepoName { owner, name } = repo.name.clone();
         let known = [("installation", installation.to_string()), ("owner", owner), ("repo", name)];
@@ -274,7 +275,7 @@ impl<'g> Looking<'g> {
         }
     }
 
-    async fn all(&mut self, rows: &[Row]) -> Vec<Looked> {
+    async fn all(&mut self, rows: &[ResponseAssumption]) -> Vec<AssumptionCheck> {
         let mut looked = Vec::new();
         for row in rows {
             looked.push(row.looked(self.one(row).await));
@@ -282,7 +283,7 @@ impl<'g> Looking<'g> {
         looked
     }
 
-    async fn one(&mut self, row: &Row) -> Seen {
+    async fn one(&mut self, row: &ResponseAssumption) -> AssumptionOutcome {
         let mut request = match self.request(row.call) {
             Ok(request) => request,
             Err(nothing) => return nothing,
@@ -296,7 +297,7 @@ impl<'g> Looking<'g> {
             request = request.body(body);
         }
         let answer = match self.send(row.call, request).await {
-            Ok(_) if row.fields.is_empty() => return Seen::AsAssumed("done".to_owned()),
+            Ok(_) if row.fields.is_empty() => return AssumptionOutcome::AsAssumed("done".to_owned()),
             Ok(answer) => answer.json::<Value>(),
             Err(fault) => Err(fault),
         };
@@ -320,21 +321,23 @@ impl<'g> Looking<'g> {
         known.fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     }
 
-    async fn authors(&self, repo: &RepoRef) -> Seen {
+    async fn authors(&self, repo: &RepoRef) -> AssumptionOutcome {
         let Some(issue) = self.known.get("issue").and_then(|number| number.parse().ok()) else {
-            return Seen::Nothing("no issue is there to ask about".to_owned());
+            return AssumptionOutcome::Nothing("no issue is there to ask about".to_owned());
         };
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         match repo.authors(IssueNo(issue)).await {
-            Ok(authors) => {
-                Seen::AsAssumed(format!("{} wrote it, edits {}", authors.author.login, authors.edits.len()))
-            }
+            Ok(authors) => AssumptionOutcome::AsAssumed(format!(
+                "{} wrote it, edits {}",
+                authors.author.login,
+                authors.edits.len()
+            )),
             Err(fault) => faulty(&fault),
         }
     }
 
     /// A commit on a new branch, which starts no workflow.
-    async fn branch(&mut self, repo: &RepoRef, scratch: &str) -> Seen {
+    async fn branch(&mut self, repo: &RepoRef, scratch: &str) -> AssumptionOutcome {
         let repo = self.github.repo(self.installation, repo.id, repo.name.clone());
         let branch = format!("countersign/{scratch}");
         let committed = async {
@@ -355,29 +358,29 @@ impl<'g> Looking<'g> {
             self.known.insert("made".to_owned(), scratch.to_owned());
         }
         match committed {
-            Ok(Some(commit)) => Seen::AsAssumed(format!("commit {}", commit.oid.short())),
-            Ok(None) => Seen::Nothing("the repository has no commit to begin from".to_owned()),
+            Ok(Some(commit)) => AssumptionOutcome::AsAssumed(format!("commit {}", commit.oid.short())),
+            Ok(None) => AssumptionOutcome::Nothing("the repository has no commit to begin from".to_owned()),
             Err(fault) => faulty(&fault),
         }
     }
 
     /// The log of a job is a redirect, and octets behind it.
-    async fn log(&self) -> Seen {
+    async fn log(&self) -> AssumptionOutcome {
         let request = match self.request(&JOB_LOG) {
             Ok(request) => request,
             Err(nothing) => return nothing,
         };
         match self.send(&JOB_LOG, request).await {
-            Err(Fault::Moved { .. }) => Seen::AsAssumed("a redirect".to_owned()),
+            Err(GitHubApiError::Moved { .. }) => AssumptionOutcome::AsAssumed("a redirect".to_owned()),
             Err(fault) => faulty(&fault),
-            Ok(_) => Seen::Differs("it is answered at once".to_owned()),
+            Ok(_) => AssumptionOutcome::Differs("it is answered at once".to_owned()),
         }
     }
 
-    async fn limits(&self) -> [Seen; 2] {
+    async fn limits(&self) -> [AssumptionOutcome; 2] {
         let ask = || async {
             let request =
-                self.request(&REPOSITORY).map_err(|_| Fault::Invalid("no repository".to_owned()))?;
+                self.request(&REPOSITORY).map_err(|_| GitHubApiError::Invalid("no repository".to_owned()))?;
             self.send(&REPOSITORY, request.kept()).await
         };
         let answers = async { Ok((ask().await?, ask().await?)) };
@@ -386,28 +389,33 @@ impl<'g> Looking<'g> {
             Err(fault) => return [faulty(&fault), faulty(&fault)],
         };
         let header =
-            |answer: &Response, name: &str| answer.headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
+            |answer: &ApiResponse, name: &str| answer.headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
         let names = ["x-ratelimit-remaining", "x-ratelimit-reset"];
         let limits = match names.map(|name| header(&first, name)) {
-            [Some(left), Some(reset)] => Seen::AsAssumed(format!("{left} calls are left until {reset}")),
-            _ => Seen::Differs(format!("{} or {} is missing, or is no number", names[0], names[1])),
+            [Some(left), Some(reset)] => {
+                AssumptionOutcome::AsAssumed(format!("{left} calls are left until {reset}"))
+            }
+            _ => AssumptionOutcome::Differs(format!(
+                "{} or {} is missing, or is no number",
+                names[0], names[1]
+            )),
         };
         let used = [&first, &second].map(|answer| header(answer, "x-ratelimit-used"));
         let unchanged = match (first.headers.contains_key("etag"), used) {
-            (false, _) => Seen::Differs("the answer has no etag".to_owned()),
-            (true, [Some(before), Some(after)]) if after > before => Seen::Differs(format!(
+            (false, _) => AssumptionOutcome::Differs("the answer has no etag".to_owned()),
+            (true, [Some(before), Some(after)]) if after > before => AssumptionOutcome::Differs(format!(
                 "{before} calls were used before it was asked for again, and {after} after that"
             )),
             (true, [Some(_), Some(after)]) => {
-                Seen::AsAssumed(format!("{after} calls are used before and after"))
+                AssumptionOutcome::AsAssumed(format!("{after} calls are used before and after"))
             }
-            (true, _) => Seen::Nothing("GitHub does not say how many calls are used".to_owned()),
+            (true, _) => AssumptionOutcome::Nothing("GitHub does not say how many calls are used".to_owned()),
         };
         [limits, unchanged]
     }
 
     /// The call with its placeholders filled, as far as that is known.
-    fn request(&self, call: &'static Call) -> Result<Request, Seen> {
+    fn request(&self, call: &'static GitHubEndpoint) -> Result<ApiRequest, AssumptionOutcome> {
         let shown = call.to_string();
         let names = shown.split('{').skip(1).filter_map(|rest| rest.split('}').next());
         let value = |name: &str| {
@@ -415,24 +423,26 @@ impl<'g> Looking<'g> {
             self.known
                 .get(name)
                 .map(String::as_str)
-                .ok_or_else(|| Seen::Nothing(format!("no {name} is there to ask about")))
+                .ok_or_else(|| AssumptionOutcome::Nothing(format!("no {name} is there to ask about")))
         };
         let values: Vec<&str> = names.map(value).collect::<Result<_, _>>()?;
-        Ok(Request::to(call, &values))
+        Ok(ApiRequest::to(call, &values))
     }
 
-    async fn send(&self, call: &Call, request: Request) -> Result<Response, Fault> {
+    async fn send(&self, call: &GitHubEndpoint, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let by_app = call.to_string().starts_with("GET /app");
-        let who = if by_app { As::App } else { As::Installation(self.installation) };
+        let who = if by_app { ApiIdentity::App } else { ApiIdentity::Installation(self.installation) };
         self.github.api().send(who, request).await
     }
 }
 
 /// A refusal shows nothing of the answer's form.
-fn faulty(fault: &Fault) -> Seen {
+fn faulty(fault: &GitHubApiError) -> AssumptionOutcome {
     match fault {
-        Fault::Unexpected { .. } | Fault::Rejected { .. } => Seen::Differs(fault.to_string()),
-        _ => Seen::Nothing(fault.to_string()),
+        GitHubApiError::Unexpected { .. } | GitHubApiError::Rejected { .. } => {
+            AssumptionOutcome::Differs(fault.to_string())
+        }
+        _ => AssumptionOutcome::Nothing(fault.to_string()),
     }
 }
 
@@ -444,13 +454,15 @@ fn pointer(field: &str) -> String {
 }
 
 /// Holds an answer against its row; with the thing in it that was looked at.
-fn judge<'a>(row: &Row, answer: &'a Value) -> (Option<&'a Value>, Seen) {
+fn judge<'a>(row: &ResponseAssumption, answer: &'a Value) -> (Option<&'a Value>, AssumptionOutcome) {
     let thing = match row.list.map(|list| answer.pointer(&pointer(list)).and_then(Value::as_array)) {
         None => answer,
-        Some(None) => return (None, Seen::Differs("the list is missing, or is none".to_owned())),
+        Some(None) => {
+            return (None, AssumptionOutcome::Differs("the list is missing, or is none".to_owned()));
+        }
         Some(Some(items)) => match items.last() {
             Some(last) => last,
-            None => return (None, Seen::Nothing("the list is empty".to_owned())),
+            None => return (None, AssumptionOutcome::Nothing("the list is empty".to_owned())),
         },
     };
     let mut names = Vec::new();
@@ -463,8 +475,8 @@ fn judge<'a>(row: &Row, answer: &'a Value) -> (Option<&'a Value>, Seen) {
         }
     }
     let seen = match wrong.is_empty() {
-        true => Seen::AsAssumed(names.join(", ")),
-        false => Seen::Differs(wrong.join(", ")),
+        true => AssumptionOutcome::AsAssumed(names.join(", ")),
+        false => AssumptionOutcome::Differs(wrong.join(", ")),
     };
     (Some(thing), seen)
 }
@@ -494,18 +506,18 @@ mod tests {
         let rights = json!({"admin": true, "maintain": true, "push": true, "triage": true, "pull": true});
         let mut answer =
             json!({"permission": "admin", "role_name": "admin", "user": {"id": 1, "permissions": rights}});
-        assert!(matches!(judge(row, &answer).1, Seen::AsAssumed(_)));
+        assert!(matches!(judge(row, &answer).1, AssumptionOutcome::AsAssumed(_)));
         answer["user"]["permissions"]["push"] = json!("yes");
         answer.as_object_mut().unwrap().remove("role_name");
         let differs = "role_name is missing, user.permissions.push is not true or false";
-        assert_eq!(judge(row, &answer).1, Seen::Differs(differs.to_owned()));
+        assert_eq!(judge(row, &answer).1, AssumptionOutcome::Differs(differs.to_owned()));
     }
 
     #[test]
     fn an_empty_list_shows_nothing_and_a_missing_one_differs() {
         let row = ROWS.iter().find(|row| row.list == Some("check_runs")).unwrap();
-        assert!(matches!(judge(row, &json!({"check_runs": []})).1, Seen::Nothing(_)));
-        assert!(matches!(judge(row, &json!({"runs": []})).1, Seen::Differs(_)));
+        assert!(matches!(judge(row, &json!({"check_runs": []})).1, AssumptionOutcome::Nothing(_)));
+        assert!(matches!(judge(row, &json!({"runs": []})).1, AssumptionOutcome::Differs(_)));
     }
 
     #[test]

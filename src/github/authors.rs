@@ -4,10 +4,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    error::Fault,
-    graphql::Mutated,
+    error::GitHubApiError,
+    graphql::GraphQlResponse,
     manifest::{AUTHORS, BY_EMAIL},
-    repo::Repo,
+    repo::GitHubRepo,
 };
 use crate::types::{Actor, IssueNo, Timestamp, UserId};
 
@@ -21,30 +21,30 @@ fragment who on Actor { login ... on User { databaseId } ... on Bot { databaseId
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
-    author: Option<Who>,
+struct IssueAuthorsResponse {
+    author: Option<GraphQlActor>,
     #[serde(default)]
     author_association: String,
-    editor: Option<Who>,
+    editor: Option<GraphQlActor>,
     last_edited_at: Option<String>,
-    timeline_items: Items,
+    timeline_items: TitleRenameEvents,
 }
 
 #[derive(Deserialize)]
-struct Items {
-    nodes: Vec<Renamed>,
+struct TitleRenameEvents {
+    nodes: Vec<TitleRenameEvent>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Renamed {
-    actor: Option<Who>,
+struct TitleRenameEvent {
+    actor: Option<GraphQlActor>,
     created_at: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Who {
+struct GraphQlActor {
     login: String,
     /// None: somebody of a kind that may do nothing here.
     database_id: Option<u64>,
@@ -52,7 +52,7 @@ struct Who {
 
 /// Who had a hand in an issue as it is. An account that is gone is `ghost`, number 0.
 #[derive(Debug)]
-pub struct Authors {
+pub struct IssueAuthors {
     pub author: Actor,
     /// Nothing of the author's is in the repository yet, as GitHub has it. It grants and refuses nothing.
     pub newcomer: bool,
@@ -60,47 +60,52 @@ pub struct Authors {
     pub edits: Vec<(Actor, Timestamp)>,
 }
 
-impl Authors {
+impl IssueAuthors {
     pub fn all(&self) -> impl Iterator<Item = &Actor> {
         std::iter::once(&self.author).chain(self.edits.iter().map(|(by, _)| by))
     }
 }
 
-impl Repo {
+impl GitHubRepo {
     /// Whether the comment with this node id was written as a reply to an email.
-    pub async fn is_by_email(&self, node: &str) -> Result<bool, Fault> {
+    pub async fn is_by_email(&self, node: &str) -> Result<bool, GitHubApiError> {
         let query = "query($id: ID!) { node(id: $id) { ... on Comment { createdViaEmail } } }";
         let request = self.bare(&BY_EMAIL, &[]).body(json!({ "query": query, "variables": { "id": node } }));
-        let answer: Mutated = self.send(request).await?.json()?;
+        let answer: GraphQlResponse = self.send(request).await?.json()?;
         let by_email = answer.field(&BY_EMAIL, "node")?["createdViaEmail"].as_bool();
-        by_email.ok_or_else(|| Fault::unexpected(&BY_EMAIL.to_string(), "no `createdViaEmail` in it"))
+        by_email
+            .ok_or_else(|| GitHubApiError::unexpected(&BY_EMAIL.to_string(), "no `createdViaEmail` in it"))
     }
 
-    pub async fn authors(&self, issue: IssueNo) -> Result<Authors, Fault> {
+    pub async fn authors(&self, issue: IssueNo) -> Result<IssueAuthors, GitHubApiError> {
         let name = self.name();
         let variables = json!({ "owner": name.owner, "name": name.name, "number": issue });
         let request = self.bare(&AUTHORS, &[]).body(json!({ "query": QUERY, "variables": variables }));
-        let answer: Mutated = self.send(request).await?.json()?;
+        let answer: GraphQlResponse = self.send(request).await?.json()?;
         let found = &answer.field(&AUTHORS, "repository")?["issue"];
         let call = AUTHORS.to_string();
         if found.is_null() {
-            return Err(Fault::NotFound { call });
+            return Err(GitHubApiError::NotFound { call });
         }
-        let found = Found::deserialize(found).map_err(|error| Fault::unexpected(&call, error))?;
+        let found = IssueAuthorsResponse::deserialize(found)
+            .map_err(|error| GitHubApiError::unexpected(&call, error))?;
         let renamed =
             found.timeline_items.nodes.into_iter().map(|renamed| (renamed.actor, renamed.created_at));
         let edited = found.last_edited_at.map(|at| (found.editor, at));
         let mut edits = Vec::new();
         for (who, at) in edited.into_iter().chain(renamed) {
-            edits.push((actor(who), Timestamp::parse(&at).map_err(|error| Fault::unexpected(&call, error))?));
+            edits.push((
+                actor(who),
+                Timestamp::parse(&at).map_err(|error| GitHubApiError::unexpected(&call, error))?,
+            ));
         }
         let newcomer = ["FIRST_TIME_CONTRIBUTOR", "FIRST_TIMER", "NONE"];
         let newcomer = newcomer.contains(&found.author_association.as_str());
-        Ok(Authors { author: actor(found.author), newcomer, edits })
+        Ok(IssueAuthors { author: actor(found.author), newcomer, edits })
     }
 }
 
-fn actor(who: Option<Who>) -> Actor {
-    let who = who.unwrap_or_else(|| Who { login: "ghost".to_owned(), database_id: None });
+fn actor(who: Option<GraphQlActor>) -> Actor {
+    let who = who.unwrap_or_else(|| GraphQlActor { login: "ghost".to_owned(), database_id: None });
     Actor { id: UserId(who.database_id.unwrap_or_default()), login: who.login, bot: false }
 }

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::{
     comments::first_piece,
-    error::Fault,
+    error::GitHubApiError,
     manifest::{CHECKS, CREATE_CHECK, EDIT_CHECK},
-    outbound::Body,
-    pace::Urgency,
-    repo::Repo,
+    outbound::OutboundBody,
+    repo::GitHubRepo,
+    write_pacing::WritePriority,
 };
 use crate::{
     limits,
@@ -23,7 +23,7 @@ pub const ANNOTATIONS: usize = 50;
 
 /// Where a check is, or is to be: on a commit of this branch.
 #[derive(Debug, Clone)]
-pub struct CheckPlace {
+pub struct CheckRunTarget {
     pub branch: String,
     pub head: Oid,
     pub name: String,
@@ -33,7 +33,7 @@ pub struct CheckPlace {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CheckState {
+pub enum CheckRunStatus {
     InProgress,
     Success,
     ActionRequired,
@@ -43,11 +43,11 @@ pub enum CheckState {
 
 /// What a check says.
 #[derive(Debug, Clone)]
-pub struct CheckText {
-    pub state: CheckState,
+pub struct CheckRunContent {
+    pub state: CheckRunStatus,
     /// One line without Markdown.
     pub title: String,
-    pub summary: Body,
+    pub summary: OutboundBody,
     /// Where there is more.
     pub url: Option<String>,
     pub annotations: Vec<Annotation>,
@@ -72,20 +72,20 @@ pub enum AnnotationLevel {
 
 /// A check of ours as GitHub shows it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct CheckSeen {
+pub struct PostedCheckRun {
     id: u64,
     external_id: Option<String>,
     status: String,
     conclusion: Option<String>,
 }
 
-impl CheckPlace {
+impl CheckRunTarget {
     fn marker(&self) -> String {
         format!("{}/{}", self.run, self.turn)
     }
 }
 
-impl CheckSeen {
+impl PostedCheckRun {
     /// The run that it tells of.
     pub fn run(&self) -> Option<RunId> {
         self.external_id.as_ref()?.split_once('/')?.0.parse().ok()
@@ -96,7 +96,7 @@ impl CheckSeen {
     }
 }
 
-impl CheckState {
+impl CheckRunStatus {
     /// None while it goes on.
     fn conclusion(self) -> Option<&'static str> {
         match self {
@@ -113,7 +113,7 @@ impl CheckState {
     }
 }
 
-impl CheckText {
+impl CheckRunContent {
     /// Of all but the annotations.
     pub fn digest(&self) -> Hash {
         Hash::of(Self { annotations: Vec::new(), ..self.clone() }.body().to_string().as_bytes())
@@ -144,25 +144,25 @@ impl CheckText {
     }
 }
 
-impl Repo {
+impl GitHubRepo {
     /// Makes a check and says its number. When an earlier attempt may have got through (`interrupted`), it looks for that
     /// one first: twice, since what is there may not show yet. When one of the run's may be there of which nobody knows
     /// (`lost`), that one is let say this, if it goes on or came to the same.
     ///
     /// # Errors
-    /// [`Fault::Invalid`] for a branch that is not ours, or a commit on which the default branch stands.
+    /// [`GitHubApiError::Invalid`] for a branch that is not ours, or a commit on which the default branch stands.
     pub async fn ensure_check(
         &self,
-        place: &CheckPlace,
-        text: &CheckText,
+        place: &CheckRunTarget,
+        text: &CheckRunContent,
         interrupted: bool,
         lost: bool,
-    ) -> Result<u64, Fault> {
+    ) -> Result<u64, GitHubApiError> {
         let marker = place.marker();
         if interrupted || lost {
             let (doubts, now) = (self.github().doubts(), self.github().now());
             let about = format!("{} check {marker} on {}", self.id(), place.head);
-            let same = |check: &&CheckSeen| {
+            let same = |check: &&PostedCheckRun| {
                 let comes_to = check.goes_on() || check.conclusion.as_deref() == text.state.conclusion();
                 check.external_id.as_ref() == Some(&marker)
                     || (lost && check.run() == Some(place.run) && comes_to)
@@ -175,11 +175,11 @@ impl Repo {
             }
             if interrupted && doubts.since(&about, now) < limits::LOOK_GAP {
                 let why = "an earlier one may have got through; it is looked for once more";
-                return Err(Fault::transient(&about, why));
+                return Err(GitHubApiError::transient(&about, why));
             }
             doubts.settle(&about);
         }
-        let refuse = |why: &str| Err(Fault::Invalid(format!("a check on {why}")));
+        let refuse = |why: &str| Err(GitHubApiError::Invalid(format!("a check on {why}")));
         if IssueNo::of_branch(&place.branch).is_none() {
             return refuse("a branch that is not ours");
         }
@@ -191,23 +191,28 @@ impl Repo {
         body["name"] = json!(place.name);
         body["head_sha"] = json!(place.head);
         body["external_id"] = json!(marker);
-        let create = self.request(&CREATE_CHECK, &[]).body(body).urgency(Urgency::Decoration);
-        Ok(self.write(create).await?.json::<CheckSeen>()?.id)
+        let create = self.request(&CREATE_CHECK, &[]).body(body).urgency(WritePriority::Decoration);
+        Ok(self.write(create).await?.json::<PostedCheckRun>()?.id)
     }
 
     /// Lets a check say something else. GitHub adds annotations at each edit and takes none away, so an edit that may have
     /// got through before (`again`) leaves them out.
-    pub async fn edit_check(&self, id: u64, text: &CheckText, again: bool) -> Result<(), Fault> {
+    pub async fn edit_check(
+        &self,
+        id: u64,
+        text: &CheckRunContent,
+        again: bool,
+    ) -> Result<(), GitHubApiError> {
         let mut body = text.body();
         if again {
             body["output"]["annotations"] = json!([]);
         }
         let edit = self.request(&EDIT_CHECK, &[&id.to_string()]).body(body);
-        self.write(edit.urgency(Urgency::Decoration)).await.map(drop)
+        self.write(edit.urgency(WritePriority::Decoration)).await.map(drop)
     }
 
     /// Shows a check again as it stands: GitHub holds its suite for unfinished once somebody asked for it to be run again.
-    pub async fn repeat_check(&self, check: &CheckSeen) -> Result<(), Fault> {
+    pub async fn repeat_check(&self, check: &PostedCheckRun) -> Result<(), GitHubApiError> {
         let mut body = json!({ "status": check.status });
         if let Some(conclusion) = &check.conclusion {
             body["conclusion"] = json!(conclusion);
@@ -216,7 +221,7 @@ impl Repo {
     }
 
     /// The checks of ours on a commit; of all names where this one is empty.
-    pub async fn checks_on(&self, head: &Oid, name: &str) -> Result<Vec<CheckSeen>, Fault> {
+    pub async fn checks_on(&self, head: &Oid, name: &str) -> Result<Vec<PostedCheckRun>, GitHubApiError> {
         let request = self.request(&CHECKS, &[head.as_str()]).query("app_id", self.github().app_id());
         let request = request.query("filter", "all").query("per_page", 100);
         let request = if name.is_empty() { request } else { request.query("check_name", name) };

@@ -13,10 +13,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use url::Url;
 
 use super::{
-    api::Request,
-    error::{Fault, decorated},
+    api::ApiRequest,
+    error::{GitHubApiError, decorated},
     manifest::{CHECKS, JOB_LOG, REMARKS, RUN_JOBS, STATUSES, WORKFLOW_RUNS},
-    repo::Repo,
+    repo::GitHubRepo,
 };
 use crate::types::Oid;
 
@@ -34,9 +34,9 @@ const ACTIONS: &str = "github-actions";
 
 /// What one check or status says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct CiCheckReport {
     pub name: String,
-    pub outcome: ReportOutcome,
+    pub outcome: CiCheckOutcome,
     /// What it says in its own words: title, summary, text.
     pub says: Vec<String>,
     /// The check, where it has remarks at lines.
@@ -46,7 +46,7 @@ pub struct Report {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportOutcome {
+pub enum CiCheckOutcome {
     Pending,
     Passed,
     Failed,
@@ -59,15 +59,15 @@ pub enum ReportOutcome {
 }
 
 #[derive(Deserialize)]
-struct Numbered {
+struct IdObject {
     id: u64,
 }
 
 /// Why a log cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoLog {
+pub enum JobLogError {
     /// It can be asked for again when GitHub's limit is over.
-    NotNow(Fault),
+    NotNow(GitHubApiError),
     Refused,
     /// It was taken away, or there never was one.
     Gone,
@@ -75,16 +75,22 @@ pub enum NoLog {
 }
 
 /// Stands for what we were not shown.
-fn unseen() -> Report {
-    Report { name: String::new(), outcome: ReportOutcome::Unknown, says: Vec::new(), check: None, job: None }
+fn unseen() -> CiCheckReport {
+    CiCheckReport {
+        name: String::new(),
+        outcome: CiCheckOutcome::Unknown,
+        says: Vec::new(),
+        check: None,
+        job: None,
+    }
 }
 
-impl Repo {
+impl GitHubRepo {
     /// What others than we say of a commit.
     ///
     /// # Errors
     /// Those that pass; what is refused for good is unknown.
-    pub async fn ci(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
+    pub async fn ci(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         let checks = decorated(self.checks_of_others(commit).await)?;
         let statuses = decorated(self.statuses(commit).await)?;
         Ok([checks, statuses].into_iter().flat_map(|list| list.unwrap_or_else(|| vec![unseen()])).collect())
@@ -93,9 +99,9 @@ impl Repo {
     /// The beginning of a list, and whether that is all of it.
     async fn listed<T: DeserializeOwned>(
         &self,
-        request: Request,
+        request: ApiRequest,
         key: &'static str,
-    ) -> Result<(Vec<T>, bool), Fault> {
+    ) -> Result<(Vec<T>, bool), GitHubApiError> {
         let (request, mut listed) = (request.query("per_page", 100).kept(), Vec::new());
         for page in 1..=PAGES {
             let answer = self.send(request.clone().query("page", page)).await?;
@@ -107,26 +113,26 @@ impl Repo {
         Ok((listed, false))
     }
 
-    async fn checks_of_others(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
+    async fn checks_of_others(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct CheckRunItem {
             id: u64,
             name: String,
             status: String,
             conclusion: Option<String>,
-            app: Option<App>,
-            check_suite: Option<Numbered>,
+            app: Option<CheckRunApp>,
+            check_suite: Option<IdObject>,
             #[serde(default)]
-            output: Output,
+            output: CheckRunOutput,
         }
         #[derive(Deserialize)]
-        struct App {
+        struct CheckRunApp {
             id: u64,
             #[serde(default)]
             slug: String,
         }
         #[derive(Default, Deserialize)]
-        struct Output {
+        struct CheckRunOutput {
             title: Option<String>,
             summary: Option<String>,
             text: Option<String>,
@@ -134,77 +140,78 @@ impl Repo {
             annotations_count: u64,
         }
         let request = self.request(&CHECKS, &[commit.as_str()]).query("filter", "latest");
-        let (mut listed, whole) = self.listed::<Listed>(request, "check_runs").await?;
+        let (mut listed, whole) = self.listed::<CheckRunItem>(request, "check_runs").await?;
         let own = self.github().app_id();
         listed.retain(|check| check.app.as_ref().is_none_or(|app| app.id != own));
-        let is_job = |check: &Listed| check.app.as_ref().is_some_and(|app| app.slug == ACTIONS);
+        let is_job = |check: &CheckRunItem| check.app.as_ref().is_some_and(|app| app.slug == ACTIONS);
         // Read after the checks, so that the run of each is there.
         let suites =
             listed.iter().filter(|check| is_job(check)).filter_map(|check| check.check_suite.as_ref());
         let jobs = self.jobs(commit, suites.map(|suite| suite.id).collect()).await?;
-        let report = |check: Listed| {
+        let report = |check: CheckRunItem| {
             let outcome = match (check.status.as_str(), check.conclusion.as_deref()) {
-                _ if is_job(&check) && jobs.get(&check.id) == Some(&false) => ReportOutcome::Foreign,
-                _ if is_job(&check) && !jobs.contains_key(&check.id) => ReportOutcome::Unknown,
-                ("completed", Some("success" | "neutral" | "skipped")) => ReportOutcome::Passed,
-                ("completed", Some("failure" | "timed_out" | "startup_failure")) => ReportOutcome::Failed,
-                ("completed", _) => ReportOutcome::Neither,
-                _ => ReportOutcome::Pending,
+                _ if is_job(&check) && jobs.get(&check.id) == Some(&false) => CiCheckOutcome::Foreign,
+                _ if is_job(&check) && !jobs.contains_key(&check.id) => CiCheckOutcome::Unknown,
+                ("completed", Some("success" | "neutral" | "skipped")) => CiCheckOutcome::Passed,
+                ("completed", Some("failure" | "timed_out" | "startup_failure")) => CiCheckOutcome::Failed,
+                ("completed", _) => CiCheckOutcome::Neither,
+                _ => CiCheckOutcome::Pending,
             };
             let job = is_job(&check).then_some(check.id);
-            let Output { title, summary, text, annotations_count } = check.output;
+            let CheckRunOutput { title, summary, text, annotations_count } = check.output;
             let says = [title, summary, text].into_iter().flatten().collect();
             let remarks = (annotations_count > 0).then_some(check.id);
-            Report { name: check.name, outcome, says, check: remarks, job }
+            CiCheckReport { name: check.name, outcome, says, check: remarks, job }
         };
         Ok(listed.into_iter().map(report).chain((!whole).then(unseen)).collect())
     }
 
     /// Jobs of runs with these suites, and whether each ran for this repository. Of a check that is none of them nothing is
     /// known, nor of those of a fork that was deleted, or whose list is refused.
-    async fn jobs(&self, commit: &Oid, suites: BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, Fault> {
+    async fn jobs(&self, commit: &Oid, suites: BTreeSet<u64>) -> Result<BTreeMap<u64, bool>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Run {
+        struct WorkflowRunItem {
             id: u64,
             check_suite_id: Option<u64>,
             /// `null` once a fork is deleted.
-            head_repository: Option<Numbered>,
+            head_repository: Option<IdObject>,
         }
         let mut jobs = BTreeMap::new();
         if suites.is_empty() {
             return Ok(jobs);
         }
         let request = self.request(&WORKFLOW_RUNS, &[]).query("head_sha", commit.as_str());
-        let runs = decorated(self.listed::<Run>(request, "workflow_runs").await)?.unwrap_or_default().0;
+        let runs =
+            decorated(self.listed::<WorkflowRunItem>(request, "workflow_runs").await)?.unwrap_or_default().0;
         let runs = runs.into_iter().filter(|run| run.check_suite_id.is_some_and(|id| suites.contains(&id)));
-        let here = |run: Run| Some((run.id, run.head_repository?.id == self.id().0));
+        let here = |run: WorkflowRunItem| Some((run.id, run.head_repository?.id == self.id().0));
         let mut runs: Vec<_> = runs.filter_map(here).collect();
         runs.sort_by_key(|(_, here)| !here);
         for (run, here) in runs.into_iter().take(MOST_RUNS) {
             // Those of earlier attempts are of the same run.
             let request = self.request(&RUN_JOBS, &[&run.to_string()]).query("filter", "all");
-            let listed = decorated(self.listed::<Numbered>(request, "jobs").await)?.unwrap_or_default().0;
+            let listed = decorated(self.listed::<IdObject>(request, "jobs").await)?.unwrap_or_default().0;
             jobs.extend(listed.into_iter().map(|job| (job.id, here)));
         }
         Ok(jobs)
     }
 
-    async fn statuses(&self, commit: &Oid) -> Result<Vec<Report>, Fault> {
+    async fn statuses(&self, commit: &Oid) -> Result<Vec<CiCheckReport>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct CommitStatusItem {
             context: String,
             state: String,
             description: Option<String>,
         }
         // Of each context the newest, which is what counts.
         let (listed, whole) =
-            self.listed::<Listed>(self.request(&STATUSES, &[commit.as_str()]), "statuses").await?;
-        let report = |status: Listed| Report {
+            self.listed::<CommitStatusItem>(self.request(&STATUSES, &[commit.as_str()]), "statuses").await?;
+        let report = |status: CommitStatusItem| CiCheckReport {
             name: status.context,
             outcome: match status.state.as_str() {
-                "success" => ReportOutcome::Passed,
-                "failure" | "error" => ReportOutcome::Failed,
-                _ => ReportOutcome::Pending,
+                "success" => CiCheckOutcome::Passed,
+                "failure" | "error" => CiCheckOutcome::Failed,
+                _ => CiCheckOutcome::Pending,
             },
             says: status.description.into_iter().collect(),
             check: None,
@@ -217,9 +224,9 @@ impl Repo {
     ///
     /// # Errors
     /// Those that pass.
-    pub async fn remarks_of_check(&self, check: u64) -> Result<Vec<String>, Fault> {
+    pub async fn remarks_of_check(&self, check: u64) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct CheckAnnotationItem {
             #[serde(default)]
             path: String,
             #[serde(default)]
@@ -230,10 +237,10 @@ impl Repo {
         }
         let request = self.request(&REMARKS, &[&check.to_string()]).query("per_page", 100);
         let answer = decorated(self.send(request.kept()).await)?;
-        let mut listed: Vec<Listed> =
+        let mut listed: Vec<CheckAnnotationItem> =
             answer.map(|answer| answer.items(None)).transpose()?.unwrap_or_default();
         listed.sort_by_key(|listed| listed.annotation_level.as_deref() != Some("failure"));
-        let line = |listed: Listed| {
+        let line = |listed: CheckAnnotationItem| {
             let title = listed.title.map_or(String::new(), |title| format!("{title}: "));
             format!("{}:{}: {title}{}", listed.path, listed.start_line, listed.message.unwrap_or_default())
         };
@@ -241,24 +248,24 @@ impl Repo {
     }
 
     /// The last bytes of a job's log, if it can be had. It lies elsewhere, and no credentials of ours go there.
-    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Vec<u8>, NoLog> {
+    pub async fn end_of_log(&self, job: u64, bytes: usize) -> Result<Vec<u8>, JobLogError> {
         let location = match self.send(self.request(&JOB_LOG, &[&job.to_string()])).await {
-            Err(Fault::Moved { location, .. }) => location,
-            Err(limit @ Fault::RateLimited { .. }) => return Err(NoLog::NotNow(limit)),
+            Err(GitHubApiError::Moved { location, .. }) => location,
+            Err(limit @ GitHubApiError::RateLimited { .. }) => return Err(JobLogError::NotNow(limit)),
             Err(fault) => {
                 tracing::info!(job, %fault, "there is no log to read");
                 return Err(match fault {
-                    Fault::Forbidden { .. } => NoLog::Refused,
-                    Fault::NotFound { .. } | Fault::Gone { .. } => NoLog::Gone,
-                    _ => NoLog::Unreadable,
+                    GitHubApiError::Forbidden { .. } => JobLogError::Refused,
+                    GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. } => JobLogError::Gone,
+                    _ => JobLogError::Unreadable,
                 });
             }
-            Ok(_) => return Err(NoLog::Unreadable),
+            Ok(_) => return Err(JobLogError::Unreadable),
         };
-        let url = Url::parse(&location).map_err(|_| NoLog::Unreadable)?;
+        let url = Url::parse(&location).map_err(|_| JobLogError::Unreadable)?;
         self.github().api().end_of_file(url, bytes).await.map_err(|why| {
             tracing::info!(job, why, "a log could not be read");
-            NoLog::Unreadable
+            JobLogError::Unreadable
         })
     }
 }

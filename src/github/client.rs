@@ -3,23 +3,23 @@
 use octocrab::Octocrab;
 use url::Url;
 
-use super::error::GitHubError;
+use super::error::GitHubClientError;
 use crate::types::with_causes;
 
 /// What carries the calls, past a proxy where the environment names one. It follows no redirects: where they lead is
 /// looked at first.
-pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubError> {
+pub(super) fn http_client(api_url: &Url) -> Result<reqwest::Client, GitHubClientError> {
     // Another part of the program may have been first; either way one provider is installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     // Settings allow plain HTTP to this machine only; a proxy would carry tokens off it.
     let http = if api_url.scheme() == "http" { http.no_proxy() } else { http };
-    http.build().map_err(|e| GitHubError::Client(chain(&e)))
+    http.build().map_err(|e| GitHubClientError::Client(chain(&e)))
 }
 
 /// octocrab at one of the API's addresses.
-pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubError> {
-    let address = |why: String| GitHubError::Address {
+pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, GitHubClientError> {
+    let address = |why: String| GitHubClientError::Address {
         what: "the address of GitHub's API",
         url: api_url.to_string(),
         why,
@@ -28,7 +28,7 @@ pub(super) fn client(api_url: &Url, http: reqwest::Client) -> Result<Octocrab, G
         return Err(address("it must be an http or https URL".into()));
     }
     let builder = Octocrab::builder().base_uri(api_url.as_str()).map_err(|e| address(chain(&e)))?;
-    builder.build_with_reqwest(http).map_err(|e| GitHubError::Client(chain(&e)))
+    builder.build_with_reqwest(http).map_err(|e| GitHubClientError::Client(chain(&e)))
 }
 
 /// An error and what caused it. What reqwest says itself is an address, which may hold a secret; the cause is behind it.

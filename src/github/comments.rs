@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    api::{Request, Response},
-    error::Fault,
-    graphql::Field,
+    api::{ApiRequest, ApiResponse},
+    error::GitHubApiError,
+    graphql::GraphQlField,
     manifest::{
         COMMENTS, DELETE_COMMENT, EDIT_AND_LABEL, EDIT_COMMENT, POST_COMMENT, REACT_COMMENT, REACT_ISSUE,
     },
-    outbound::Body,
-    pace::Urgency,
-    repo::{LabelChange, Repo, time},
-    wire::User,
+    outbound::OutboundBody,
+    repo::{GitHubRepo, LabelChange, time},
+    wire::GitHubUser,
+    write_pacing::WritePriority,
 };
 use crate::{
     limits,
@@ -24,7 +24,7 @@ use crate::{
 /// Pages of comments searched, newest first, for one of ours that a crash left unrecorded.
 const COMMENT_LOOK_PAGES: usize = 10;
 
-/// With the rest of its line this fits the room that [`Body::pieces`] leaves.
+/// With the rest of its line this fits the room that [`OutboundBody::pieces`] leaves.
 const MARKER_CHARS: usize = 150;
 
 /// A comment of ours; the times are by GitHub's clock.
@@ -40,14 +40,14 @@ pub struct Comment {
 }
 
 /// A comment that is there, and whether it was written just now.
-struct There {
+struct EnsuredComment {
     comment: Comment,
     written: bool,
 }
 
 /// What a reaction is shown on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum On {
+pub enum ReactionTarget {
     Issue(IssueNo),
     Comment(CommentId),
 }
@@ -68,11 +68,11 @@ impl Reaction {
 }
 
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct CommentResponse {
     id: u64,
     #[serde(default)]
     node_id: String,
-    user: Option<User>,
+    user: Option<GitHubUser>,
     body: Option<String>,
     #[serde(default)]
     html_url: String,
@@ -80,8 +80,8 @@ struct Listed {
     updated_at: String,
 }
 
-impl Listed {
-    fn comment(&self) -> Result<Comment, Fault> {
+impl CommentResponse {
+    fn comment(&self) -> Result<Comment, GitHubApiError> {
         Ok(Comment {
             id: CommentId(self.id),
             node: self.node_id.clone(),
@@ -108,20 +108,20 @@ impl Listed {
     }
 }
 
-impl Repo {
+impl GitHubRepo {
     /// Writes a comment. When an earlier attempt may have got through (`interrupted`), it looks for
-    /// that one first and keeps it; that takes several calls, each [`Fault::Transient`] until it is
+    /// that one first and keeps it; that takes several calls, each [`GitHubApiError::Transient`] until it is
     /// sure that there is one and no more. A body over GitHub's limit becomes several comments, of
     /// which the first is returned. What a locked issue does not take is written on its pull request.
     pub async fn ensure_comment(
         &self,
         issue: IssueNo,
         marker: &str,
-        body: &Body,
+        body: &OutboundBody,
         interrupted: bool,
-    ) -> Result<Comment, Fault> {
+    ) -> Result<Comment, GitHubApiError> {
         match self.ensure_comment_on(issue, marker, body, interrupted).await {
-            Err(refused @ Fault::Forbidden { .. }) => match self.beside_locked(issue).await? {
+            Err(refused @ GitHubApiError::Forbidden { .. }) => match self.beside_locked(issue).await? {
                 Some(pull) => self.ensure_comment_on(pull, marker, body, interrupted).await,
                 None => Err(refused),
             },
@@ -133,9 +133,9 @@ impl Repo {
         &self,
         issue: IssueNo,
         marker: &str,
-        body: &Body,
+        body: &OutboundBody,
         interrupted: bool,
-    ) -> Result<Comment, Fault> {
+    ) -> Result<Comment, GitHubApiError> {
         let mut first = None;
         for (index, piece) in body.pieces().iter().enumerate() {
             let line = marker_line(marker, index)?;
@@ -146,11 +146,11 @@ impl Repo {
             };
             first.get_or_insert(comment);
         }
-        first.ok_or_else(|| Fault::Invalid("a comment without text".into()))
+        first.ok_or_else(|| GitHubApiError::Invalid("a comment without text".into()))
     }
 
     /// Posts what is surely not there, and remembers it if that is so still.
-    async fn first_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, Fault> {
+    async fn first_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<Comment, GitHubApiError> {
         let (doubts, refused) = (self.github().doubts(), self.refused(issue, line));
         let posted = self.post_comment(issue, text).await;
         match &posted {
@@ -172,7 +172,7 @@ impl Repo {
     /// Where to say what an issue does not take: if its conversation is locked, on the open pull request of its branch, or
     /// of one that followed it. GitHub lets collaborators speak in a locked conversation and no App, whatever its
     /// permissions, and takes nobody's reactions there. A pull request is a conversation of its own.
-    pub async fn beside_locked(&self, issue: IssueNo) -> Result<Option<IssueNo>, Fault> {
+    pub async fn beside_locked(&self, issue: IssueNo) -> Result<Option<IssueNo>, GitHubApiError> {
         if !self.issue(issue).await?.locked {
             return Ok(None);
         }
@@ -188,7 +188,12 @@ impl Repo {
 
     /// As an interrupted [`ensure_comment`](Self::ensure_comment), of which only the marker was the same: a comment that
     /// is found gets this text. What does not fit one comment is left out.
-    pub async fn renew_comment(&self, issue: IssueNo, marker: &str, body: &Body) -> Result<Comment, Fault> {
+    pub async fn renew_comment(
+        &self,
+        issue: IssueNo,
+        marker: &str,
+        body: &OutboundBody,
+    ) -> Result<Comment, GitHubApiError> {
         let line = marker_line(marker, 0)?;
         let text = format!("{}\n\n{line}", first_piece(body));
         let there = self.look_and_post(issue, &line, &text).await?;
@@ -196,8 +201,8 @@ impl Repo {
             return Ok(there.comment);
         }
         match self.edit_comment(there.comment.id, marker, body).await {
-            Err(Fault::NotFound { call } | Fault::Gone { what: call }) => {
-                Err(Fault::transient(&call, "a comment that was deleted still shows"))
+            Err(GitHubApiError::NotFound { call } | GitHubApiError::Gone { what: call }) => {
+                Err(GitHubApiError::transient(&call, "a comment that was deleted still shows"))
             }
             edited => edited,
         }
@@ -206,16 +211,21 @@ impl Repo {
     /// Two looks before a comment is written again. After that the older of the two stays, whichever
     /// GitHub shows first; and when the second answer was lost as well, so that nobody knows what to take
     /// away, it is waited until GitHub's reads have surely caught up.
-    async fn look_and_post(&self, issue: IssueNo, line: &str, text: &str) -> Result<There, Fault> {
+    async fn look_and_post(
+        &self,
+        issue: IssueNo,
+        line: &str,
+        text: &str,
+    ) -> Result<EnsuredComment, GitHubApiError> {
         let (doubts, now) = (self.github().doubts(), self.github().now());
         let [looking, again] =
             ["looking", "again"].map(|what| format!("{} {issue} {line} {what}", self.id()));
-        let unsure = |why| Err(Fault::transient(&format!("a comment on issue {issue}"), why));
+        let unsure = |why| Err(GitHubApiError::transient(&format!("a comment on issue {issue}"), why));
         let found = self.keep_one(&self.newest_comments(issue).await?, line).await?;
         let settled = |comment, written| {
             doubts.settle(&looking);
             doubts.settle(&again);
-            Ok(There { comment, written })
+            Ok(EnsuredComment { comment, written })
         };
         match (found, doubts.known(&again, now)) {
             (_, Some((age, None))) if age < limits::LAG => {
@@ -253,25 +263,30 @@ impl Repo {
     }
 
     /// Removes a second comment of ours, which may not show yet.
-    async fn take_away(&self, second: u64, kept: &Comment) -> Result<(), Fault> {
+    async fn take_away(&self, second: u64, kept: &Comment) -> Result<(), GitHubApiError> {
         if second == kept.id.0 {
             return Ok(());
         }
         match self.write(self.request(&DELETE_COMMENT, &[&second.to_string()])).await {
-            Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => Ok(()),
+            Ok(_) | Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 
     /// Replaces the text of our comment with this marker, if it is among the newest and says something else.
-    pub async fn edit_marked(&self, issue: IssueNo, marker: &str, body: &Body) -> Result<(), Fault> {
+    pub async fn edit_marked(
+        &self,
+        issue: IssueNo,
+        marker: &str,
+        body: &OutboundBody,
+    ) -> Result<(), GitHubApiError> {
         for comment in self.our_comments(issue).await? {
             let shown = comment.marked().filter(|(_, own)| *own == marker);
             if shown.is_none_or(|(text, _)| text == first_piece(body)) {
                 continue;
             }
             match self.edit_comment(CommentId(comment.id), marker, body).await {
-                Ok(_) | Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
+                Ok(_) | Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {}
                 Err(fault) => return Err(fault),
             }
         }
@@ -279,12 +294,12 @@ impl Repo {
     }
 
     /// The newest comments of ours that are older than `before`, as they are now.
-    pub async fn our_texts(&self, issue: IssueNo, before: CommentId) -> Result<Vec<String>, Fault> {
+    pub async fn our_texts(&self, issue: IssueNo, before: CommentId) -> Result<Vec<String>, GitHubApiError> {
         let ours = self.our_comments(issue).await?.into_iter().filter(|comment| comment.id < before.0);
         Ok(ours.filter_map(|comment| comment.body).collect())
     }
 
-    async fn our_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
+    async fn our_comments(&self, issue: IssueNo) -> Result<Vec<CommentResponse>, GitHubApiError> {
         let mut comments = self.newest_comments(issue).await?;
         let bot = self.github().bot_seen_by(self.installation()).await?.id;
         comments.retain(|comment| comment.by(bot));
@@ -296,69 +311,79 @@ impl Repo {
         &self,
         issue: IssueNo,
         marker: &str,
-    ) -> Result<Option<(Comment, String)>, Fault> {
+    ) -> Result<Option<(Comment, String)>, GitHubApiError> {
         let (there, line) = (self.newest_comments(issue).await?, marker_line(marker, 0)?);
         let Some(kept) = self.keep_one(&there, &line).await? else { return Ok(None) };
         let listed = there.iter().find(|listed| listed.id == kept.id.0);
-        let text = listed.and_then(Listed::marked).map(|(text, _)| text).unwrap_or_default();
+        let text = listed.and_then(CommentResponse::marked).map(|(text, _)| text).unwrap_or_default();
         Ok(Some((kept, text)))
     }
 
     /// Replaces the text of a comment of ours, keeping its marker. What does not fit one comment is
     /// left out: an edit cannot make a second one.
-    pub async fn edit_comment(&self, id: CommentId, marker: &str, body: &Body) -> Result<Comment, Fault> {
+    pub async fn edit_comment(
+        &self,
+        id: CommentId,
+        marker: &str,
+        body: &OutboundBody,
+    ) -> Result<Comment, GitHubApiError> {
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
         let edit = self.request(&EDIT_COMMENT, &[&id.to_string()]).body(json!({ "body": text }));
-        let edit = edit.urgency(Urgency::Decoration);
-        self.write(edit).await?.json::<Listed>()?.comment()
+        let edit = edit.urgency(WritePriority::Decoration);
+        self.write(edit).await?.json::<CommentResponse>()?.comment()
     }
 
     /// Replaces the text of a comment of ours and changes the issue's labels, in one write. Returns whether the labels
-    /// changed as well, which is no reason to fail. [`Fault::NotFound`] when the comment is gone.
+    /// changed as well, which is no reason to fail. [`GitHubApiError::NotFound`] when the comment is gone.
     pub async fn edit_and_label(
         &self,
         comment: &str,
         marker: &str,
-        body: &Body,
+        body: &OutboundBody,
         change: &LabelChange<'_>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, GitHubApiError> {
         let mut fields = self.label_fields(change).await?;
         let text = format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?);
-        fields.push(Field {
+        fields.push(GraphQlField {
             alias: "edit",
             mutation: "updateIssueComment",
             takes: "UpdateIssueCommentInput",
             gives: "clientMutationId",
             input: json!({ "id": comment, "body": text }),
         });
-        let done = self.mutate(&EDIT_AND_LABEL, &fields, Urgency::Decoration).await?;
+        let done = self.mutate(&EDIT_AND_LABEL, &fields, WritePriority::Decoration).await?;
         done.field(&EDIT_AND_LABEL, "edit")?;
         Ok(self.changed(&EDIT_AND_LABEL, &done, &fields, change).await.is_ok())
     }
 
     /// A reaction that is there already is left alone by GitHub itself.
-    pub async fn react(&self, on: On, reaction: Reaction) -> Result<(), Fault> {
+    pub async fn react(&self, on: ReactionTarget, reaction: Reaction) -> Result<(), GitHubApiError> {
         let react = match on {
-            On::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
-            On::Comment(id) => self.request(&REACT_COMMENT, &[&id.to_string()]),
+            ReactionTarget::Issue(number) => self.request(&REACT_ISSUE, &[&number.to_string()]),
+            ReactionTarget::Comment(id) => self.request(&REACT_COMMENT, &[&id.to_string()]),
         };
-        let urgency = if reaction == Reaction::ThumbsDown { Urgency::Refused } else { Urgency::Heard };
+        let urgency =
+            if reaction == Reaction::ThumbsDown { WritePriority::Refused } else { WritePriority::Heard };
         self.write(react.body(json!({ "content": reaction.as_str() })).urgency(urgency)).await.map(drop)
     }
 
-    async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, Fault> {
+    async fn post_comment(&self, issue: IssueNo, text: &str) -> Result<Comment, GitHubApiError> {
         let post = self.request(&POST_COMMENT, &[&issue.to_string()]).body(json!({ "body": text }));
-        self.write(post.urgency(Urgency::Said)).await?.json::<Listed>()?.comment()
+        self.write(post.urgency(WritePriority::Said)).await?.json::<CommentResponse>()?.comment()
     }
 
     /// The comment of ours that ends in `line`. GitHub can hide a fresh comment from a look, and then
     /// there are two: the older stays, the others are taken away.
-    async fn keep_one(&self, there: &[Listed], line: &str) -> Result<Option<Comment>, Fault> {
+    async fn keep_one(
+        &self,
+        there: &[CommentResponse],
+        line: &str,
+    ) -> Result<Option<Comment>, GitHubApiError> {
         if there.is_empty() {
             return Ok(None);
         }
         let bot = self.github().bot_seen_by(self.installation()).await?.id;
-        let mut ours: Vec<&Listed> = there.iter().filter(|c| c.is(bot, line)).collect();
+        let mut ours: Vec<&CommentResponse> = there.iter().filter(|c| c.is(bot, line)).collect();
         ours.sort_by_key(|comment| comment.id);
         let Some((keep, doubles)) = ours.split_first() else {
             return Ok(None);
@@ -372,33 +397,33 @@ impl Repo {
 
     /// The last pages of an issue's comments. GitHub lists the oldest first and cannot be asked
     /// otherwise here.
-    async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<Listed>, Fault> {
-        let page = |page: usize| -> Request {
+    async fn newest_comments(&self, issue: IssueNo) -> Result<Vec<CommentResponse>, GitHubApiError> {
+        let page = |page: usize| -> ApiRequest {
             self.request(&COMMENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
         };
-        let first: Response = self.send(page(1)).await?;
+        let first: ApiResponse = self.send(page(1)).await?;
         let last = self.pages(&first, page).await?;
         let oldest = last.saturating_sub(COMMENT_LOOK_PAGES - 1).max(1);
         let mut comments = if oldest == 1 { first.items(None)? } else { Vec::new() };
         for number in oldest.max(2)..=last {
-            comments.extend(self.send(page(number)).await?.items::<Listed>(None)?);
+            comments.extend(self.send(page(number)).await?.items::<CommentResponse>(None)?);
         }
         Ok(comments)
     }
 }
 
 /// A body where there can be only one text.
-pub(super) fn first_piece(body: &Body) -> String {
+pub(super) fn first_piece(body: &OutboundBody) -> String {
     body.pieces().into_iter().next().unwrap_or_default()
 }
 
 /// The line by which a comment is recognised; pieces after the first carry their number.
-pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, Fault> {
+pub(super) fn marker_line(marker: &str, piece: usize) -> Result<String, GitHubApiError> {
     let sound = (1..=MARKER_CHARS).contains(&marker.len())
         && !marker.contains("--")
         && marker.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:/#".contains(&b));
     if !sound {
-        return Err(Fault::Invalid(format!("`{marker}` cannot be a comment's marker")));
+        return Err(GitHubApiError::Invalid(format!("`{marker}` cannot be a comment's marker")));
     }
     Ok(match piece {
         0 => format!("<!-- countersign:{marker} -->"),
@@ -415,15 +440,15 @@ mod tests {
         assert_eq!(marker_line("8123-4/gate:2", 0).unwrap(), "<!-- countersign:8123-4/gate:2 -->");
         assert_eq!(marker_line("a", 1).unwrap(), "<!-- countersign:a/2 -->");
         for bad in ["", "a-->b", "a\nb", "a b", "a--b"] {
-            assert!(matches!(marker_line(bad, 0), Err(Fault::Invalid(_))), "{bad:?}");
+            assert!(matches!(marker_line(bad, 0), Err(GitHubApiError::Invalid(_))), "{bad:?}");
         }
     }
 
-    fn listed(id: u64, body: &str) -> Listed {
-        Listed {
+    fn listed(id: u64, body: &str) -> CommentResponse {
+        CommentResponse {
             id: 1,
             node_id: String::new(),
-            user: Some(User { id, login: "x".into(), kind: String::new() }),
+            user: Some(GitHubUser { id, login: "x".into(), kind: String::new() }),
             body: Some(body.into()),
             html_url: String::new(),
             created_at: String::new(),

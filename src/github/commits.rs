@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    error::Fault,
-    graphql::{Field, Mutated},
-    manifest::{BLOB, COMMIT_OBJECT, COMMIT_ON_BRANCH, CONTENTS, Call, REF},
-    pace::Urgency,
-    repo::Repo,
+    error::GitHubApiError,
+    graphql::{GraphQlField, GraphQlResponse},
+    manifest::{BLOB, COMMIT_OBJECT, COMMIT_ON_BRANCH, CONTENTS, GitHubEndpoint, REF},
+    repo::GitHubRepo,
+    write_pacing::WritePriority,
 };
 use crate::types::Oid;
 
@@ -47,47 +47,51 @@ pub struct CommitInfo {
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
+struct ShaObject {
     sha: Oid,
 }
 
 #[derive(Debug, Deserialize)]
-struct Reference {
+struct GitRefResponse {
     #[serde(rename = "ref")]
     name: String,
-    object: Named,
+    object: ShaObject,
 }
 
 #[derive(Debug, Deserialize)]
-struct CommitObject {
+struct GitCommitResponse {
     sha: Oid,
-    tree: Named,
-    parents: Vec<Named>,
+    tree: ShaObject,
+    parents: Vec<ShaObject>,
     message: String,
 }
 
-impl Repo {
+impl GitHubRepo {
     /// The commit a branch is at; `None` when there is no such branch.
-    pub async fn branch(&self, name: &str) -> Result<Option<Oid>, Fault> {
+    pub async fn branch(&self, name: &str) -> Result<Option<Oid>, GitHubApiError> {
         check_branch(name)?;
         match self.send(self.request(&REF, &[name]).kept()).await {
             Ok(answer) => {
-                let found: Reference = answer.json()?;
+                let found: GitRefResponse = answer.json()?;
                 Ok((found.name == format!("refs/heads/{name}")).then_some(found.object.sha))
             }
             // An empty repository answers 409.
-            Err(Fault::NotFound { .. } | Fault::Conflict { .. }) => Ok(None),
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Conflict { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// Commits files on a branch that is at `spec.parent`, or begins there. When an earlier attempt may
     /// have got through (`interrupted`), a commit with the same parent, message and files is that attempt and is
-    /// kept, though others have built on it. Where GitHub's reads are behind, it is [`Fault::Transient`] until they
+    /// kept, though others have built on it. Where GitHub's reads are behind, it is [`GitHubApiError::Transient`] until they
     /// are not.
     ///
-    /// [`Fault::Conflict`] when the branch is somewhere else.
-    pub async fn ensure_commit(&self, spec: &CommitSpec, interrupted: bool) -> Result<Commit, Fault> {
+    /// [`GitHubApiError::Conflict`] when the branch is somewhere else.
+    pub async fn ensure_commit(
+        &self,
+        spec: &CommitSpec,
+        interrupted: bool,
+    ) -> Result<Commit, GitHubApiError> {
         check_branch(&spec.branch)?;
         for (path, _) in &spec.files {
             check_path(path)?;
@@ -102,25 +106,31 @@ impl Repo {
         }
         let refused = match self.commit_on_branch(spec).await {
             Ok(oid) => return done(oid),
-            Err(fault @ (Fault::Rejected { .. } | Fault::NotFound { .. } | Fault::NoBranch { .. })) => fault,
+            Err(
+                fault @ (GitHubApiError::Rejected { .. }
+                | GitHubApiError::NotFound { .. }
+                | GitHubApiError::NoBranch { .. }),
+            ) => fault,
             Err(fault) => return Err(fault),
         };
         // Many things are refused; where the branch is tells which it was.
         match self.branch(&spec.branch).await? {
             Some(head) if head == spec.parent => Err(self.unless_behind(&about, refused)),
             Some(head) if self.is(spec, &self.commit(&head).await?).await? => done(head),
-            Some(head) => Err(Fault::Conflict {
+            Some(head) => Err(GitHubApiError::Conflict {
                 call: format!("moving {} in {}", spec.branch, self.name()),
                 message: format!("it is at {} and no longer at {}", head.short(), spec.parent.short()),
             }),
             None if spec.begins => Err(self.unless_behind(&about, refused)),
-            None => Err(Fault::NotFound { call: format!("moving {} in {}", spec.branch, self.name()) }),
+            None => {
+                Err(GitHubApiError::NotFound { call: format!("moving {} in {}", spec.branch, self.name()) })
+            }
         }
     }
 
     /// One request, whether the branch begins with it or not; GitHub makes the commit only on top of the
     /// parent it was told.
-    async fn commit_on_branch(&self, spec: &CommitSpec) -> Result<Oid, Fault> {
+    async fn commit_on_branch(&self, spec: &CommitSpec) -> Result<Oid, GitHubApiError> {
         let info = self.known().await?;
         let (headline, body) = spec.message.split_once("\n\n").unwrap_or((&spec.message, ""));
         let additions: Vec<_> = spec
@@ -135,7 +145,7 @@ impl Repo {
         if !gone.is_empty() {
             changes["deletions"] = gone.into();
         }
-        let commit = Field {
+        let commit = GraphQlField {
             alias: "commit",
             mutation: "createCommitOnBranch",
             takes: "CreateCommitOnBranchInput",
@@ -147,7 +157,7 @@ impl Repo {
                 "expectedHeadOid": spec.parent,
             }),
         };
-        let begin = spec.begins.then(|| Field {
+        let begin = spec.begins.then(|| GraphQlField {
             alias: "begin",
             mutation: "createRef",
             takes: "CreateRefInput",
@@ -156,19 +166,21 @@ impl Repo {
                 "repositoryId": info.node, "name": format!("refs/heads/{}", spec.branch), "oid": spec.parent,
             }),
         });
-        let fields: Vec<Field> = begin.into_iter().chain([commit]).collect();
-        let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, Urgency::Work).await?;
+        let fields: Vec<GraphQlField> = begin.into_iter().chain([commit]).collect();
+        let mutated = self.mutate(&COMMIT_ON_BRANCH, &fields, WritePriority::Work).await?;
         // That the branch is there already is fine; the commit tells whether it is where it should be.
         let made = mutated.field(&COMMIT_ON_BRANCH, "commit").map_err(|fault| match fault {
-            Fault::NotFound { .. } if spec.begins => why_none(&mutated, &spec.branch).unwrap_or(fault),
+            GitHubApiError::NotFound { .. } if spec.begins => {
+                why_none(&mutated, &spec.branch).unwrap_or(fault)
+            }
             fault => fault,
         })?;
         let made = &made["commit"]["oid"];
-        Oid::deserialize(made).map_err(|e| Fault::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
+        Oid::deserialize(made).map_err(|e| GitHubApiError::unexpected(&COMMIT_ON_BRANCH.to_string(), e))
     }
 
     /// The commit that was asked for, from the branch's head down to where it was to begin.
-    async fn made_before(&self, spec: &CommitSpec, head: Oid) -> Result<Option<Oid>, Fault> {
+    async fn made_before(&self, spec: &CommitSpec, head: Oid) -> Result<Option<Oid>, GitHubApiError> {
         let mut at = head;
         for _ in 0..COMMITS_ON_OURS {
             if at == spec.parent {
@@ -185,7 +197,7 @@ impl Repo {
     }
 
     /// Is this the commit that was asked for? Anyone may copy a message; nobody else's bytes are taken for ours.
-    async fn is(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, Fault> {
+    async fn is(&self, spec: &CommitSpec, found: &CommitInfo) -> Result<bool, GitHubApiError> {
         if found.parents != [spec.parent.clone()] || found.message.trim_end() != spec.message.trim_end() {
             return Ok(false);
         }
@@ -203,8 +215,9 @@ impl Repo {
     }
 
     /// A commit by its id.
-    pub async fn commit(&self, oid: &Oid) -> Result<CommitInfo, Fault> {
-        let found: CommitObject = self.send(self.request(&COMMIT_OBJECT, &[oid.as_str()])).await?.json()?;
+    pub async fn commit(&self, oid: &Oid) -> Result<CommitInfo, GitHubApiError> {
+        let found: GitCommitResponse =
+            self.send(self.request(&COMMIT_OBJECT, &[oid.as_str()])).await?.json()?;
         Ok(CommitInfo {
             oid: found.sha,
             tree: found.tree.sha,
@@ -214,9 +227,9 @@ impl Repo {
     }
 
     /// A file's bytes at a branch or commit; `None` when there is no file of that path.
-    pub async fn file(&self, path: &str, at: &str) -> Result<Option<Vec<u8>>, Fault> {
+    pub async fn file(&self, path: &str, at: &str) -> Result<Option<Vec<u8>>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Entry {
+        struct FileContentResponse {
             r#type: String,
             sha: Oid,
             #[serde(default)]
@@ -227,14 +240,14 @@ impl Repo {
         check_path(path)?;
         let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at).kept()).await {
             Ok(answer) => answer,
-            Err(Fault::NotFound { .. }) => return Ok(None),
+            Err(GitHubApiError::NotFound { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         // A directory is answered by a list.
         if answer.body.trim_ascii_start().first() == Some(&b'[') {
             return Ok(None);
         }
-        let entry: Entry = answer.json()?;
+        let entry: FileContentResponse = answer.json()?;
         match (entry.r#type.as_str(), entry.encoding.as_str()) {
             ("file", "base64") => decode(&CONTENTS, &entry.content).map(Some),
             // Above a megabyte the content stays away and the blob has it.
@@ -244,58 +257,59 @@ impl Repo {
     }
 
     /// The paths of the files in a directory at a branch or commit; none when there is no such directory.
-    pub async fn directory(&self, path: &str, at: &str) -> Result<Vec<String>, Fault> {
+    pub async fn directory(&self, path: &str, at: &str) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Entry {
+        struct ContentsEntry {
             r#type: String,
             path: String,
         }
         check_path(path)?;
         let answer = match self.send(self.request(&CONTENTS, &[path]).query("ref", at)).await {
             Ok(answer) => answer,
-            Err(Fault::NotFound { .. }) => return Ok(Vec::new()),
+            Err(GitHubApiError::NotFound { .. }) => return Ok(Vec::new()),
             Err(fault) => return Err(fault),
         };
         // A file is answered by an object.
         if answer.body.trim_ascii_start().first() != Some(&b'[') {
             return Ok(Vec::new());
         }
-        let entries: Vec<Entry> = answer.json()?;
+        let entries: Vec<ContentsEntry> = answer.json()?;
         Ok(entries.into_iter().filter(|entry| entry.r#type == "file").map(|entry| entry.path).collect())
     }
 
-    async fn blob(&self, oid: &Oid) -> Result<Vec<u8>, Fault> {
+    async fn blob(&self, oid: &Oid) -> Result<Vec<u8>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Blob {
+        struct BlobResponse {
             content: String,
         }
-        let blob: Blob = self.send(self.request(&BLOB, &[oid.as_str()])).await?.json()?;
+        let blob: BlobResponse = self.send(self.request(&BLOB, &[oid.as_str()])).await?.json()?;
         decode(&BLOB, &blob.content)
     }
 }
 
 /// Why the branch was not made that a commit was to begin with.
-fn why_none(mutated: &Mutated, branch: &str) -> Option<Fault> {
+fn why_none(mutated: &GraphQlResponse, branch: &str) -> Option<GitHubApiError> {
     let refused = mutated.field(&COMMIT_ON_BRANCH, "begin").err()?;
     Some(match refused {
-        Fault::Rejected { message: why, .. } | Fault::Forbidden { message: why, .. } => {
-            Fault::NoBranch { branch: branch.to_owned(), why }
+        GitHubApiError::Rejected { message: why, .. } | GitHubApiError::Forbidden { message: why, .. } => {
+            GitHubApiError::NoBranch { branch: branch.to_owned(), why }
         }
         other => other,
     })
 }
 
 /// GitHub breaks its base64 into lines.
-pub(super) fn decode(call: &Call, text: &str) -> Result<Vec<u8>, Fault> {
+pub(super) fn decode(call: &GitHubEndpoint, text: &str) -> Result<Vec<u8>, GitHubApiError> {
     let joined: String = text.split_ascii_whitespace().collect();
-    STANDARD.decode(joined).map_err(|e| Fault::unexpected(&call.to_string(), e))
+    STANDARD.decode(joined).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
 
 /// Refuses what is no plain path inside the repository. Git and file systems fold case and more, so
 /// whatever could come out as `.git` on some of them is refused too.
-pub(super) fn check_path(path: &str) -> Result<(), Fault> {
-    let refuse =
-        |why| Err(Fault::Invalid(format!("`{}` is not a path we write: {why}", path.escape_debug())));
+pub(super) fn check_path(path: &str) -> Result<(), GitHubApiError> {
+    let refuse = |why| {
+        Err(GitHubApiError::Invalid(format!("`{}` is not a path we write: {why}", path.escape_debug())))
+    };
     if path.is_empty() || path.len() > 4096 {
         return refuse("it is empty or too long");
     }
@@ -321,11 +335,11 @@ fn is_ignorable(c: char) -> bool {
     matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-fn check_branch(name: &str) -> Result<(), Fault> {
+fn check_branch(name: &str) -> Result<(), GitHubApiError> {
     if crate::git::is_branch_name(name) {
         return Ok(());
     }
-    Err(Fault::Invalid(format!("`{}` is not a branch name", name.escape_debug())))
+    Err(GitHubApiError::Invalid(format!("`{}` is not a branch name", name.escape_debug())))
 }
 
 #[cfg(test)]
@@ -353,7 +367,7 @@ mod tests {
             "a\nb",
             "a\0b",
         ] {
-            assert!(matches!(check_path(bad), Err(Fault::Invalid(_))), "{bad:?}");
+            assert!(matches!(check_path(bad), Err(GitHubApiError::Invalid(_))), "{bad:?}");
         }
         for good in ["docs/lld/active/42-widget.md", ".github/x.toml", "a.git/b", ".gitignore", "src/ünï.rs"]
         {
@@ -364,6 +378,6 @@ mod tests {
     #[test]
     fn broken_lines_decode() {
         assert_eq!(decode(&CONTENTS, "aGVs\nbG8=\n").unwrap(), b"hello");
-        assert!(matches!(decode(&CONTENTS, "a?"), Err(Fault::Unexpected { .. })));
+        assert!(matches!(decode(&CONTENTS, "a?"), Err(GitHubApiError::Unexpected { .. })));
     }
 }

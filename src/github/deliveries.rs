@@ -4,9 +4,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    api::{As, Request},
+    api::{ApiIdentity, ApiRequest},
     app::GitHub,
-    error::Fault,
+    error::GitHubApiError,
     manifest::{DELIVERIES, DELIVERY},
     repo::time,
 };
@@ -14,7 +14,7 @@ use crate::types::{DeliveryId, InstallationId, Timestamp};
 
 /// One attempt to deliver something. A redelivery is another attempt under the same id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
+pub struct DeliveryAttempt {
     /// The attempt's own number, by which it is fetched.
     pub number: u64,
     pub id: DeliveryId,
@@ -29,18 +29,18 @@ pub struct Attempt {
 
 /// Where the log is read on, further back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Further(String);
+pub struct DeliveryLogCursor(String);
 
 /// A page of the log, the newest attempt first.
 #[derive(Debug, Clone)]
-pub struct LogPage {
-    pub attempts: Vec<Attempt>,
+pub struct DeliveryLogPage {
+    pub attempts: Vec<DeliveryAttempt>,
     /// None: this is the log's end.
-    pub further: Option<Further>,
+    pub further: Option<DeliveryLogCursor>,
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct DeliveryListItem {
     id: u64,
     guid: String,
     delivered_at: String,
@@ -52,15 +52,18 @@ struct Listed {
 
 impl GitHub {
     /// The log's newest page, or the one that `from` leads to.
-    pub async fn deliveries(&self, from: Option<&Further>) -> Result<LogPage, Fault> {
-        let request = Request::to(&DELIVERIES, &[]);
+    pub async fn deliveries(
+        &self,
+        from: Option<&DeliveryLogCursor>,
+    ) -> Result<DeliveryLogPage, GitHubApiError> {
+        let request = ApiRequest::to(&DELIVERIES, &[]);
         let request = match from {
             None => request.query("per_page", 100),
-            Some(Further(target)) => request.moved_to(target.clone()),
+            Some(DeliveryLogCursor(target)) => request.moved_to(target.clone()),
         };
-        let answer = self.api().send(As::App, request).await?;
-        let attempt = |listed: Listed| {
-            Ok(Attempt {
+        let answer = self.api().send(ApiIdentity::App, request).await?;
+        let attempt = |listed: DeliveryListItem| {
+            Ok(DeliveryAttempt {
                 number: listed.id,
                 id: DeliveryId(listed.guid),
                 at: time(&DELIVERIES, &listed.delivered_at)?,
@@ -69,28 +72,32 @@ impl GitHub {
                 installation: listed.installation_id.map(InstallationId),
             })
         };
-        let attempts: Result<_, Fault> = answer.items::<Listed>(None)?.into_iter().map(attempt).collect();
-        Ok(LogPage { attempts: attempts?, further: self.api().next_page(&answer).map(Further) })
+        let attempts: Result<_, GitHubApiError> =
+            answer.items::<DeliveryListItem>(None)?.into_iter().map(attempt).collect();
+        Ok(DeliveryLogPage {
+            attempts: attempts?,
+            further: self.api().next_page(&answer).map(DeliveryLogCursor),
+        })
     }
 
     /// What the attempt carried, as JSON; none where GitHub has it no longer.
-    pub async fn delivered(&self, attempt: &Attempt) -> Result<Option<Vec<u8>>, Fault> {
+    pub async fn delivered(&self, attempt: &DeliveryAttempt) -> Result<Option<Vec<u8>>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Whole {
-            request: Option<Carried>,
+        struct DeliveryDetail {
+            request: Option<DeliveryRequest>,
         }
         #[derive(Deserialize)]
-        struct Carried {
+        struct DeliveryRequest {
             #[serde(default)]
             payload: Value,
         }
-        let request = Request::to(&DELIVERY, &[&attempt.number.to_string()]);
-        let answer = match self.api().send(As::App, request).await {
+        let request = ApiRequest::to(&DELIVERY, &[&attempt.number.to_string()]);
+        let answer = match self.api().send(ApiIdentity::App, request).await {
             Ok(answer) => answer,
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => return Ok(None),
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => return Ok(None),
             Err(fault) => return Err(fault),
         };
-        let payload = answer.json::<Whole>()?.request.map(|request| request.payload);
+        let payload = answer.json::<DeliveryDetail>()?.request.map(|request| request.payload);
         let payload = payload.filter(|payload| payload.as_object().is_some_and(|fields| !fields.is_empty()));
         Ok(payload.map(|payload| payload.to_string().into_bytes()))
     }

@@ -1,6 +1,6 @@
 //! What can go wrong between us and GitHub, sorted by what the caller should do about it.
 //!
-//! Every answer that is not a success becomes a [`Fault`] here, from its status and headers; the
+//! Every answer that is not a success becomes a [`GitHubApiError`] here, from its status and headers; the
 //! text of an answer decides nothing, but for the few cases that GitHub marks in no other way
 //! ([`PASSING`] and [`SECONDARY_LIMIT`]).
 
@@ -13,7 +13,7 @@ use crate::{limits, types::Timestamp};
 
 /// The client could not be built; nothing was sent.
 #[derive(Debug, thiserror::Error)]
-pub enum GitHubError {
+pub enum GitHubClientError {
     #[error(
         "the App's private key is not a readable RSA key ({why}); download a new one from the App's settings page"
     )]
@@ -26,7 +26,7 @@ pub enum GitHubError {
 
 /// One thing that GitHub holds against what was sent: which field, and its code for what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct GitHubValidationError {
     /// A plain word; `it` where GitHub names none.
     pub field: String,
     pub code: String,
@@ -34,7 +34,7 @@ pub struct Problem {
 
 /// Why a call to GitHub has no result. `call` names the method and route, never a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum GitHubApiError {
     /// Nothing is wrong but the pace. No call of this installation will work before `until`.
     #[error("GitHub's rate limit is used up until {until}")]
     RateLimited { until: Timestamp },
@@ -62,7 +62,7 @@ pub enum Fault {
     Conflict { call: String, message: String },
     /// GitHub understood and refuses; repeating will not help.
     #[error("GitHub refused {call} with status {status}: {message}")]
-    Rejected { call: String, status: u16, message: String, problems: Vec<Problem> },
+    Rejected { call: String, status: u16, message: String, problems: Vec<GitHubValidationError> },
     /// Among the rules of the repository or its organization is one against making this branch.
     #[error("GitHub does not let this App make the branch {branch}: {why}")]
     NoBranch { branch: String, why: String },
@@ -77,7 +77,7 @@ pub enum Fault {
     Invalid(String),
 }
 
-impl Fault {
+impl GitHubApiError {
     /// Is it only a matter of waiting?
     pub fn passes(&self) -> bool {
         matches!(self, Self::RateLimited { .. } | Self::Transient { .. } | Self::NotNow { .. })
@@ -104,7 +104,7 @@ impl Fault {
 
 /// What came of a decoration: a label, an edit that nobody waits for. Such a thing holds nothing up, so that what GitHub
 /// refuses for good is left out. What time ends, or whoever runs the server, is waited for as anything is.
-pub fn decorated<T>(done: Result<T, Fault>) -> Result<Option<T>, Fault> {
+pub fn decorated<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     done.map(Some).or_else(|fault| match fault.is_final() {
         false => Err(fault),
         true => {
@@ -127,7 +127,7 @@ fn forbidden(call: &str, accepted: Option<&str>, message: &str) -> String {
 
 /// What GitHub puts in the body of a refusal.
 #[derive(Debug, Default, Deserialize)]
-struct Refusal {
+struct GitHubErrorBody {
     #[serde(default)]
     message: String,
     #[serde(default)]
@@ -136,7 +136,7 @@ struct Refusal {
     documentation_url: String,
 }
 
-impl Refusal {
+impl GitHubErrorBody {
     fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| Self {
             message: String::from_utf8_lossy(body).trim().chars().take(200).collect(),
@@ -165,13 +165,13 @@ impl Refusal {
         text.chars().take(500).collect()
     }
 
-    fn problems(&self) -> Vec<Problem> {
+    fn problems(&self) -> Vec<GitHubValidationError> {
         let plain =
             |text: &&str| text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let word = |value: &serde_json::Value| value.as_str().filter(plain).map(str::to_owned);
         let problem = |error: &serde_json::Value| {
             let field = word(&error["field"]).unwrap_or_else(|| "it".to_owned());
-            Some(Problem { field, code: word(&error["code"])? })
+            Some(GitHubValidationError { field, code: word(&error["code"])? })
         };
         self.errors.iter().filter_map(problem).collect()
     }
@@ -212,33 +212,33 @@ pub(crate) fn classify(
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Fault {
-    let refusal = Refusal::read(body);
+) -> GitHubApiError {
+    let refusal = GitHubErrorBody::read(body);
     let message = refusal.text();
     let call = call.to_owned();
     if matches!(status.as_u16(), 403 | 429)
         && let Some(until) = limited_until(status, headers, &refusal, now)
     {
-        return Fault::RateLimited { until };
+        return GitHubApiError::RateLimited { until };
     }
     match status.as_u16() {
         301 | 302 | 307 | 308 => match text(headers, header::LOCATION.as_str()) {
-            Some(location) => Fault::Moved { call, location: location.to_owned() },
-            None => Fault::unexpected(&call, "a redirect without a location"),
+            Some(location) => GitHubApiError::Moved { call, location: location.to_owned() },
+            None => GitHubApiError::unexpected(&call, "a redirect without a location"),
         },
-        401 => Fault::Unauthorized { call, message },
-        403 | 422 if passing(&message) => Fault::NotNow { call, why: message },
-        403 => Fault::Forbidden {
+        401 => GitHubApiError::Unauthorized { call, message },
+        403 | 422 if passing(&message) => GitHubApiError::NotNow { call, why: message },
+        403 => GitHubApiError::Forbidden {
             call,
             accepted_permissions: text(headers, "x-accepted-github-permissions").map(str::to_owned),
             message,
         },
-        404 => Fault::NotFound { call },
-        408 => Fault::transient(&call, message),
-        409 => Fault::Conflict { call, message },
-        410 => Fault::Gone { what: format!("{call} ({message})") },
-        500..=599 => Fault::transient(&call, format!("status {}: {message}", status.as_u16())),
-        status => Fault::Rejected { call, status, message, problems: refusal.problems() },
+        404 => GitHubApiError::NotFound { call },
+        408 => GitHubApiError::transient(&call, message),
+        409 => GitHubApiError::Conflict { call, message },
+        410 => GitHubApiError::Gone { what: format!("{call} ({message})") },
+        500..=599 => GitHubApiError::transient(&call, format!("status {}: {message}", status.as_u16())),
+        status => GitHubApiError::Rejected { call, status, message, problems: refusal.problems() },
     }
 }
 
@@ -259,7 +259,7 @@ pub(crate) fn used_up(headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> 
 fn limited_until(
     status: StatusCode,
     headers: &HeaderMap,
-    refusal: &Refusal,
+    refusal: &GitHubErrorBody,
     now: Timestamp,
 ) -> Option<Timestamp> {
     let slow_down = status == StatusCode::TOO_MANY_REQUESTS || refusal.speaks_of_rate();
@@ -284,7 +284,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_771_500_000_000);
 
-    fn fault(status: u16, headers: &[(&'static str, &str)], body: &str) -> Fault {
+    fn fault(status: u16, headers: &[(&'static str, &str)], body: &str) -> GitHubApiError {
         let headers = headers
             .iter()
             .map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap()))
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_rate_limit_ends_when_its_headers_say() {
         let until = |headers: &[(&'static str, &str)], status| match fault(status, headers, "{}") {
-            Fault::RateLimited { until } => Some(until.since(NOW).as_secs()),
+            GitHubApiError::RateLimited { until } => Some(until.since(NOW).as_secs()),
             _ => None,
         };
         let reset = (NOW.0 / 1000 + 90).to_string();
@@ -339,16 +339,16 @@ mod tests {
         assert_eq!(until(&[("x-ratelimit-remaining", "4000")], 403), None, "a plain refusal");
         assert_eq!(until(&[("retry-after", "99999999")], 403), Some(limits::RATE_WAIT.as_secs()));
         let secondary = fault(403, &[], r#"{"message":"You have exceeded a secondary rate limit."}"#);
-        assert!(matches!(secondary, Fault::RateLimited { .. }));
+        assert!(matches!(secondary, GitHubApiError::RateLimited { .. }));
     }
 
     #[test]
     fn each_status_has_its_fault() {
-        assert!(matches!(fault(404, &[], ""), Fault::NotFound { .. }));
-        assert!(matches!(fault(410, &[], ""), Fault::Gone { .. }));
-        assert!(matches!(fault(409, &[], ""), Fault::Conflict { .. }));
-        assert!(matches!(fault(401, &[], ""), Fault::Unauthorized { .. }));
-        assert!(matches!(fault(502, &[], "<html>"), Fault::Transient { .. }));
+        assert!(matches!(fault(404, &[], ""), GitHubApiError::NotFound { .. }));
+        assert!(matches!(fault(410, &[], ""), GitHubApiError::Gone { .. }));
+        assert!(matches!(fault(409, &[], ""), GitHubApiError::Conflict { .. }));
+        assert!(matches!(fault(401, &[], ""), GitHubApiError::Unauthorized { .. }));
+        assert!(matches!(fault(502, &[], "<html>"), GitHubApiError::Transient { .. }));
         for (status, passing) in [
             (
                 403,
@@ -357,12 +357,12 @@ mod tests {
             (422, "Could not resolve to a node with the global id of 'I_1'."),
         ] {
             let refused = fault(status, &[], &serde_json::json!({ "message": passing }).to_string());
-            assert!(matches!(refused, Fault::NotNow { .. }) && refused.passes(), "{refused}");
+            assert!(matches!(refused, GitHubApiError::NotNow { .. }) && refused.passes(), "{refused}");
         }
         let fast = r#"{"message":"Validation Failed","errors":[{"resource":"IssueComment","code":"unprocessable","field":"data","message":"was submitted too quickly"}]}"#;
-        assert!(matches!(fault(422, &[], fast), Fault::NotNow { .. }));
+        assert!(matches!(fault(422, &[], fast), GitHubApiError::NotNow { .. }));
         assert!(
-            matches!(fault(301, &[("location", "https://x/y")], ""), Fault::Moved { location, .. } if location == "https://x/y")
+            matches!(fault(301, &[("location", "https://x/y")], ""), GitHubApiError::Moved { location, .. } if location == "https://x/y")
         );
         let validation = fault(
             422,

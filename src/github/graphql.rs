@@ -6,15 +6,15 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::{
-    error::{Fault, asked_to_wait, is_about_pace, passing},
-    manifest::Call,
-    pace::Urgency,
-    repo::Repo,
+    error::{GitHubApiError, asked_to_wait, is_about_pace, passing},
+    manifest::GitHubEndpoint,
+    repo::GitHubRepo,
+    write_pacing::WritePriority,
 };
 use crate::limits;
 
 /// One field of a mutation: what it is called in the answer, the mutation, its input.
-pub(super) struct Field {
+pub(super) struct GraphQlField {
     pub(super) alias: &'static str,
     pub(super) mutation: &'static str,
     /// GitHub's name for the type of the input.
@@ -26,15 +26,15 @@ pub(super) struct Field {
 
 /// What came of each field; GitHub takes them in order and lets one fail without the others.
 #[derive(Debug, Deserialize)]
-pub(super) struct Mutated {
+pub(super) struct GraphQlResponse {
     #[serde(default)]
     data: Value,
     #[serde(default)]
-    errors: Vec<Problem>,
+    errors: Vec<GraphQlError>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Problem {
+struct GraphQlError {
     #[serde(rename = "type", default, deserialize_with = "or_none")]
     kind: String,
     #[serde(default, deserialize_with = "or_none")]
@@ -50,7 +50,7 @@ fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) ->
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-impl Problem {
+impl GraphQlError {
     /// GitHub has called it both.
     fn is_rate_limit(&self) -> bool {
         matches!(self.kind.as_str(), "RATE_LIMIT" | "RATE_LIMITED") || is_about_pace(&self.message)
@@ -58,53 +58,53 @@ impl Problem {
 
     /// GraphQL says 200 also where GitHub failed. So only what is known to be final is final; a type that is new, or none
     /// ("Something went wrong while executing your query"), is as good as a 502.
-    fn fault(&self, call: String) -> Fault {
+    fn fault(&self, call: String) -> GitHubApiError {
         let message: String = self.message.chars().take(500).collect();
         // A request that is not valid has no type but the validator's own code.
         let invalid = self.kind.is_empty() && self.extensions["code"].is_string();
         match self.kind.as_str() {
-            "NOT_FOUND" => Fault::NotFound { call },
+            "NOT_FOUND" => GitHubApiError::NotFound { call },
             "FORBIDDEN" | "INSUFFICIENT_SCOPES" | "UNPROCESSABLE" if passing(&message) => {
-                Fault::NotNow { call, why: message }
+                GitHubApiError::NotNow { call, why: message }
             }
             "FORBIDDEN" | "INSUFFICIENT_SCOPES" => {
-                Fault::Forbidden { call, accepted_permissions: None, message }
+                GitHubApiError::Forbidden { call, accepted_permissions: None, message }
             }
             "UNPROCESSABLE" | "STALE_DATA" => {
-                Fault::Rejected { call, status: 422, message, problems: Vec::new() }
+                GitHubApiError::Rejected { call, status: 422, message, problems: Vec::new() }
             }
-            _ if invalid => Fault::Rejected { call, status: 422, message, problems: Vec::new() },
-            _ => Fault::transient(&call, message),
+            _ if invalid => GitHubApiError::Rejected { call, status: 422, message, problems: Vec::new() },
+            _ => GitHubApiError::transient(&call, message),
         }
     }
 }
 
-impl Mutated {
+impl GraphQlResponse {
     /// What a field gave back, or why it gave nothing.
-    pub(super) fn field(&self, call: &Call, alias: &str) -> Result<&Value, Fault> {
+    pub(super) fn field(&self, call: &GitHubEndpoint, alias: &str) -> Result<&Value, GitHubApiError> {
         let found = &self.data[alias];
         if !found.is_null() {
             return Ok(found);
         }
-        let here = |problem: &&Problem| problem.path.first().is_some_and(|at| at == alias);
+        let here = |problem: &&GraphQlError| problem.path.first().is_some_and(|at| at == alias);
         // A request that could not be read at all names no field.
         let problem = self.errors.iter().find(here).or(self.errors.first());
         let call = call.to_string();
         Err(match problem {
-            None => Fault::unexpected(&call, format!("neither `{alias}` nor an error in it")),
+            None => GitHubApiError::unexpected(&call, format!("neither `{alias}` nor an error in it")),
             Some(problem) => problem.fault(call),
         })
     }
 }
 
-impl Repo {
+impl GitHubRepo {
     /// Sends a mutation; an error in one of its fields is not one of the whole.
     pub(super) async fn mutate(
         &self,
-        call: &'static Call,
-        fields: &[Field],
-        urgency: Urgency,
-    ) -> Result<Mutated, Fault> {
+        call: &'static GitHubEndpoint,
+        fields: &[GraphQlField],
+        urgency: WritePriority,
+    ) -> Result<GraphQlResponse, GitHubApiError> {
         let takes: Vec<_> = fields.iter().map(|f| format!("${}: {}!", f.alias, f.takes)).collect();
         let does: Vec<_> = fields
             .iter()
@@ -115,12 +115,12 @@ impl Repo {
             fields.iter().map(|f| (f.alias.to_owned(), f.input.clone())).collect();
         let request = self.bare(call, &[]).body(json!({ "query": query, "variables": variables }));
         let answer = self.write(request.urgency(urgency)).await?;
-        let mutated: Mutated = answer.json()?;
-        if mutated.errors.iter().any(Problem::is_rate_limit) {
+        let mutated: GraphQlResponse = answer.json()?;
+        if mutated.errors.iter().any(GraphQlError::is_rate_limit) {
             let now = self.github().now();
             let until = asked_to_wait(&answer.headers, now).unwrap_or(now.plus(limits::RATE_PAUSE));
             self.github().api().close(self.installation(), until);
-            return Err(Fault::RateLimited { until });
+            return Err(GitHubApiError::RateLimited { until });
         }
         Ok(mutated)
     }

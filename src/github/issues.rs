@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::{
     comments::{first_piece, marker_line},
-    error::Fault,
+    error::GitHubApiError,
     manifest::{ADD_LABELS, CREATE_ISSUE, EDIT_ISSUE, ISSUES_LIST},
-    outbound::Body,
-    pace::Urgency,
-    repo::Repo,
-    wire::User,
+    outbound::OutboundBody,
+    repo::GitHubRepo,
+    wire::GitHubUser,
+    write_pacing::WritePriority,
 };
 use crate::{limits, types::IssueNo};
 
@@ -24,7 +24,7 @@ pub struct OpenIssue {
 
 /// An issue of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct MarkedIssue {
     pub number: IssueNo,
     pub url: String,
     pub title: String,
@@ -32,18 +32,18 @@ pub struct Written {
 }
 
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct IssueListItem {
     number: u64,
     #[serde(default)]
     html_url: String,
     title: String,
     body: Option<String>,
-    user: Option<User>,
+    user: Option<GitHubUser>,
     pull_request: Option<serde::de::IgnoredAny>,
 }
 
-impl From<Listed> for Written {
-    fn from(found: Listed) -> Self {
+impl From<IssueListItem> for MarkedIssue {
+    fn from(found: IssueListItem) -> Self {
         let (number, body) = (IssueNo(found.number), found.body.unwrap_or_default());
         Self { number, url: found.html_url, title: found.title, body }
     }
@@ -52,18 +52,18 @@ impl From<Listed> for Written {
 /// The text of an issue as we write it: it ends in a marker that people do not see.
 ///
 /// # Errors
-/// [`Fault::Invalid`] for a marker that could not be told from text.
-pub fn marked(body: &Body, marker: &str) -> Result<String, Fault> {
+/// [`GitHubApiError::Invalid`] for a marker that could not be told from text.
+pub fn marked(body: &OutboundBody, marker: &str) -> Result<String, GitHubApiError> {
     Ok(format!("{}\n\n{}", first_piece(body), marker_line(marker, 0)?))
 }
 
-impl Repo {
+impl GitHubRepo {
     /// The open issues that changed last, at most a hundred; pull requests are none.
-    pub async fn open_issues(&self) -> Result<Vec<OpenIssue>, Fault> {
+    pub async fn open_issues(&self) -> Result<Vec<OpenIssue>, GitHubApiError> {
         let request = self.request(&ISSUES_LIST, &[]).query("state", "open").query("sort", "updated");
-        let found: Vec<Listed> = self.send(request.query("per_page", 100)).await?.items(None)?;
+        let found: Vec<IssueListItem> = self.send(request.query("per_page", 100)).await?.items(None)?;
         let issues = found.into_iter().filter(|issue| issue.pull_request.is_none());
-        let issue = |listed: Listed| OpenIssue {
+        let issue = |listed: IssueListItem| OpenIssue {
             number: IssueNo(listed.number),
             title: listed.title,
             body: listed.body.unwrap_or_default(),
@@ -72,15 +72,15 @@ impl Repo {
     }
 
     /// Files an issue. When an earlier attempt may have got through (`interrupted`), it is looked for until it would
-    /// surely show; that takes several calls, each [`Fault::Transient`]. The labels must be there: GitHub makes those that
+    /// surely show; that takes several calls, each [`GitHubApiError::Transient`]. The labels must be there: GitHub makes those that
     /// are not.
     pub async fn ensure_issue(
         &self,
         marker: &str,
-        (title, body): (&str, &Body),
+        (title, body): (&str, &OutboundBody),
         labels: &[String],
         interrupted: bool,
-    ) -> Result<Written, Fault> {
+    ) -> Result<MarkedIssue, GitHubApiError> {
         let about = format!("{} new issue {marker}", self.id());
         if interrupted {
             let (doubts, now) = (self.github().doubts(), self.github().now());
@@ -90,40 +90,45 @@ impl Repo {
             }
             if doubts.since(&about, now) < limits::LAG {
                 let why = "it may have been filed; it is looked for until it would show";
-                return Err(Fault::transient(&about, why));
+                return Err(GitHubApiError::transient(&about, why));
             }
             doubts.settle(&about);
         }
         let text = marked(body, marker)?;
         let create =
             self.request(&CREATE_ISSUE, &[]).body(json!({ "title": title, "body": text, "labels": labels }));
-        Ok(self.write(create.urgency(Urgency::Said)).await?.json::<Listed>()?.into())
+        Ok(self.write(create.urgency(WritePriority::Said)).await?.json::<IssueListItem>()?.into())
     }
 
     /// The issue of ours with this marker, the first of them where GitHub hid one from us. Anyone can write a marker; it
     /// counts in an issue that our own account opened.
-    pub async fn issue_marked(&self, marker: &str) -> Result<Option<Written>, Fault> {
+    pub async fn issue_marked(&self, marker: &str) -> Result<Option<MarkedIssue>, GitHubApiError> {
         let (bot, line) = (self.github().bot_seen_by(self.installation()).await?, marker_line(marker, 0)?);
         let request = self.request(&ISSUES_LIST, &[]).query("state", "all").query("creator", &bot.login);
         let request = request.query("sort", "created").query("per_page", 100);
-        let found: Vec<Listed> = self.send(request).await?.items(None)?;
+        let found: Vec<IssueListItem> = self.send(request).await?.items(None)?;
         let ours = found.into_iter().filter(|issue| {
             let by_us = issue.user.as_ref().is_some_and(|user| user.id == bot.id.0);
             by_us && issue.body.as_deref().is_some_and(|body| body.trim_end().ends_with(&line))
         });
-        Ok(ours.min_by_key(|issue| issue.number).map(Written::from))
+        Ok(ours.min_by_key(|issue| issue.number).map(MarkedIssue::from))
     }
 
     /// Gives an issue another title and text.
-    pub async fn edit_issue(&self, number: IssueNo, title: &str, text: &str) -> Result<Written, Fault> {
+    pub async fn edit_issue(
+        &self,
+        number: IssueNo,
+        title: &str,
+        text: &str,
+    ) -> Result<MarkedIssue, GitHubApiError> {
         let edit =
             self.request(&EDIT_ISSUE, &[&number.to_string()]).body(json!({ "title": title, "body": text }));
-        Ok(self.write(edit.urgency(Urgency::Said)).await?.json::<Listed>()?.into())
+        Ok(self.write(edit.urgency(WritePriority::Said)).await?.json::<IssueListItem>()?.into())
     }
 
     /// Puts labels on an issue that the repository has; GitHub makes those that it has not.
-    pub async fn add_labels(&self, number: IssueNo, labels: &[String]) -> Result<(), Fault> {
+    pub async fn add_labels(&self, number: IssueNo, labels: &[String]) -> Result<(), GitHubApiError> {
         let add = self.request(&ADD_LABELS, &[&number.to_string()]).body(json!({ "labels": labels }));
-        self.write(add.urgency(Urgency::Decoration)).await.map(drop)
+        self.write(add.urgency(WritePriority::Decoration)).await.map(drop)
     }
 }

@@ -13,14 +13,14 @@ use rustls::{
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
-use super::GitHubError;
+use super::GitHubClientError;
 
 pub(super) struct AppKey(EncodingKey);
 
 impl AppKey {
     /// Reads PKCS#1, which GitHub hands out, or PKCS#8.
-    pub(super) fn from_pem(pem: &SecretString) -> Result<Self, GitHubError> {
-        let unreadable = |why: String| GitHubError::Key { why };
+    pub(super) fn from_pem(pem: &SecretString) -> Result<Self, GitHubClientError> {
+        let unreadable = |why: String| GitHubClientError::Key { why };
         let key = EncodingKey::from_rsa_pem(pem.expose_secret().trim().as_bytes());
         let key = key.map_err(|error| unreadable(error.to_string()))?;
         RsaSigner::new(&key).map_err(|error| unreadable(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! The App as it is registered, and every call it makes.
 //!
-//! A [`Call`] can be made only by the table in this file, and `api::send` takes nothing else: so
+//! A [`GitHubEndpoint`] can be made only by the table in this file, and `api::send` takes nothing else: so
 //! there is no call without a row that names its permission, and a test holds the rows against
 //! `app-manifest.yml`.
 
@@ -12,20 +12,20 @@ use serde_json::{Value, json};
 
 /// What the App must have been given for a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub enum RequiredPermission {
     /// Nothing: anyone may call.
     Nothing,
     /// The App's own key; no permission.
     App,
     /// A permission of the installation, by the name it has in the manifest.
-    Permission(&'static str, Level),
+    Permission(&'static str, PermissionLevel),
     /// A permission that the App does not ask for and somebody may have given it. A refusal is an answer.
-    IfGiven(&'static str, Level),
+    IfGiven(&'static str, PermissionLevel),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum PermissionLevel {
     Read,
     Write,
 }
@@ -34,14 +34,14 @@ pub enum Level {
 ///
 /// In `path`, `{name}` stands for one percent-encoded segment and `{*name}` for several.
 #[derive(Debug)]
-pub struct Call {
+pub struct GitHubEndpoint {
     // Private, so that only the table below makes calls.
     method: Method,
     path: &'static str,
-    needs: Needs,
+    needs: RequiredPermission,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for GitHubEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)
     }
@@ -49,41 +49,41 @@ impl fmt::Display for Call {
 
 macro_rules! calls {
     ($($name:ident: $method:ident $path:literal $needs:expr;)*) => {
-        $(pub(crate) static $name: Call = Call { method: Method::$method, path: $path, needs: $needs };)*
+        $(pub(crate) static $name: GitHubEndpoint = GitHubEndpoint { method: Method::$method, path: $path, needs: $needs };)*
 
         /// Every call to GitHub's API that this program can make.
-        pub static CALLS: &[&Call] = &[$(&$name),*];
+        pub static CALLS: &[&GitHubEndpoint] = &[$(&$name),*];
     };
 }
 
-const METADATA: Needs = Needs::Permission("metadata", Level::Read);
-const CODE: Needs = Needs::Permission("contents", Level::Read);
-const COMMIT: Needs = Needs::Permission("contents", Level::Write);
-const ISSUES: Needs = Needs::Permission("issues", Level::Read);
-const DISCUSS: Needs = Needs::Permission("issues", Level::Write);
-const PULLS: Needs = Needs::Permission("pull_requests", Level::Read);
-const SEE_CHECKS: Needs = Needs::Permission("checks", Level::Read);
-const CHECK: Needs = Needs::Permission("checks", Level::Write);
-const SEE_STATUSES: Needs = Needs::Permission("statuses", Level::Read);
-const SEE_ACTIONS: Needs = Needs::Permission("actions", Level::Read);
-const PROPOSE: Needs = Needs::Permission("pull_requests", Level::Write);
+const METADATA: RequiredPermission = RequiredPermission::Permission("metadata", PermissionLevel::Read);
+const CODE: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Read);
+const COMMIT: RequiredPermission = RequiredPermission::Permission("contents", PermissionLevel::Write);
+const ISSUES: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Read);
+const DISCUSS: RequiredPermission = RequiredPermission::Permission("issues", PermissionLevel::Write);
+const PULLS: RequiredPermission = RequiredPermission::Permission("pull_requests", PermissionLevel::Read);
+const SEE_CHECKS: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Read);
+const CHECK: RequiredPermission = RequiredPermission::Permission("checks", PermissionLevel::Write);
+const SEE_STATUSES: RequiredPermission = RequiredPermission::Permission("statuses", PermissionLevel::Read);
+const SEE_ACTIONS: RequiredPermission = RequiredPermission::Permission("actions", PermissionLevel::Read);
+const PROPOSE: RequiredPermission = RequiredPermission::Permission("pull_requests", PermissionLevel::Write);
 
 calls! {
-    APP: GET "/app" Needs::App;
-    HOOK_CONFIG: GET "/app/hook/config" Needs::App;
-    DELIVERIES: GET "/app/hook/deliveries" Needs::App;
-    DELIVERY: GET "/app/hook/deliveries/{delivery}" Needs::App;
-    INSTALLATIONS: GET "/app/installations" Needs::App;
-    INSTALLATION: GET "/app/installations/{installation}" Needs::App;
-    INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" Needs::App;
-    CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" Needs::Nothing;
+    APP: GET "/app" RequiredPermission::App;
+    HOOK_CONFIG: GET "/app/hook/config" RequiredPermission::App;
+    DELIVERIES: GET "/app/hook/deliveries" RequiredPermission::App;
+    DELIVERY: GET "/app/hook/deliveries/{delivery}" RequiredPermission::App;
+    INSTALLATIONS: GET "/app/installations" RequiredPermission::App;
+    INSTALLATION: GET "/app/installations/{installation}" RequiredPermission::App;
+    INSTALLATION_TOKEN: POST "/app/installations/{installation}/access_tokens" RequiredPermission::App;
+    CONVERT_MANIFEST: POST "/app-manifests/{code}/conversions" RequiredPermission::Nothing;
     INSTALLATION_REPOSITORIES: GET "/installation/repositories" METADATA;
-    USER: GET "/users/{login}" Needs::Nothing;
-    SEARCH: GET "/search/repositories" Needs::Nothing;
-    SEARCH_CODE: GET "/search/code" Needs::Nothing;
-    README: GET "/repos/{owner}/{repo}/readme" Needs::Nothing;
-    OTHERS_FILE: GET "/repos/{owner}/{repo}/contents/{*path}" Needs::Nothing;
-    TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" Needs::IfGiven("members", Level::Read);
+    USER: GET "/users/{login}" RequiredPermission::Nothing;
+    SEARCH: GET "/search/repositories" RequiredPermission::Nothing;
+    SEARCH_CODE: GET "/search/code" RequiredPermission::Nothing;
+    README: GET "/repos/{owner}/{repo}/readme" RequiredPermission::Nothing;
+    OTHERS_FILE: GET "/repos/{owner}/{repo}/contents/{*path}" RequiredPermission::Nothing;
+    TEAM_MEMBERS: GET "/orgs/{organization}/teams/{team}/members" RequiredPermission::IfGiven("members", PermissionLevel::Read);
 
     REPOSITORY: GET "/repos/{owner}/{repo}" METADATA;
     REPOSITORY_BY_ID: GET "/repositories/{id}" METADATA;
@@ -139,7 +139,7 @@ calls! {
     EDIT_CHECK: PATCH "/repos/{owner}/{repo}/check-runs/{check}" CHECK;
 }
 
-impl Call {
+impl GitHubEndpoint {
     pub fn method(&self) -> &Method {
         &self.method
     }
@@ -148,7 +148,7 @@ impl Call {
         self.path
     }
 
-    pub fn needs(&self) -> Needs {
+    pub fn needs(&self) -> RequiredPermission {
         self.needs
     }
 
@@ -189,31 +189,31 @@ const SOURCE: &str = include_str!("../../app-manifest.yml");
 
 /// What the App asks of those who install it.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Manifest {
+pub struct AppManifest {
     pub public: bool,
     #[serde(rename = "default_permissions")]
-    pub permissions: BTreeMap<String, Level>,
+    pub permissions: BTreeMap<String, PermissionLevel>,
     #[serde(rename = "default_events")]
     pub events: Vec<String>,
 }
 
 /// The addresses that `setup` knows and the file cannot.
 #[derive(Debug, Clone)]
-pub struct Addresses {
+pub struct AppManifestUrls {
     pub homepage: String,
     pub webhook: String,
     /// Where GitHub sends the browser with the code, once the App is registered.
     pub created: String,
 }
 
-impl Manifest {
+impl AppManifest {
     /// The manifest this program was built with.
     pub fn embedded() -> Self {
         serde_norway::from_str(SOURCE).expect("the embedded manifest is checked by a test")
     }
 
     /// The manifest as the registration form posts it.
-    pub fn form(&self, name: &str, addresses: &Addresses) -> Value {
+    pub fn form(&self, name: &str, addresses: &AppManifestUrls) -> Value {
         json!({
             "name": name,
             "url": addresses.homepage,
@@ -240,21 +240,21 @@ impl Manifest {
 
 /// Those of a run that works with a branch and a pull request, or on its issue alone, which were not granted.
 pub(crate) fn lacking_for_run(on_branch: bool, granted: &BTreeMap<String, String>) -> Vec<String> {
-    let needs: &[Needs] = if on_branch { &[DISCUSS, COMMIT, PROPOSE] } else { &[DISCUSS, CODE] };
-    let permission = |needs: &Needs| match needs {
-        Needs::Permission(name, level) => Some((*name, *level)),
+    let needs: &[RequiredPermission] = if on_branch { &[DISCUSS, COMMIT, PROPOSE] } else { &[DISCUSS, CODE] };
+    let permission = |needs: &RequiredPermission| match needs {
+        RequiredPermission::Permission(name, level) => Some((*name, *level)),
         _ => None,
     };
     lacking(needs.iter().filter_map(permission), granted)
 }
 
 fn lacking<'n>(
-    needs: impl Iterator<Item = (&'n str, Level)>,
+    needs: impl Iterator<Item = (&'n str, PermissionLevel)>,
     granted: &BTreeMap<String, String>,
 ) -> Vec<String> {
-    let enough = |name: &str, level: Level| match granted.get(name).map(String::as_str) {
+    let enough = |name: &str, level: PermissionLevel| match granted.get(name).map(String::as_str) {
         Some("write" | "admin") => true,
-        Some("read") => level == Level::Read,
+        Some("read") => level == PermissionLevel::Read,
         _ => false,
     };
     needs
@@ -263,7 +263,7 @@ fn lacking<'n>(
         .collect()
 }
 
-impl Level {
+impl PermissionLevel {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -275,13 +275,13 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::github::event::Event;
+    use crate::github::event::WebhookEvent;
 
     #[test]
     fn every_call_is_granted_by_the_manifest() {
-        let manifest = Manifest::embedded();
+        let manifest = AppManifest::embedded();
         for call in CALLS {
-            if let Needs::Permission(name, level) = call.needs {
+            if let RequiredPermission::Permission(name, level) = call.needs {
                 let granted = manifest.permissions.get(name);
                 assert!(granted.is_some_and(|granted| *granted >= level), "{call} needs {name}={level:?}");
             }
@@ -290,8 +290,8 @@ mod tests {
 
     #[test]
     fn the_manifest_and_our_events_are_the_same() {
-        let manifest = Manifest::embedded();
-        assert_eq!(manifest.events, Event::SUBSCRIBED);
+        let manifest = AppManifest::embedded();
+        assert_eq!(manifest.events, WebhookEvent::SUBSCRIBED);
         assert!(!manifest.public);
     }
 
@@ -306,12 +306,12 @@ mod tests {
 
     #[test]
     fn the_form_carries_what_was_filled_in() {
-        let addresses = Addresses {
+        let addresses = AppManifestUrls {
             homepage: "https://h/".into(),
             webhook: "https://h/webhook".into(),
             created: "http://127.0.0.1:1/created".into(),
         };
-        let form = Manifest::embedded().form("countersign-acme", &addresses);
+        let form = AppManifest::embedded().form("countersign-acme", &addresses);
         assert_eq!(form["hook_attributes"]["url"], "https://h/webhook");
         assert_eq!(form["default_permissions"]["issues"], "write");
         assert!(!form.to_string().contains(".invalid"), "{form}");
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn what_the_app_lacks_is_named() {
-        let manifest = Manifest::embedded();
+        let manifest = AppManifest::embedded();
         let mut granted: BTreeMap<_, _> =
             manifest.permissions.iter().map(|(n, l)| (n.clone(), l.as_str().to_owned())).collect();
         assert!(manifest.missing_permissions(&granted).is_empty());

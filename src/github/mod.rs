@@ -1,9 +1,9 @@
 //! The only place that speaks to GitHub: who we are there, what was delivered, what may be asked,
 //! and how a thing is written so that writing it twice leaves one.
 //!
-//! Everything above this room sees its own types: [`event::Event`] for what happened, [`Repo`] for
-//! what can be done, [`Fault`] for what went wrong. No text a model wrote leaves but as
-//! [`outbound::Body`].
+//! Everything above this room sees its own types: [`event::WebhookEvent`] for what happened, [`GitHubRepo`] for
+//! what can be done, [`GitHubApiError`] for what went wrong. No text a model wrote leaves but as
+//! [`outbound::OutboundBody`].
 
 mod api;
 mod app;
@@ -15,42 +15,44 @@ mod client;
 mod comments;
 mod commits;
 mod deliveries;
-mod doubt;
 mod error;
-mod etags;
+mod etag_cache;
 pub mod event;
 mod graphql;
 mod issues;
 mod key;
-mod listings;
 pub mod manifest;
+mod missed_events;
 pub mod outbound;
-mod pace;
-mod permit;
+mod permissions;
 mod pulls;
 mod repo;
 mod search;
+mod uncertain_writes;
 pub mod webhook;
 mod wire;
+mod write_pacing;
 
-pub use api::{Counter, Left, Unsent};
-pub use app::{AppInfo, GitHub, GitHubOptions, HookConfig, InstallationInfo, NewApp, convert_manifest};
-pub use assumptions::{Looked, Seen, look, write};
-pub use checks::{ANNOTATIONS, Annotation, AnnotationLevel, CheckPlace, CheckSeen, CheckState, CheckText};
-pub use ci::{NoLog, Report, ReportOutcome};
-pub use comments::{Comment, On, Reaction};
+pub use api::{ApiCallCounter, RemainingRateLimits, SuppressedWrite};
+pub use app::{AppInfo, GitHub, GitHubOptions, InstallationInfo, NewApp, WebhookConfig, convert_manifest};
+pub use assumptions::{AssumptionCheck, AssumptionOutcome, look, write};
+pub use checks::{
+    ANNOTATIONS, Annotation, AnnotationLevel, CheckRunContent, CheckRunStatus, CheckRunTarget, PostedCheckRun,
+};
+pub use ci::{CiCheckOutcome, CiCheckReport, JobLogError};
+pub use comments::{Comment, Reaction, ReactionTarget};
 pub use commits::{Commit, CommitInfo, CommitSpec};
-pub use deliveries::{Attempt, Further, LogPage};
-pub use error::{Fault, GitHubError, Problem, decorated};
-pub use event::{Event, RepoRef};
-pub use issues::{OpenIssue, Written, marked};
-pub use listings::Labeling;
-pub use manifest::{CALLS, Manifest};
-pub use outbound::Body;
-pub use pace::Pacing;
-pub use pulls::{LineComment, Pull, PullSpec};
-pub use repo::{Issue, LabelChange, LabelSpec, Repo, RepoInfo, Whereabouts};
-pub use search::Found;
+pub use deliveries::{DeliveryAttempt, DeliveryLogCursor, DeliveryLogPage};
+pub use error::{GitHubApiError, GitHubClientError, GitHubValidationError, decorated};
+pub use event::{RepoRef, WebhookEvent};
+pub use issues::{MarkedIssue, OpenIssue, marked};
+pub use manifest::{AppManifest, CALLS};
+pub use missed_events::LabelEvent;
+pub use outbound::OutboundBody;
+pub use pulls::{LineComment, PullRequest, PullRequestSpec};
+pub use repo::{GitHubRepo, Issue, LabelChange, LabelSpec, RepoInfo, RepositoryAvailability};
+pub use search::PublicRepository;
+pub use write_pacing::Pacing;
 
 #[cfg(test)]
 mod tests;

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    api::Request,
+    api::ApiRequest,
     comments::{first_piece, marker_line},
-    error::Fault,
+    error::GitHubApiError,
     manifest::{
         CREATE_PULL, EDIT_PULL, LINE_COMMENTS, PULL, PULL_COMMITS, PULLS_LIST, REPLY, REVIEW_COMMENTS,
     },
-    outbound::Body,
-    repo::Repo,
-    wire::User,
+    outbound::OutboundBody,
+    repo::GitHubRepo,
+    wire::GitHubUser,
 };
 use crate::{
     limits,
@@ -21,11 +21,11 @@ use crate::{
 
 /// The pull request a branch is to have. `head` and `base` are branches of this repository.
 #[derive(Debug, Clone)]
-pub struct PullSpec {
+pub struct PullRequestSpec {
     pub head: String,
     pub base: String,
     pub title: String,
-    pub body: Body,
+    pub body: OutboundBody,
     /// Where the plan knows no drafts it becomes a normal one titled `[WIP] …`.
     pub draft: bool,
 }
@@ -34,7 +34,7 @@ pub struct PullSpec {
 const WIP: &str = "[WIP] ";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pull {
+pub struct PullRequest {
     pub number: IssueNo,
     pub url: String,
     pub draft: bool,
@@ -59,7 +59,7 @@ pub struct Pull {
 }
 
 #[derive(Debug, Deserialize)]
-struct Found {
+struct PullRequestResponse {
     number: u64,
     html_url: String,
     #[serde(default)]
@@ -68,29 +68,29 @@ struct Found {
     draft: bool,
     state: String,
     body: Option<String>,
-    user: Option<User>,
+    user: Option<GitHubUser>,
     merged_at: Option<String>,
     merge_commit_sha: Option<Oid>,
     mergeable: Option<bool>,
-    head: End,
-    base: End,
+    head: PullRequestRef,
+    base: PullRequestRef,
 }
 
 #[derive(Debug, Deserialize)]
-struct End {
+struct PullRequestRef {
     r#ref: String,
     sha: Oid,
     /// `null` once a fork is deleted.
-    repo: Option<EndRepo>,
+    repo: Option<PullRequestRefRepository>,
 }
 
 #[derive(Debug, Deserialize)]
-struct EndRepo {
+struct PullRequestRefRepository {
     id: u64,
 }
 
-impl From<Found> for Pull {
-    fn from(found: Found) -> Self {
+impl From<PullRequestResponse> for PullRequest {
+    fn from(found: PullRequestResponse) -> Self {
         Self {
             number: IssueNo(found.number),
             url: found.html_url,
@@ -129,10 +129,10 @@ fn last_line(hunk: &str) -> Option<u64> {
     (first + shown as u64).checked_sub(1)
 }
 
-impl Repo {
+impl GitHubRepo {
     /// The open pull request from `head` to `base` with this body, opened if there is none. It always looks first:
     /// GitHub allows one anyway. One that we opened and that people sent into another branch since is that one as well.
-    pub async fn ensure_pull(&self, spec: &PullSpec) -> Result<Pull, Fault> {
+    pub async fn ensure_pull(&self, spec: &PullRequestSpec) -> Result<PullRequest, GitHubApiError> {
         let about = format!("pull request from {}", spec.head);
         if let Some(found) = self.open_pull(spec).await? {
             let body = first_piece(&spec.body);
@@ -145,12 +145,14 @@ impl Repo {
         let created = match self.create_pull(spec, spec.draft).await {
             // Drafts are not known on every plan, and 422 says many things: a normal one is tried,
             // and if that is refused as well its reason is the one that matters.
-            Err(Fault::Rejected { status: 422, .. }) if spec.draft => self.create_pull(spec, false).await,
+            Err(GitHubApiError::Rejected { status: 422, .. }) if spec.draft => {
+                self.create_pull(spec, false).await
+            }
             other => other,
         };
         match created {
             // Someone opened it since the look.
-            Err(fault @ Fault::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
+            Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => match self.open_pull(spec).await? {
                 Some(found) => Ok(self.sure(&about, found.into())),
                 None => Err(self.unless_behind(&about, fault)),
             },
@@ -158,12 +160,12 @@ impl Repo {
         }
     }
 
-    async fn open_pull(&self, spec: &PullSpec) -> Result<Option<Found>, Fault> {
+    async fn open_pull(&self, spec: &PullRequestSpec) -> Result<Option<PullRequestResponse>, GitHubApiError> {
         let request = self.pulls_from(&spec.head).await?.query("state", "open");
-        let here = |end: &End, branch: &str| {
+        let here = |end: &PullRequestRef, branch: &str| {
             end.r#ref == branch && end.repo.as_ref().is_some_and(|repo| repo.id == self.id().0)
         };
-        let mut found: Vec<Found> = self.paged(request).await?;
+        let mut found: Vec<PullRequestResponse> = self.paged(request).await?;
         found.retain(|pull| here(&pull.head, &spec.head));
         if let Some(at) = found.iter().position(|pull| here(&pull.base, &spec.base)) {
             return Ok(Some(found.swap_remove(at)));
@@ -172,16 +174,25 @@ impl Repo {
         Ok(found.into_iter().rfind(|pull| pull.user.as_ref().is_some_and(|user| user.id == bot)))
     }
 
-    async fn create_pull(&self, spec: &PullSpec, draft: bool) -> Result<Pull, Fault> {
+    async fn create_pull(&self, spec: &PullRequestSpec, draft: bool) -> Result<PullRequest, GitHubApiError> {
         let title = if spec.draft && !draft { format!("{WIP}{}", spec.title) } else { spec.title.clone() };
         let body = json!({
             "title": title, "head": spec.head, "base": spec.base, "body": first_piece(&spec.body), "draft": draft,
         });
-        Ok(self.write(self.request(&CREATE_PULL, &[]).body(body)).await?.json::<Found>()?.into())
+        Ok(self
+            .write(self.request(&CREATE_PULL, &[]).body(body))
+            .await?
+            .json::<PullRequestResponse>()?
+            .into())
     }
 
     /// Without a title it keeps the one it has.
-    pub async fn edit_pull(&self, number: IssueNo, title: Option<&str>, body: &Body) -> Result<Pull, Fault> {
+    pub async fn edit_pull(
+        &self,
+        number: IssueNo,
+        title: Option<&str>,
+        body: &OutboundBody,
+    ) -> Result<PullRequest, GitHubApiError> {
         let mut edit = json!({ "body": first_piece(body) });
         if let Some(title) = title {
             edit["title"] = json!(title);
@@ -190,39 +201,47 @@ impl Repo {
     }
 
     /// Closes a pull request without merging it.
-    pub async fn close_pull(&self, number: IssueNo) -> Result<Pull, Fault> {
+    pub async fn close_pull(&self, number: IssueNo) -> Result<PullRequest, GitHubApiError> {
         Ok(self.patch_pull(number, json!({ "state": "closed" })).await?.into())
     }
 
-    async fn patch_pull(&self, number: IssueNo, edit: Value) -> Result<Found, Fault> {
+    async fn patch_pull(&self, number: IssueNo, edit: Value) -> Result<PullRequestResponse, GitHubApiError> {
         self.write(self.request(&EDIT_PULL, &[&number.to_string()]).body(edit)).await?.json()
     }
 
-    pub async fn pull(&self, number: IssueNo) -> Result<Pull, Fault> {
-        Ok(self.send(self.request(&PULL, &[&number.to_string()]).kept()).await?.json::<Found>()?.into())
+    pub async fn pull(&self, number: IssueNo) -> Result<PullRequest, GitHubApiError> {
+        Ok(self
+            .send(self.request(&PULL, &[&number.to_string()]).kept())
+            .await?
+            .json::<PullRequestResponse>()?
+            .into())
     }
 
     /// A pull request's commits and their messages, the oldest first: the first hundred, in one call. GitHub shows them
     /// also when it is closed or merged and when its branch is gone.
-    pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<(Oid, String)>, Fault> {
+    pub async fn commits_of_pull(&self, number: IssueNo) -> Result<Vec<(Oid, String)>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct PullCommitItem {
             sha: Oid,
-            commit: Described,
+            commit: PullCommitMessage,
         }
         #[derive(Deserialize)]
-        struct Described {
+        struct PullCommitMessage {
             message: String,
         }
         let request = self.request(&PULL_COMMITS, &[&number.to_string()]).query("per_page", 100);
-        let listed: Vec<Listed> = self.send(request).await?.json()?;
+        let listed: Vec<PullCommitItem> = self.send(request).await?.json()?;
         Ok(listed.into_iter().map(|listed| (listed.sha, listed.commit.message)).collect())
     }
 
     /// What a review says at lines of the files.
-    pub async fn review_comments(&self, pull: IssueNo, review: u64) -> Result<Vec<LineComment>, Fault> {
+    pub async fn review_comments(
+        &self,
+        pull: IssueNo,
+        review: u64,
+    ) -> Result<Vec<LineComment>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct ReviewCommentItem {
             id: u64,
             in_reply_to_id: Option<u64>,
             path: String,
@@ -233,8 +252,8 @@ impl Repo {
             diff_hunk: String,
         }
         let request = self.request(&REVIEW_COMMENTS, &[&pull.to_string(), &review.to_string()]);
-        let listed: Vec<Listed> = self.paged(request).await?;
-        let comment = |listed: Listed| {
+        let listed: Vec<ReviewCommentItem> = self.paged(request).await?;
+        let comment = |listed: ReviewCommentItem| {
             let line = listed.line.or(listed.original_line).or_else(|| last_line(&listed.diff_hunk));
             let thread = listed.in_reply_to_id.unwrap_or(listed.id);
             LineComment { thread, path: listed.path, line, body: listed.body.unwrap_or_default() }
@@ -248,12 +267,12 @@ impl Repo {
         &self,
         (pull, thread): (IssueNo, u64),
         marker: &str,
-        body: &Body,
+        body: &OutboundBody,
         interrupted: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), GitHubApiError> {
         #[derive(Deserialize)]
-        struct Listed {
-            user: Option<User>,
+        struct ThreadReplyItem {
+            user: Option<GitHubUser>,
             body: Option<String>,
         }
         let line = marker_line(marker, 0)?;
@@ -261,8 +280,9 @@ impl Repo {
             let (doubts, now) = (self.github().doubts(), self.github().now());
             let about = format!("{} reply {marker}", self.id());
             let bot = self.bot().await?.id;
-            let listed: Vec<Listed> = self.paged(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
-            let ours = |said: &Listed| {
+            let listed: Vec<ThreadReplyItem> =
+                self.paged(self.request(&LINE_COMMENTS, &[&pull.to_string()])).await?;
+            let ours = |said: &ThreadReplyItem| {
                 said.user.as_ref().is_some_and(|user| user.id == bot.0)
                     && said.body.as_ref().is_some_and(|body| body.trim_end().ends_with(&line))
             };
@@ -272,7 +292,7 @@ impl Repo {
             }
             if doubts.since(&about, now) < limits::LOOK_GAP {
                 let why = "an earlier one may have got through; it is looked for once more";
-                return Err(Fault::transient(&about, why));
+                return Err(GitHubApiError::transient(&about, why));
             }
             doubts.settle(&about);
         }
@@ -282,15 +302,16 @@ impl Repo {
     }
 
     /// Every pull request that came from this branch, open or not.
-    pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<Pull>, Fault> {
+    pub async fn pulls_of_branch(&self, branch: &str) -> Result<Vec<PullRequest>, GitHubApiError> {
         let request = self.pulls_from(branch).await?.query("state", "all");
-        let found: Vec<Found> = self.paged(request).await?;
-        let ours = |pull: &Found| pull.head.repo.as_ref().is_some_and(|repo| repo.id == self.id().0);
-        Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(Pull::from).collect())
+        let found: Vec<PullRequestResponse> = self.paged(request).await?;
+        let ours =
+            |pull: &PullRequestResponse| pull.head.repo.as_ref().is_some_and(|repo| repo.id == self.id().0);
+        Ok(found.into_iter().filter(|p| p.head.r#ref == branch && ours(p)).map(PullRequest::from).collect())
     }
 
     /// The filter wants the owner's present name.
-    async fn pulls_from(&self, branch: &str) -> Result<Request, Fault> {
+    async fn pulls_from(&self, branch: &str) -> Result<ApiRequest, GitHubApiError> {
         let owner = &self.known().await?.name.owner;
         Ok(self.request(&PULLS_LIST, &[]).query("head", format!("{owner}:{branch}")))
     }

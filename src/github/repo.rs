@@ -11,16 +11,16 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 use super::{
-    api::{As, Counter, Request, Response, path_and_query},
+    api::{ApiCallCounter, ApiIdentity, ApiRequest, ApiResponse, path_and_query},
     app::GitHub,
-    error::Fault,
-    graphql::{Field, Mutated},
+    error::GitHubApiError,
+    graphql::{GraphQlField, GraphQlResponse},
     manifest::{
-        ADD_LABELS, CHANGE_LABELS, CREATE_LABEL, Call, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY,
+        ADD_LABELS, CHANGE_LABELS, CREATE_LABEL, GitHubEndpoint, ISSUE, LABEL, REMOVE_LABEL, REPOSITORY,
         REPOSITORY_BY_ID,
     },
-    pace::Urgency,
-    wire::{User, author},
+    wire::{GitHubUser, author},
+    write_pacing::WritePriority,
 };
 use crate::{
     documents::unix_lines,
@@ -32,15 +32,15 @@ use crate::{
 ///
 /// Before its first write a handle makes sure that the name still means that number.
 #[derive(Debug, Clone)]
-pub struct Repo {
+pub struct GitHubRepo {
     github: GitHub,
     installation: InstallationId,
     id: RepoId,
     name: RepoName,
     known: Arc<OnceCell<RepoInfo>>,
-    counter: Option<Counter>,
+    counter: Option<ApiCallCounter>,
     /// Where this handle's writes stand among others, if not where each stands by itself.
-    urgency: Option<Urgency>,
+    urgency: Option<WritePriority>,
     /// GitHub sent a call of this handle to another address.
     redirected: Arc<AtomicBool>,
 }
@@ -78,7 +78,7 @@ pub struct Issue {
 
 /// A repository as GitHub describes it.
 #[derive(Deserialize)]
-struct Found {
+struct RepositoryResponse {
     id: u64,
     #[serde(default)]
     node_id: String,
@@ -95,12 +95,15 @@ fn yes() -> bool {
     true
 }
 
-impl Found {
-    fn info(self) -> Result<RepoInfo, Fault> {
+impl RepositoryResponse {
+    fn info(self) -> Result<RepoInfo, GitHubApiError> {
         Ok(RepoInfo {
             id: RepoId(self.id),
             node: self.node_id,
-            name: self.full_name.parse().map_err(|e| Fault::unexpected(&REPOSITORY.to_string(), e))?,
+            name: self
+                .full_name
+                .parse()
+                .map_err(|e| GitHubApiError::unexpected(&REPOSITORY.to_string(), e))?,
             default_branch: self.default_branch,
             private: self.private,
             archived: self.archived,
@@ -125,7 +128,7 @@ struct LabelNode {
 
 /// What became of a repository that does not show under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum RepositoryAvailability {
     /// It is there, maybe under another name.
     Here(RepoInfo),
     /// Deleted, or no longer among the installation's repositories: the two look the same.
@@ -143,25 +146,25 @@ pub struct LabelSpec<'a> {
     pub description: &'a str,
 }
 
-impl Repo {
+impl GitHubRepo {
     pub(super) fn new(github: GitHub, installation: InstallationId, id: RepoId, name: RepoName) -> Self {
         let (known, redirected) = (Arc::default(), Arc::default());
         Self { github, installation, id, name, known, counter: None, urgency: None, redirected }
     }
 
     /// The same handle, whose calls are told to `counter`.
-    pub fn counted(self, counter: Counter) -> Self {
+    pub fn counted(self, counter: ApiCallCounter) -> Self {
         Self { counter: Some(counter), ..self }
     }
 
     /// The same handle, whose writes go before all others: a person can answer only once they are there.
     pub fn asking(self) -> Self {
-        Self { urgency: Some(Urgency::Asked), ..self }
+        Self { urgency: Some(WritePriority::Asked), ..self }
     }
 
     /// The same handle, whose writes a person waits for who asked; what others say here meanwhile waits as long.
     pub fn answering(self) -> Self {
-        Self { urgency: Some(Urgency::Heard), ..self }
+        Self { urgency: Some(WritePriority::Heard), ..self }
     }
 
     pub fn id(&self) -> RepoId {
@@ -181,7 +184,7 @@ impl Repo {
     }
 
     /// The App's own account.
-    pub async fn bot(&self) -> Result<Actor, Fault> {
+    pub async fn bot(&self) -> Result<Actor, GitHubApiError> {
         self.github.bot_seen_by(self.installation).await
     }
 
@@ -190,44 +193,47 @@ impl Repo {
         self.redirected.load(Ordering::Relaxed)
     }
 
-    fn who(&self) -> As {
-        As::Installation(self.installation)
+    fn who(&self) -> ApiIdentity {
+        ApiIdentity::Installation(self.installation)
     }
 
     /// A call in this repository; `rest` fills the route's placeholders after owner and name.
-    pub(super) fn request(&self, call: &'static Call, rest: &[&str]) -> Request {
+    pub(super) fn request(&self, call: &'static GitHubEndpoint, rest: &[&str]) -> ApiRequest {
         let values: Vec<&str> = [self.name.owner.as_str(), self.name.name.as_str()]
             .into_iter()
             .chain(rest.iter().copied())
             .collect();
-        Request::to(call, &values).counted(self.counter.clone())
+        ApiRequest::to(call, &values).counted(self.counter.clone())
     }
 
     /// A call whose route names no repository.
-    pub(super) fn bare(&self, call: &'static Call, values: &[&str]) -> Request {
-        Request::to(call, values).counted(self.counter.clone())
+    pub(super) fn bare(&self, call: &'static GitHubEndpoint, values: &[&str]) -> ApiRequest {
+        ApiRequest::to(call, values).counted(self.counter.clone())
     }
 
     /// Sends, and follows a redirect that leads to this same repository under its new name. Any
     /// other redirect (an issue that went elsewhere) is the caller's to know.
-    pub(super) async fn send(&self, request: Request) -> Result<Response, Fault> {
+    pub(super) async fn send(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         let api = self.github.api();
         match api.send(self.who(), request.clone()).await {
-            Err(Fault::Moved { call, location }) => match self.new_route(&request, &location) {
+            Err(GitHubApiError::Moved { call, location }) => match self.new_route(&request, &location) {
                 Some(route) => api.send(self.who(), request.moved_to(route)).await,
-                None => Err(Fault::Moved { call, location }),
+                None => Err(GitHubApiError::Moved { call, location }),
             },
             other => other,
         }
     }
 
     /// All items of a listing, as [`send`](Self::send) sends.
-    pub(super) async fn paged<T: DeserializeOwned>(&self, request: Request) -> Result<Vec<T>, Fault> {
+    pub(super) async fn paged<T: DeserializeOwned>(
+        &self,
+        request: ApiRequest,
+    ) -> Result<Vec<T>, GitHubApiError> {
         let api = self.github.api();
         match api.paged(self.who(), request.clone(), None).await {
-            Err(Fault::Moved { call, location }) => match self.new_route(&request, &location) {
+            Err(GitHubApiError::Moved { call, location }) => match self.new_route(&request, &location) {
                 Some(route) => api.paged(self.who(), request.moved_to(route), None).await,
-                None => Err(Fault::Moved { call, location }),
+                None => Err(GitHubApiError::Moved { call, location }),
             },
             other => other,
         }
@@ -236,9 +242,9 @@ impl Repo {
     /// How many pages a listing has. Where GitHub does not say, it is read on to its end.
     pub(super) async fn pages(
         &self,
-        first: &Response,
-        page: impl Fn(usize) -> Request,
-    ) -> Result<usize, Fault> {
+        first: &ApiResponse,
+        page: impl Fn(usize) -> ApiRequest,
+    ) -> Result<usize, GitHubApiError> {
         if let Some(pages) = first.pages() {
             return Ok(pages);
         }
@@ -251,7 +257,7 @@ impl Repo {
     }
 
     /// `/repositories/ID/…` if `location` is that and the rest of the route is unchanged.
-    fn new_route(&self, request: &Request, location: &str) -> Option<String> {
+    fn new_route(&self, request: &ApiRequest, location: &str) -> Option<String> {
         let old = format!("/repos/{}/{}", self.name.owner, self.name.name);
         let rest = request.route().strip_prefix(&old)?;
         let new = format!("/repositories/{}{rest}", self.id);
@@ -265,7 +271,7 @@ impl Repo {
     }
 
     /// Sends a write, once the name is known to mean this repository still.
-    pub(super) async fn write(&self, request: Request) -> Result<Response, Fault> {
+    pub(super) async fn write(&self, request: ApiRequest) -> Result<ApiResponse, GitHubApiError> {
         self.known().await?;
         self.send(match self.urgency {
             Some(urgency) => request.urgency(urgency),
@@ -274,7 +280,7 @@ impl Repo {
         .await
     }
 
-    pub(super) async fn known(&self) -> Result<&RepoInfo, Fault> {
+    pub(super) async fn known(&self) -> Result<&RepoInfo, GitHubApiError> {
         let look = || async {
             match self.github.described(self.id, &self.name) {
                 Some(info) => Ok(info),
@@ -284,12 +290,12 @@ impl Repo {
         self.known.get_or_try_init(look).await
     }
 
-    /// What the repository is now. [`Fault::Gone`] when its name belongs to another one.
-    pub async fn info(&self) -> Result<RepoInfo, Fault> {
-        let repo: Found = self.send(self.request(&REPOSITORY, &[]).kept()).await?.json()?;
+    /// What the repository is now. [`GitHubApiError::Gone`] when its name belongs to another one.
+    pub async fn info(&self) -> Result<RepoInfo, GitHubApiError> {
+        let repo: RepositoryResponse = self.send(self.request(&REPOSITORY, &[]).kept()).await?.json()?;
         if repo.id != self.id.0 {
             let what = format!("repository {} (number {}): another has its name now", self.name, self.id);
-            return Err(Fault::Gone { what });
+            return Err(GitHubApiError::Gone { what });
         }
         let info = repo.info()?;
         self.github.describe(&self.name, &info);
@@ -297,16 +303,18 @@ impl Repo {
     }
 
     /// Where the repository is when its name leads nowhere.
-    pub async fn whereabouts(&self) -> Result<Whereabouts, Fault> {
+    pub async fn whereabouts(&self) -> Result<RepositoryAvailability, GitHubApiError> {
         match self.github.installation(self.installation).await? {
-            None => return Ok(Whereabouts::Uninstalled),
-            Some(installation) if installation.suspended => return Ok(Whereabouts::Suspended),
+            None => return Ok(RepositoryAvailability::Uninstalled),
+            Some(installation) if installation.suspended => return Ok(RepositoryAvailability::Suspended),
             Some(_) => {}
         }
-        let by_id = Request::to(&REPOSITORY_BY_ID, &[&self.id.to_string()]).counted(self.counter.clone());
+        let by_id = ApiRequest::to(&REPOSITORY_BY_ID, &[&self.id.to_string()]).counted(self.counter.clone());
         match self.github.api().send(self.who(), by_id).await {
-            Ok(answer) => Ok(Whereabouts::Here(answer.json::<Found>()?.info()?)),
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => Ok(Whereabouts::OutOfReach),
+            Ok(answer) => Ok(RepositoryAvailability::Here(answer.json::<RepositoryResponse>()?.info()?)),
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {
+                Ok(RepositoryAvailability::OutOfReach)
+            }
             Err(fault) => Err(fault),
         }
     }
@@ -319,11 +327,11 @@ impl Repo {
 
     /// A refusal that may only mean that GitHub's reads are behind its writes: waited out for
     /// [`limits::LAG`], then believed.
-    pub fn unless_behind(&self, about: &str, refusal: Fault) -> Fault {
+    pub fn unless_behind(&self, about: &str, refusal: GitHubApiError) -> GitHubApiError {
         let (doubts, now) = (self.github.doubts(), self.github.now());
         let about = format!("{} {about}", self.id);
         if doubts.since(&about, now) < limits::LAG {
-            return Fault::transient(
+            return GitHubApiError::transient(
                 &about,
                 format!("refused, and what stands there does not show ({refusal})"),
             );
@@ -332,19 +340,19 @@ impl Repo {
         refusal
     }
 
-    /// [`Fault::Gone`] when it was deleted, [`Fault::Moved`] when it was transferred.
-    pub async fn issue(&self, number: IssueNo) -> Result<Issue, Fault> {
+    /// [`GitHubApiError::Gone`] when it was deleted, [`GitHubApiError::Moved`] when it was transferred.
+    pub async fn issue(&self, number: IssueNo) -> Result<Issue, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Shown {
+        struct IssueResponse {
             number: u64,
             #[serde(default)]
             node_id: String,
             title: String,
             body: Option<String>,
             state: String,
-            user: Option<User>,
+            user: Option<GitHubUser>,
             #[serde(default)]
-            labels: Vec<LabelText>,
+            labels: Vec<LabelResponse>,
             #[serde(default)]
             locked: bool,
             pull_request: Option<serde_json::Value>,
@@ -355,16 +363,17 @@ impl Repo {
         // The REST description allows both forms.
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum LabelText {
+        enum LabelResponse {
             Name(String),
             Whole { name: Option<String> },
         }
-        let found: Shown = self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.as_sent()?;
+        let found: IssueResponse =
+            self.send(self.request(&ISSUE, &[&number.to_string()]).kept()).await?.as_sent()?;
         self.github.keep_node(self.issue_key(number), &found.node_id);
         let body = found.body.unwrap_or_default();
         let label = |label| match label {
-            LabelText::Name(name) => Some(name),
-            LabelText::Whole { name } => name,
+            LabelResponse::Name(name) => Some(name),
+            LabelResponse::Whole { name } => name,
         };
         Ok(Issue {
             number: IssueNo(found.number),
@@ -383,15 +392,15 @@ impl Repo {
     }
 
     /// Puts a label on an issue; creates it in the repository at its first use.
-    pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), Fault> {
+    pub async fn ensure_label(&self, issue: IssueNo, label: LabelSpec<'_>) -> Result<(), GitHubApiError> {
         self.define_label(label).await?;
         let add = self.request(&ADD_LABELS, &[&issue.to_string()]).body(json!({ "labels": [label.name] }));
-        self.write(add.urgency(Urgency::Decoration)).await.map(drop)
+        self.write(add.urgency(WritePriority::Decoration)).await.map(drop)
     }
 
     /// Takes a label off, whether it is there or not, and puts one on. What else is on the issue stays: the whole set is
     /// never written, since somebody may be changing it just now.
-    pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), Fault> {
+    pub async fn change_label(&self, change: &LabelChange<'_>) -> Result<(), GitHubApiError> {
         if let LabelChange { issue, off: None, on: Some(on) } = *change {
             return self.ensure_label(issue, on).await;
         }
@@ -400,20 +409,23 @@ impl Repo {
             return Ok(());
         }
         let about = format!("labels of issue {}", change.issue);
-        let done = self.mutate(&CHANGE_LABELS, &fields, Urgency::Decoration).await?;
+        let done = self.mutate(&CHANGE_LABELS, &fields, WritePriority::Decoration).await?;
         match self.changed(&CHANGE_LABELS, &done, &fields, change).await {
             Ok(()) => {
                 self.sure(&about, ());
                 Ok(())
             }
             // A label that was made just now may not show everywhere.
-            Err(missing @ Fault::NotFound { .. }) => Err(self.unless_behind(&about, missing)),
+            Err(missing @ GitHubApiError::NotFound { .. }) => Err(self.unless_behind(&about, missing)),
             Err(fault) => Err(fault),
         }
     }
 
     /// A label that the repository does not have is on none of its issues, and need not be taken off.
-    pub(super) async fn label_fields(&self, change: &LabelChange<'_>) -> Result<Vec<Field>, Fault> {
+    pub(super) async fn label_fields(
+        &self,
+        change: &LabelChange<'_>,
+    ) -> Result<Vec<GraphQlField>, GitHubApiError> {
         let add = match change.on {
             Some(on) => Some(match self.github.node(&self.label_key(on.name)) {
                 Some(node) => node,
@@ -432,7 +444,7 @@ impl Repo {
             Some(node) => node,
             None => self.issue(change.issue).await?.node,
         };
-        let field = |alias, mutation, takes, label: String| Field {
+        let field = |alias, mutation, takes, label: String| GraphQlField {
             alias,
             mutation,
             takes,
@@ -449,11 +461,11 @@ impl Repo {
     /// id is taken off by its name, for it may have been made again.
     pub(super) async fn changed(
         &self,
-        call: &Call,
-        done: &Mutated,
-        fields: &[Field],
+        call: &GitHubEndpoint,
+        done: &GraphQlResponse,
+        fields: &[GraphQlField],
         change: &LabelChange<'_>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), GitHubApiError> {
         let mut failed = None;
         for field in fields {
             let Err(fault) = done.field(call, field.alias) else { continue };
@@ -461,7 +473,9 @@ impl Repo {
             labels.for_each(|name| self.github.forget_node(&self.label_key(name)));
             self.github.forget_node(&self.issue_key(change.issue));
             match (fault, change.off) {
-                (Fault::NotFound { .. } | Fault::Rejected { .. }, Some(off)) if field.alias == "remove" => {
+                (GitHubApiError::NotFound { .. } | GitHubApiError::Rejected { .. }, Some(off))
+                    if field.alias == "remove" =>
+                {
                     self.remove_label(change.issue, off).await?;
                 }
                 (fault, _) => drop(failed.get_or_insert(fault)),
@@ -471,17 +485,17 @@ impl Repo {
     }
 
     /// Makes a label known in the repository and returns its node id. One that is there keeps the look people gave it.
-    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, Fault> {
+    pub async fn define_label(&self, label: LabelSpec<'_>) -> Result<String, GitHubApiError> {
         let LabelSpec { name, color, description } = label;
         if let Some(found) = self.label(name).await? {
             return Ok(found);
         }
         let body = json!({ "name": name, "color": color, "description": description });
-        let create = self.request(&CREATE_LABEL, &[]).body(body).urgency(Urgency::Decoration);
+        let create = self.request(&CREATE_LABEL, &[]).body(body).urgency(WritePriority::Decoration);
         match self.write(create).await {
             Ok(answer) => Ok(self.kept_label(name, answer.json()?)),
             // Someone was faster, unless it was something else.
-            Err(fault @ Fault::Rejected { status: 422, .. }) => match self.label(name).await? {
+            Err(fault @ GitHubApiError::Rejected { status: 422, .. }) => match self.label(name).await? {
                 Some(found) => Ok(self.sure(&format!("label {name}"), found)),
                 None => Err(self.unless_behind(&format!("label {name}"), fault)),
             },
@@ -503,7 +517,7 @@ impl Repo {
     }
 
     /// The node id of a label, asked for unless GitHub said it within the last hour.
-    async fn known_label(&self, name: &str) -> Result<Option<String>, Fault> {
+    async fn known_label(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
         match self.github.node(&self.label_key(name)) {
             Some(node) => Ok(Some(node)),
             None => self.label(name).await,
@@ -511,43 +525,43 @@ impl Repo {
     }
 
     /// Does the repository have this label?
-    pub async fn has_label(&self, name: &str) -> Result<bool, Fault> {
+    pub async fn has_label(&self, name: &str) -> Result<bool, GitHubApiError> {
         Ok(self.label(name).await?.is_some())
     }
 
-    async fn label(&self, name: &str) -> Result<Option<String>, Fault> {
+    async fn label(&self, name: &str) -> Result<Option<String>, GitHubApiError> {
         match self.send(self.request(&LABEL, &[name]).kept()).await {
             Ok(answer) => Ok(Some(self.kept_label(name, answer.json()?))),
-            Err(Fault::NotFound { .. }) => Ok(None),
+            Err(GitHubApiError::NotFound { .. }) => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// Takes a label off an issue. That it is not there is fine.
-    pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), Fault> {
-        let remove = self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).urgency(Urgency::Heard);
+    pub async fn remove_label(&self, issue: IssueNo, name: &str) -> Result<(), GitHubApiError> {
+        let remove = self.request(&REMOVE_LABEL, &[&issue.to_string(), name]).urgency(WritePriority::Heard);
         match self.write(remove).await {
-            Ok(_) | Err(Fault::NotFound { .. }) => Ok(()),
+            Ok(_) | Err(GitHubApiError::NotFound { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
 }
 
 /// A time in an answer of `call`.
-pub(super) fn time(call: &Call, text: &str) -> Result<Timestamp, Fault> {
-    Timestamp::parse(text).map_err(|e| Fault::unexpected(&call.to_string(), e))
+pub(super) fn time(call: &GitHubEndpoint, text: &str) -> Result<Timestamp, GitHubApiError> {
+    Timestamp::parse(text).map_err(|e| GitHubApiError::unexpected(&call.to_string(), e))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Found;
+    use super::RepositoryResponse;
 
     #[test]
     fn a_repository_is_private_unless_github_says_otherwise() {
         for (said, private) in [("", true), (", \"private\": true", true), (", \"private\": false", false)] {
             let text =
                 format!("{{\"id\": 1, \"full_name\": \"maya/tally\", \"default_branch\": \"main\"{said}}}");
-            let found: Found = serde_json::from_str(&text).unwrap();
+            let found: RepositoryResponse = serde_json::from_str(&text).unwrap();
             assert_eq!(found.info().unwrap().private, private, "{text}");
         }
     }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     commits::{check_path, decode},
-    error::Fault,
-    manifest::{Call, OTHERS_FILE, README, SEARCH, SEARCH_CODE},
-    repo::Repo,
+    error::GitHubApiError,
+    manifest::{GitHubEndpoint, OTHERS_FILE, README, SEARCH, SEARCH_CODE},
+    repo::GitHubRepo,
 };
 use crate::types::RepoName;
 
@@ -15,7 +15,7 @@ const ABOUT_CHARS: usize = 300;
 
 /// A public repository that a search found. What it says of itself is anybody's text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct PublicRepository {
     pub name: RepoName,
     pub stars: u64,
     /// The SPDX id, as GitHub tells it; none where it knows no licence by that.
@@ -26,44 +26,52 @@ pub struct Found {
     pub homepage: Option<String>,
 }
 
-impl Repo {
+impl GitHubRepo {
     /// Public repositories that have all of these words and so many stars, those with the most first. The words are plain:
     /// a sign among them might mean something to the search.
     ///
     /// # Errors
-    /// [`Fault::Transient`] also where GitHub gave the search up before it found anything: that is not nothing.
-    pub async fn search(&self, words: &[String], stars: u32, most: u32) -> Result<Vec<Found>, Fault> {
+    /// [`GitHubApiError::Transient`] also where GitHub gave the search up before it found anything: that is not nothing.
+    pub async fn search(
+        &self,
+        words: &[String],
+        stars: u32,
+        most: u32,
+    ) -> Result<Vec<PublicRepository>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Licence {
+        struct RepositoryLicence {
             spdx_id: Option<String>,
         }
         #[derive(Deserialize)]
-        struct Item {
+        struct RepositorySearchItem {
             full_name: String,
             #[serde(default)]
             private: bool,
             stargazers_count: u64,
-            license: Option<Licence>,
+            license: Option<RepositoryLicence>,
             description: Option<String>,
             homepage: Option<String>,
         }
         #[derive(Deserialize)]
-        struct Answer {
+        struct RepositorySearchResponse {
             #[serde(default)]
             incomplete_results: bool,
-            items: Vec<Item>,
+            items: Vec<RepositorySearchItem>,
         }
         let query = format!("{} is:public stars:>={stars}", words.join(" "));
         let request = self.bare(&SEARCH, &[]).query("q", query).query("sort", "stars");
-        let answer: Answer = self.send(request.query("per_page", most)).await?.json()?;
+        let answer: RepositorySearchResponse = self.send(request.query("per_page", most)).await?.json()?;
         if answer.incomplete_results && answer.items.is_empty() {
-            return Err(Fault::transient(&SEARCH.to_string(), "it was given up before anything was found"));
+            return Err(GitHubApiError::transient(
+                &SEARCH.to_string(),
+                "it was given up before anything was found",
+            ));
         }
         let told = |id: &String| {
             id != "NOASSERTION" && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.+".contains(&b))
         };
         let found = answer.items.into_iter().filter(|item| !item.private).filter_map(|item| {
-            Some(Found {
+            Some(PublicRepository {
                 name: item.full_name.parse().ok()?,
                 stars: item.stargazers_count,
                 licence: item.license.and_then(|licence| licence.spdx_id).filter(told),
@@ -78,28 +86,28 @@ impl Repo {
     /// that fit best.
     ///
     /// # Errors
-    /// [`Fault::Transient`] also where GitHub gave the search up before it found anything.
+    /// [`GitHubApiError::Transient`] also where GitHub gave the search up before it found anything.
     pub async fn search_code(
         &self,
         other: &RepoName,
         words: &[String],
         most: u32,
-    ) -> Result<Vec<String>, Fault> {
+    ) -> Result<Vec<String>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct Item {
+        struct CodeSearchItem {
             path: String,
         }
         #[derive(Deserialize)]
-        struct Answer {
+        struct CodeSearchResponse {
             #[serde(default)]
             incomplete_results: bool,
-            items: Vec<Item>,
+            items: Vec<CodeSearchItem>,
         }
         let query = format!("{} repo:{other}", words.join(" "));
         let request = self.bare(&SEARCH_CODE, &[]).query("q", query).query("per_page", most);
-        let answer: Answer = self.send(request).await?.json()?;
+        let answer: CodeSearchResponse = self.send(request).await?.json()?;
         if answer.incomplete_results && answer.items.is_empty() {
-            return Err(Fault::transient(
+            return Err(GitHubApiError::transient(
                 &SEARCH_CODE.to_string(),
                 "it was given up before anything was found",
             ));
@@ -109,27 +117,33 @@ impl Repo {
     }
 
     /// The README of a public repository, which need not be this one; none where it has none that is sent as text.
-    pub async fn readme_of(&self, other: &RepoName) -> Result<Option<String>, Fault> {
+    pub async fn readme_of(&self, other: &RepoName) -> Result<Option<String>, GitHubApiError> {
         self.text_of(&README, &[&other.owner, &other.name]).await
     }
 
-    /// As [`Repo::readme_of`], of any of its files.
-    pub async fn file_of(&self, other: &RepoName, path: &str) -> Result<Option<String>, Fault> {
+    /// As [`GitHubRepo::readme_of`], of any of its files.
+    pub async fn file_of(&self, other: &RepoName, path: &str) -> Result<Option<String>, GitHubApiError> {
         self.text_of(&OTHERS_FILE, &[&other.owner, &other.name, path]).await
     }
 
-    async fn text_of(&self, call: &'static Call, values: &[&str]) -> Result<Option<String>, Fault> {
+    async fn text_of(
+        &self,
+        call: &'static GitHubEndpoint,
+        values: &[&str],
+    ) -> Result<Option<String>, GitHubApiError> {
         #[derive(Deserialize)]
-        struct File {
+        struct TextFileResponse {
             #[serde(default)]
             content: String,
             #[serde(default)]
             encoding: String,
         }
-        let file: File = match self.send(self.bare(call, values)).await {
+        let file: TextFileResponse = match self.send(self.bare(call, values)).await {
             Ok(answer) => answer.json()?,
             // It went since it was found.
-            Err(Fault::NotFound { .. } | Fault::Gone { .. } | Fault::Moved { .. }) => return Ok(None),
+            Err(
+                GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. },
+            ) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         if file.encoding != "base64" {

@@ -13,7 +13,7 @@ const NAME_CHARS: usize = 128;
 
 /// The head of a delivery whose signature holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedDelivery {
     pub id: DeliveryId,
     pub event: String,
 }
@@ -21,19 +21,23 @@ pub struct Verified {
 /// Why a request is not taken: the status to answer and one sentence that says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{sentence}")]
-pub struct Refused {
+pub struct WebhookRefusal {
     pub status: StatusCode,
     pub sentence: &'static str,
 }
 
-fn refuse<T>(status: StatusCode, sentence: &'static str) -> Result<T, Refused> {
-    Err(Refused { status, sentence })
+fn refuse<T>(status: StatusCode, sentence: &'static str) -> Result<T, WebhookRefusal> {
+    Err(WebhookRefusal { status, sentence })
 }
 
 /// Checks a request against the secrets in use: one, or two while a secret is being replaced.
 ///
 /// The signature comes first: to a stranger every request is answered alike.
-pub fn verify(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<Verified, Refused> {
+pub fn verify(
+    secrets: &[SecretString],
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<VerifiedDelivery, WebhookRefusal> {
     check_signature(secrets, headers, body)?;
     check_content_type(headers)?;
     let Some(event) = name(headers, "x-github-event") else {
@@ -42,12 +46,12 @@ pub fn verify(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Res
     let Some(id) = delivery_id(headers) else {
         return refuse(StatusCode::BAD_REQUEST, "The X-GitHub-Delivery header is missing or malformed.");
     };
-    Ok(Verified { id: DeliveryId(id), event })
+    Ok(VerifiedDelivery { id: DeliveryId(id), event })
 }
 
 /// The digest that a request claims to be signed with. Asked before the body is read: whoever has none to show
 /// need not send one.
-pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], Refused> {
+pub fn claimed_digest(headers: &HeaderMap) -> Result<[u8; 32], WebhookRefusal> {
     let Some(signature) = headers.get("x-hub-signature-256") else {
         let sentence = if headers.contains_key("x-hub-signature") {
             "Only a SHA-1 signature was sent; this server accepts X-Hub-Signature-256 alone."
@@ -72,7 +76,7 @@ pub fn delivery_id(headers: &HeaderMap) -> Option<String> {
     name(headers, "x-github-delivery")
 }
 
-fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), Refused> {
+fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -> Result<(), WebhookRefusal> {
     let digest = claimed_digest(headers)?;
     // Every secret is tried: which of two fits must not show in the time it takes.
     let mut fits = false;
@@ -92,7 +96,7 @@ fn check_signature(secrets: &[SecretString], headers: &HeaderMap, body: &[u8]) -
     }
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), Refused> {
+fn check_content_type(headers: &HeaderMap) -> Result<(), WebhookRefusal> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {

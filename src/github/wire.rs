@@ -13,21 +13,21 @@ use crate::{
 const GHOST: UserId = UserId(10_137);
 
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct User {
+pub(crate) struct GitHubUser {
     pub(crate) id: u64,
     pub(crate) login: String,
     #[serde(rename = "type", default)]
     pub(crate) kind: String,
 }
 
-impl From<User> for Actor {
-    fn from(user: User) -> Self {
+impl From<GitHubUser> for Actor {
+    fn from(user: GitHubUser) -> Self {
         Self { id: UserId(user.id), bot: user.kind == "Bot", login: user.login }
     }
 }
 
 /// The author of something; GitHub says `null` once the account is gone.
-pub(crate) fn author(user: Option<User>) -> Actor {
+pub(crate) fn author(user: Option<GitHubUser>) -> Actor {
     user.map_or_else(ghost, Actor::from)
 }
 
@@ -46,9 +46,9 @@ pub(crate) fn with_unix_lines(value: Value) -> Value {
 }
 
 /// A secret in an answer, out of sight the moment it is read.
-pub(crate) struct Secret(pub(crate) SecretString);
+pub(crate) struct SecretField(pub(crate) SecretString);
 
-impl<'de> Deserialize<'de> for Secret {
+impl<'de> Deserialize<'de> for SecretField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(text.into()))
     }

@@ -1,23 +1,25 @@
 //! What a person asked for comes back as words, as a thumb down or as nothing but a line in the log.
 
-use super::{Intake, Trouble, cause, route::reply_marker};
+use super::{Intake, IntakeError, cause, events::reply_marker};
 use crate::{
-    engine::{APPROVE, Answer, Filter, GateRow, RunView, Signal, Signalled, Status},
-    github::{Body, Fault, Repo, decorated},
+    engine::{
+        APPROVE, GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateRow, RunFilter, RunView, RunViewStatus,
+    },
+    github::{GitHubApiError, GitHubRepo, OutboundBody, decorated},
     messages::{self, ApproveLine},
     publication::waits_for_merge,
-    store::Taken,
+    store::ClaimedDelivery,
     types::{Cause, IssueNo, RepoId, Timestamp},
 };
 
 /// What one command came to.
-pub(super) enum Reply {
+pub(super) enum CommandReply {
     /// Nothing is said; this is for the log.
     Note(String),
     /// The person is told. All that one delivery has to tell goes into one comment.
-    Words(Body),
+    Words(OutboundBody),
     /// The person asked to see something, which is kept in the one comment for that.
-    Shown(Body),
+    Shown(OutboundBody),
     /// Not for this person. Strangers are never answered in prose: each comment is mail to everybody.
     No(String),
 }
@@ -26,12 +28,12 @@ impl Intake {
     /// Hands an answer to the engine and puts into words what that says to it. It may mean the run that `ended`.
     pub(super) async fn signal(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         (repo, issue): (RepoId, IssueNo),
-        answer: Answer,
+        answer: GateAnswer,
         ended: Option<&RunView>,
-    ) -> Result<Reply, Trouble> {
-        let live = Filter { repo: Some(repo), issue: Some(issue), live_only: true };
+    ) -> Result<CommandReply, IntakeError> {
+        let live = RunFilter { repo: Some(repo), issue: Some(issue), live_only: true };
         // A hash names what is answered, whenever that is heard.
         let late = taken.swept && answer.hash.is_none() && {
             let live = self.engine.list(live).await?;
@@ -44,37 +46,45 @@ impl Intake {
             let takes = |gate: &&GateRow| gate.spec.verbs.iter().any(|(known, _)| *known == verb);
             gates.iter().filter(takes).map(line).collect::<Vec<_>>()
         };
-        Ok(Reply::Words(match self.engine.signal(Signal { repo, issue, answer, late }).await? {
-            Signalled::Taken(run) => return Ok(Reply::Note(format!("`/{verb}` taken by {run}"))),
-            Signalled::Duplicate => return Ok(Reply::Note("heard before".to_owned())),
-            Signalled::Late => messages::came_late(&verb),
-            Signalled::NotAllowed { needs, .. } => {
-                return Ok(Reply::No(format!("refused: `/{verb}` needs {needs} here")));
-            }
-            Signalled::NotTheirs(why) => return Ok(Reply::No(format!("refused: `/{verb}` {why} here"))),
-            Signalled::NoGate(runs) if runs.iter().any(|run| run.opening) => return Err(Trouble::Opening),
-            Signalled::NoGate(runs) => self.no_gate(&verb, &runs),
-            Signalled::NoRun => {
-                let over = |run: &RunView| {
-                    messages::over(run.id, &run.workflow, run.status.as_str(), run.why.as_deref())
-                };
-                ended.map_or_else(|| messages::runs(&[]), over)
-            }
-            Signalled::WrongStage(gates) => {
-                messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(&gates))
-            }
-            Signalled::Several(gates) => messages::several(&lines(&gates)),
-            Signalled::Stale(gate) => messages::stale(&line(&gate)),
-            Signalled::TooSoon(gate) => {
-                let touched_by = gate.touched.as_ref().map(|remark| remark.by.login.as_str());
-                messages::too_soon(&line(&gate), touched_by)
-            }
-            Signalled::NoWay(gate) => messages::no_way(&verb, &line(&gate)),
-        }))
+        Ok(CommandReply::Words(
+            match self.engine.signal(GateAnswerRequest { repo, issue, answer, late }).await? {
+                GateAnswerOutcome::Taken(run) => {
+                    return Ok(CommandReply::Note(format!("`/{verb}` taken by {run}")));
+                }
+                GateAnswerOutcome::Duplicate => return Ok(CommandReply::Note("heard before".to_owned())),
+                GateAnswerOutcome::Late => messages::came_late(&verb),
+                GateAnswerOutcome::NotAllowed { needs, .. } => {
+                    return Ok(CommandReply::No(format!("refused: `/{verb}` needs {needs} here")));
+                }
+                GateAnswerOutcome::NotTheirs(why) => {
+                    return Ok(CommandReply::No(format!("refused: `/{verb}` {why} here")));
+                }
+                GateAnswerOutcome::NoGate(runs) if runs.iter().any(|run| run.opening) => {
+                    return Err(IntakeError::Opening);
+                }
+                GateAnswerOutcome::NoGate(runs) => self.no_gate(&verb, &runs),
+                GateAnswerOutcome::NoRun => {
+                    let over = |run: &RunView| {
+                        messages::over(run.id, &run.workflow, run.status.as_str(), run.why.as_deref())
+                    };
+                    ended.map_or_else(|| messages::runs(&[]), over)
+                }
+                GateAnswerOutcome::WrongStage(gates) => {
+                    messages::wrong_stage(stage.as_deref().unwrap_or_default(), &lines(&gates))
+                }
+                GateAnswerOutcome::Several(gates) => messages::several(&lines(&gates)),
+                GateAnswerOutcome::Stale(gate) => messages::stale(&line(&gate)),
+                GateAnswerOutcome::TooSoon(gate) => {
+                    let touched_by = gate.touched.as_ref().map(|remark| remark.by.login.as_str());
+                    messages::too_soon(&line(&gate), touched_by)
+                }
+                GateAnswerOutcome::NoWay(gate) => messages::no_way(&verb, &line(&gate)),
+            },
+        ))
     }
 
     /// Nothing waits, or nothing that takes this command.
-    pub(super) fn no_gate(&self, verb: &str, runs: &[RunView]) -> Body {
+    pub(super) fn no_gate(&self, verb: &str, runs: &[RunView]) -> OutboundBody {
         if runs.iter().any(waits_for_merge) && runs.iter().filter(|run| run.gate.is_some()).count() == 1 {
             return messages::waits_for_merge(verb);
         }
@@ -89,12 +99,12 @@ impl Intake {
     /// Says all that a delivery has to say, in one comment: where it was `asked`, about a run on `issue`.
     pub(super) async fn say(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         cause: &Cause,
-        repo: &Repo,
+        repo: &GitHubRepo,
         (asked, issue): (IssueNo, IssueNo),
-        words: &[Body],
-    ) -> Result<(), Trouble> {
+        words: &[OutboundBody],
+    ) -> Result<(), IntakeError> {
         if words.is_empty() {
             return Ok(());
         }
@@ -109,15 +119,19 @@ impl Intake {
 
 /// As [`decorated`], but not for what is not there: a fresh issue or comment may only not show yet, so the delivery is put
 /// off as any that meets this.
-pub(super) fn told<T>(done: Result<T, Fault>) -> Result<Option<T>, Fault> {
+pub(super) fn told<T>(done: Result<T, GitHubApiError>) -> Result<Option<T>, GitHubApiError> {
     match done {
-        Err(fault @ Fault::NotFound { .. }) => Err(fault),
+        Err(fault @ GitHubApiError::NotFound { .. }) => Err(fault),
         done => decorated(done),
     }
 }
 
 /// Where to answer what was asked on a pull request of the run on `issue`: there, unless that conversation is locked.
-pub(super) async fn unlocked(repo: &Repo, asked: IssueNo, issue: IssueNo) -> Result<IssueNo, Fault> {
+pub(super) async fn unlocked(
+    repo: &GitHubRepo,
+    asked: IssueNo,
+    issue: IssueNo,
+) -> Result<IssueNo, GitHubApiError> {
     Ok(if asked != issue && repo.issue(asked).await?.locked { issue } else { asked })
 }
 
@@ -126,14 +140,15 @@ pub(super) async fn unlocked(repo: &Repo, asked: IssueNo, issue: IssueNo) -> Res
 pub(super) fn moved_on<'r>(
     runs: impl IntoIterator<Item = &'r RunView>,
     then: Timestamp,
-) -> Result<bool, Trouble> {
+) -> Result<bool, IntakeError> {
     for run in runs {
         match &run.gate {
             // It counts from when people could read what it asks, which is before it is open.
             Some(gate) if gate.spec.shown_at <= then => {}
             // One that waits is saved at each look, and goes nowhere; one that ends neither.
-            None if matches!(run.status, Status::Waiting | Status::Halting) || run.updated_at <= then => {}
-            None if run.opening => return Err(Trouble::Opening),
+            None if matches!(run.status, RunViewStatus::Waiting | RunViewStatus::Halting)
+                || run.updated_at <= then => {}
+            None if run.opening => return Err(IntakeError::Opening),
             _ => return Ok(true),
         }
     }
@@ -141,7 +156,7 @@ pub(super) fn moved_on<'r>(
 }
 
 /// Can this be an answer to what the run asks, or asked?
-fn concerns(answer: &Answer, run: &RunView) -> bool {
+fn concerns(answer: &GateAnswer, run: &RunView) -> bool {
     run.gate.as_ref().is_none_or(|gate| {
         gate.spec.verbs.iter().any(|(verb, _)| *verb == answer.verb)
             && answer.stage.as_ref().is_none_or(|stage| gate.spec.stage.eq_ignore_ascii_case(stage))
@@ -160,7 +175,7 @@ mod tests {
     use crate::{
         commands::ROUTE,
         publication::{WATCH, foremost},
-        store::{Approvers, Calls, GateSpec, Trigger},
+        store::{Approvers, GateSpec, GitHubCallCount, RunTrigger},
         types::{Actor, Hash, InstallationId, Role, RunId, UserId},
     };
 
@@ -169,7 +184,7 @@ mod tests {
     }
 
     /// A run that was saved at 100; its gate, if it has one, was shown then.
-    fn run(status: Status, opening: bool, stage: Option<&str>) -> RunView {
+    fn run(status: RunViewStatus, opening: bool, stage: Option<&str>) -> RunView {
         let (at, repo, issue) = (Timestamp(100), RepoId(1), IssueNo(2));
         let gate = |stage: &str| GateRow {
             id: 1,
@@ -204,8 +219,8 @@ mod tests {
             due: None,
             why: None,
             outcome: None,
-            calls: Calls::default(),
-            trigger: Trigger {
+            calls: GitHubCallCount::default(),
+            trigger: RunTrigger {
                 command: "lld".to_owned(),
                 args: String::new(),
                 repo,
@@ -222,7 +237,7 @@ mod tests {
     }
 
     fn late(run: &RunView, stage: Option<&str>, then: i64) -> &'static str {
-        let answer = Answer {
+        let answer = GateAnswer {
             cause: Cause("answer".into()),
             verb: "revise".to_owned(),
             stage: stage.map(str::to_owned),
@@ -250,11 +265,11 @@ mod tests {
             run
         };
         let of = |runs: &[RunView]| foremost(runs.iter().cloned()).map(|run| run.id.seq);
-        let gate = numbered(1, run(Status::Asking, false, Some("lld")));
-        let merge = numbered(2, run(Status::Asking, false, Some(WATCH)));
-        let waits = numbered(3, run(Status::Waiting, false, None));
-        let works = numbered(4, run(Status::Running, false, None));
-        let mut reads = numbered(5, run(Status::Running, false, None));
+        let gate = numbered(1, run(RunViewStatus::Asking, false, Some("lld")));
+        let merge = numbered(2, run(RunViewStatus::Asking, false, Some(WATCH)));
+        let waits = numbered(3, run(RunViewStatus::Waiting, false, None));
+        let works = numbered(4, run(RunViewStatus::Running, false, None));
+        let mut reads = numbered(5, run(RunViewStatus::Running, false, None));
         reads.workflow = ROUTE.to_owned();
         let mut all = vec![gate, merge, waits, works, reads];
         assert_eq!(of(&all), Some(1));
@@ -268,15 +283,15 @@ mod tests {
 
     #[test]
     fn only_what_went_on_since_makes_an_answer_late() {
-        let working = run(Status::Running, false, None);
+        let working = run(RunViewStatus::Running, false, None);
         assert_eq!((late(&working, None, 99), late(&working, None, 100)), ("late", "in time"));
-        for still in [Status::Waiting, Status::Halting] {
+        for still in [RunViewStatus::Waiting, RunViewStatus::Halting] {
             assert_eq!(late(&run(still, false, None), None, 99), "in time");
         }
-        let opening = run(Status::Ready, true, None);
+        let opening = run(RunViewStatus::Ready, true, None);
         assert_eq!((late(&opening, None, 99), late(&opening, None, 100)), ("not known yet", "in time"));
 
-        let gate = run(Status::Asking, false, Some("lld"));
+        let gate = run(RunViewStatus::Asking, false, Some("lld"));
         assert_eq!((late(&gate, None, 99), late(&gate, None, 100)), ("late", "in time"));
         assert_eq!(late(&gate, Some("LLD"), 99), "late");
         assert_eq!(late(&gate, Some("spec"), 99), "in time", "it is about another gate");

@@ -4,7 +4,7 @@
 //! delivery log. So whatever GitHub numbers is named by its number, and only the rest by its delivery.
 
 use crate::{
-    store::Taken,
+    store::ClaimedDelivery,
     types::{Actor, Cause, CommentId, IssueNo, RepoId, Timestamp},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn label(repo: RepoId, issue: IssueNo, label: &str, by: &Actor, at: T
 }
 
 /// Something without a number of its own.
-pub(super) fn delivery(taken: &Taken) -> Cause {
+pub(super) fn delivery(taken: &ClaimedDelivery) -> Cause {
     Cause(taken.id.0.clone())
 }
 

@@ -4,48 +4,53 @@
 //! delivered again by somebody) it may hold no longer, and GitHub is asked.
 
 use super::{
-    Handled, Intake, LAG, Note, Trouble, cause,
-    route::{IssueRef, LATE},
+    DeliveryNote, DeliveryResult, Intake, IntakeError, LAG, cause,
+    events::{IssueRef, LATE},
 };
 use crate::{
-    engine::{Cancel, Filter, RunView},
+    engine::{CancelRunsRequest, RunFilter, RunView},
     github::{
-        Fault,
-        event::{IssueEvent, PullAction, PullEvent},
+        GitHubApiError,
+        event::{IssueEvent, PullRequestAction, PullRequestEvent},
     },
     rounds::MERGED,
-    store::Taken,
+    store::ClaimedDelivery,
     types::{Actor, IssueNo, RunId, Timestamp},
 };
 
 impl Intake {
-    pub(super) async fn issue_closed(&self, taken: &Taken, at: &IssueRef<'_>, e: &IssueEvent) -> Handled {
+    pub(super) async fn issue_closed(
+        &self,
+        taken: &ClaimedDelivery,
+        at: &IssueRef<'_>,
+        e: &IssueEvent,
+    ) -> DeliveryResult {
         if self.told_late(taken, e.at) && self.is_open(at).await? {
-            return Ok(Note::Nothing(LATE.into()));
+            return Ok(DeliveryNote::Nothing(LATE.into()));
         }
         self.stop(taken, at, &e.sender, "the issue was closed").await
     }
 
-    pub(super) async fn pull(&self, taken: &Taken, e: &PullEvent) -> Handled {
+    pub(super) async fn pull(&self, taken: &ClaimedDelivery, e: &PullRequestEvent) -> DeliveryResult {
         let Some(issue) = IssueNo::of_branch(&e.head_branch).filter(|_| e.head_repo == Some(e.repo.id))
         else {
-            return Ok(Note::Nothing("not a pull request of ours".into()));
+            return Ok(DeliveryNote::Nothing("not a pull request of ours".into()));
         };
         let bot = self.bot().await?.id;
         if e.sender.id == bot {
-            return Ok(Note::Nothing("the App did that itself, and goes on elsewhere".into()));
+            return Ok(DeliveryNote::Nothing("the App did that itself, and goes on elsewhere".into()));
         }
         let merged = match e.action {
-            PullAction::Closed { merged } => merged,
-            PullAction::Synchronize => return self.look_again(taken, &e.repo, issue).await,
-            _ => return Ok(Note::Nothing("nothing to do".into())),
+            PullRequestAction::Closed { merged } => merged,
+            PullRequestAction::Synchronize => return self.look_again(taken, &e.repo, issue).await,
+            _ => return Ok(DeliveryNote::Nothing("nothing to do".into())),
         };
         let at = IssueRef { repo: &e.repo, installation: e.installation, issue };
         let closed_at = e.closed_at.unwrap_or(taken.received_at);
         if self.told_late(taken, closed_at) && self.has_open_pull(&at, &e.head_branch).await? {
-            return Ok(Note::Nothing(LATE.into()));
+            return Ok(DeliveryNote::Nothing(LATE.into()));
         }
-        let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
+        let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let why = if merged { MERGED } else { "its pull request was closed" };
         let present = e.author.id == bot && self.is_present(&at, &e.head_branch).await?;
         let shows = |run: &&RunView| {
@@ -63,46 +68,52 @@ impl Intake {
     }
 
     /// Stops all work on an issue.
-    pub(super) async fn stop(&self, taken: &Taken, at: &IssueRef<'_>, by: &Actor, why: &str) -> Handled {
+    pub(super) async fn stop(
+        &self,
+        taken: &ClaimedDelivery,
+        at: &IssueRef<'_>,
+        by: &Actor,
+        why: &str,
+    ) -> DeliveryResult {
         Ok(stopping(self.cancel(taken, at, by, None, why).await?, why))
     }
 
     async fn cancel(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
         by: &Actor,
         run: Option<RunId>,
         why: &str,
-    ) -> Result<usize, Trouble> {
+    ) -> Result<usize, IntakeError> {
         let cause = cause::nth(&cause::delivery(taken), run.map_or(0, |run| run.seq));
         let (repo, issue) = (at.repo.id, at.issue);
-        let cancel = Cancel { repo, issue, run, cause, by: by.clone(), why: why.to_owned() };
+        let cancel = CancelRunsRequest { repo, issue, run, cause, by: by.clone(), why: why.to_owned() };
         Ok(self.engine.cancel(cancel).await?.len())
     }
 
     /// Is this told of so long after it happened that it may hold no longer?
-    pub(super) fn told_late(&self, taken: &Taken, at: Timestamp) -> bool {
+    pub(super) fn told_late(&self, taken: &ClaimedDelivery, at: Timestamp) -> bool {
         taken.swept || self.githubs_now().since(at) > LAG
     }
 
     /// Is the issue open? One that is gone is not.
-    async fn is_open(&self, at: &IssueRef<'_>) -> Result<bool, Trouble> {
+    async fn is_open(&self, at: &IssueRef<'_>) -> Result<bool, IntakeError> {
         match self.repo(at).issue(at.issue).await {
             Ok(issue) => Ok(issue.state_open),
-            Err(Fault::Gone { .. } | Fault::Moved { .. }) => Ok(false),
+            Err(GitHubApiError::Gone { .. } | GitHubApiError::Moved { .. }) => Ok(false),
             Err(fault) => Err(fault.into()),
         }
     }
 
     /// Do our runs of the issue commit on this branch now?
-    async fn is_present(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, Trouble> {
+    async fn is_present(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         let Some(db) = self.store.repo_if_any(at.repo.id).await? else { return Ok(false) };
         Ok(db.commits_of_issue(at.issue).await?.last().is_some_and(|row| row.branch == branch))
     }
 
     /// Reopened, or followed by another one.
-    async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, Trouble> {
+    async fn has_open_pull(&self, at: &IssueRef<'_>, branch: &str) -> Result<bool, IntakeError> {
         Ok(self.repo(at).pulls_of_branch(branch).await?.iter().any(|pull| pull.open))
     }
 }
@@ -117,9 +128,9 @@ fn shows(run: &RunView, opened_at: Timestamp, closed_at: Timestamp, pushes: bool
     began <= closed_at && (began <= opened_at || at_a_gate || pushes)
 }
 
-fn stopping(runs: usize, why: &str) -> Note {
+fn stopping(runs: usize, why: &str) -> DeliveryNote {
     match runs {
-        0 => Note::Nothing("nothing was running".into()),
-        n => Note::Done(format!("stopping {n} of its runs: {why}")),
+        0 => DeliveryNote::Nothing("nothing was running".into()),
+        n => DeliveryNote::Done(format!("stopping {n} of its runs: {why}")),
     }
 }

@@ -6,21 +6,21 @@
 //! when that cannot be asked. A labelling is dealt with once, whichever way we learn of it first.
 
 use super::{
-    Handled, Intake, Note, Trouble,
-    route::{IssueRef, LATE},
+    DeliveryNote, DeliveryResult, Intake, IntakeError,
+    events::{IssueRef, LATE},
 };
 use crate::{
-    engine::{Filter, RunView, Status},
-    github::{Event, InstallationInfo, Labeling, RepoRef, decorated},
+    engine::{RunFilter, RunView, RunViewStatus},
+    github::{InstallationInfo, LabelEvent, RepoRef, WebhookEvent, decorated},
     messages,
     publication::foremost,
-    store::{Accepted, LabelingKey, NewDelivery, RepoRow, Taken},
+    store::{ClaimedDelivery, DeliveryReceipt, LabelingKey, NewDelivery, RepositoryRow},
     types::{Actor, InstallationId},
 };
 
 /// What a look for labels came to.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Labels {
+pub struct LabelSearchResult {
     /// Labels that nobody had told us of; the inbox has them now.
     pub found: usize,
     /// Labels or repositories that could not be looked at now.
@@ -29,8 +29,8 @@ pub struct Labels {
 
 impl Intake {
     /// Looks for labels of ours in every repository that we were given and work for.
-    pub async fn look_for_labels(&self) -> Result<Labels, Trouble> {
-        let mut labels = Labels::default();
+    pub async fn look_for_labels(&self) -> Result<LabelSearchResult, IntakeError> {
+        let mut labels = LabelSearchResult::default();
         let installations = self.github.installations().await?;
         let ours: Vec<_> = installations.iter().filter(|i| self.allow.contains(&i.id)).collect();
         for installation in &ours {
@@ -49,7 +49,7 @@ impl Intake {
     }
 
     /// That an installation was suspended, or no longer is, may be among what nobody told us.
-    async fn heal(&self, now: &InstallationInfo) -> Result<(), Trouble> {
+    async fn heal(&self, now: &InstallationInfo) -> Result<(), IntakeError> {
         let known = self.store.directory().installation(now.id).await?;
         if known.is_some_and(|known| known.suspended == now.suspended) {
             return Ok(());
@@ -60,11 +60,11 @@ impl Intake {
     async fn search_installation(
         &self,
         installation: InstallationId,
-        labels: &mut Labels,
-    ) -> Result<(), Trouble> {
+        labels: &mut LabelSearchResult,
+    ) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
             let (id, name) = (repo.id, repo.name.clone());
-            self.store.directory().saw_repository(RepoRow { id, installation, name }).await?;
+            self.store.directory().saw_repository(RepositoryRow { id, installation, name }).await?;
             if let Err(trouble) = self.take_off_working(&repo, installation).await {
                 labels.unsure += usize::from(passes(&trouble));
                 tracing::warn!(repository = %repo.name, %trouble, "could not take the labels of an earlier version off");
@@ -81,7 +81,11 @@ impl Intake {
     }
 
     /// Takes off what an earlier version put on while a run worked.
-    async fn take_off_working(&self, repo: &RepoRef, installation: InstallationId) -> Result<(), Trouble> {
+    async fn take_off_working(
+        &self,
+        repo: &RepoRef,
+        installation: InstallationId,
+    ) -> Result<(), IntakeError> {
         let handle = self.github.repo(installation, repo.id, repo.name.clone());
         for issue in handle.issues_labeled(messages::OLD_WORKING).await? {
             decorated(handle.remove_label(issue, messages::OLD_WORKING).await)?;
@@ -94,8 +98,8 @@ impl Intake {
         repo: &RepoRef,
         installation: InstallationId,
         label: &str,
-        labels: &mut Labels,
-    ) -> Result<(), Trouble> {
+        labels: &mut LabelSearchResult,
+    ) -> Result<(), IntakeError> {
         let handle = self.github.repo(installation, repo.id, repo.name.clone());
         for issue in handle.issues_labeled(label).await? {
             let at = IssueRef { repo, installation, issue };
@@ -111,7 +115,7 @@ impl Intake {
     }
 
     /// Hands in what a label tells, unless that was dealt with before; false then.
-    async fn trace(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, Trouble> {
+    async fn trace(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let Some(labeling) = self.repo(at).newest_labeling(at.issue, label).await? else {
             return Ok(false);
         };
@@ -120,9 +124,9 @@ impl Intake {
         }
         let body = labeling.told(at.repo, at.installation, at.issue, label);
         let (id, event) = (labeling.id(at.repo.id), "issues".to_owned());
-        let subject = Event::subject(&event, &body);
+        let subject = WebhookEvent::subject(&event, &body);
         let new = NewDelivery { id, event, subject, swept: true, body };
-        let found = self.store.inbox().accept(new).await? != Accepted::Duplicate;
+        let found = self.store.inbox().accept(new).await? != DeliveryReceipt::Duplicate;
         if found {
             tracing::info!(repository = %at.repo.name, issue = %at.issue, label, by = %labeling.actor.login, "found on the issue");
             self.woken.notify_one();
@@ -131,10 +135,10 @@ impl Intake {
     }
 
     /// Has a run come of it that we know of? Then the label only failed to come off.
-    async fn started(&self, at: &IssueRef<'_>, label: &str, by: &Labeling) -> Result<bool, Trouble> {
+    async fn started(&self, at: &IssueRef<'_>, label: &str, by: &LabelEvent) -> Result<bool, IntakeError> {
         let Some(command) = self.router.by_label(label) else { return Ok(false) };
         let Some((workflow, _)) = self.router.by_command(command.name) else { return Ok(false) };
-        let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
+        let filter = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
         let runs = self.engine.list(filter).await?;
         Ok(runs.iter().any(|run| {
             run.workflow == workflow && run.trigger.actor.id == by.actor.id && run.trigger.at >= by.at
@@ -142,7 +146,7 @@ impl Intake {
     }
 
     /// Is the label still there? It comes off last, so a second try finds it too.
-    async fn bears(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, Trouble> {
+    async fn bears(&self, at: &IssueRef<'_>, label: &str) -> Result<bool, IntakeError> {
         let issue = self.repo(at).issue(at.issue).await?;
         Ok(issue.labels.iter().any(|name| name.eq_ignore_ascii_case(label)))
     }
@@ -155,21 +159,21 @@ impl Intake {
         label: &str,
         on: bool,
         sender: &Actor,
-    ) -> Handled {
+    ) -> DeliveryResult {
         if sender.bot || sender.id == self.bot().await?.id {
-            return Ok(Note::Nothing("a bot's label never acts".into()));
+            return Ok(DeliveryNote::Nothing("a bot's label never acts".into()));
         }
-        let filter = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
+        let filter = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: true };
         let Some(RunView { id: run, visit, status, .. }) = foremost(self.engine.list(filter).await?) else {
-            return Ok(Note::Nothing("no run is at work here".into()));
+            return Ok(DeliveryNote::Nothing("no run is at work here".into()));
         };
-        let view = (status == Status::Asking).then_some(messages::NEEDS_YOU);
+        let view = (status == RunViewStatus::Asking).then_some(messages::NEEDS_YOU);
         // One that waits for a model may need a person for that, or not.
-        if on == view.is_some_and(|view| view.name == label) || status == Status::Waiting {
-            return Ok(Note::Nothing("it is as it should be".into()));
+        if on == view.is_some_and(|view| view.name == label) || status == RunViewStatus::Waiting {
+            return Ok(DeliveryNote::Nothing("it is as it should be".into()));
         }
         if self.repaired.lock().await.get(&run) == Some(&visit) {
-            return Ok(Note::Nothing("the labels were put right in this turn already".into()));
+            return Ok(DeliveryNote::Nothing("the labels were put right in this turn already".into()));
         }
         let repo = self.repo(at);
         match view {
@@ -177,30 +181,30 @@ impl Intake {
             _ => repo.remove_label(at.issue, label).await?,
         }
         self.repaired.lock().await.insert(run, visit);
-        Ok(Note::Done(format!("put right, as run {run} stands")))
+        Ok(DeliveryNote::Done(format!("put right, as run {run} stands")))
     }
 
     /// Obeys a label once, and notes what came of it, so that a refusal is not asked about again. Of the two ways we
     /// learn of a label, the one that is second finds the note of the first.
     pub(super) async fn told_of_label(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         at: &IssueRef<'_>,
         label: &str,
-        labeling: Labeling,
-    ) -> Handled {
+        labeling: LabelEvent,
+    ) -> DeliveryResult {
         if self.router.by_label(label).is_none() && !self.people.opts_out(label) {
-            return Ok(Note::Nothing("not a label of ours".into()));
+            return Ok(DeliveryNote::Nothing("not a label of ours".into()));
         }
-        let (key, found) = (key(at, label, &labeling), Labeling::was_found(&taken.id));
+        let (key, found) = (key(at, label, &labeling), LabelEvent::was_found(&taken.id));
         if let Some(note) = self.store.labeling_note(&key, !found).await? {
-            return Ok(Note::Done(format!("heard before: {note}")));
+            return Ok(DeliveryNote::Done(format!("heard before: {note}")));
         }
         let note = if found && self.started(at, label, &labeling).await? {
             self.repo(at).remove_label(at.issue, label).await?;
-            Note::Nothing("it had started its run before".into())
+            DeliveryNote::Nothing("it had started its run before".into())
         } else if self.told_late(taken, labeling.at) && !self.bears(at, label).await? {
-            Note::Nothing(LATE.into())
+            DeliveryNote::Nothing(LATE.into())
         } else {
             self.labeled(taken, at, label, &labeling.actor, labeling.at).await?
         };
@@ -214,14 +218,14 @@ pub(super) fn is_state(label: &str) -> bool {
     messages::STATES.iter().any(|view| view.name == label)
 }
 
-fn passes(trouble: &Trouble) -> bool {
+fn passes(trouble: &IntakeError) -> bool {
     match trouble {
-        Trouble::GitHub(fault) => !fault.is_final(),
-        Trouble::Engine(_) | Trouble::Store(_) | Trouble::Opening => true,
+        IntakeError::GitHub(fault) => !fault.is_final(),
+        IntakeError::Engine(_) | IntakeError::Store(_) | IntakeError::Opening => true,
     }
 }
 
-fn key(at: &IssueRef<'_>, label: &str, labeling: &Labeling) -> LabelingKey {
+fn key(at: &IssueRef<'_>, label: &str, labeling: &LabelEvent) -> LabelingKey {
     LabelingKey {
         repo: at.repo.id,
         issue: at.issue,

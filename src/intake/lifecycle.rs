@@ -9,16 +9,16 @@ use std::{
 };
 
 use super::{
-    Handled, Intake, LAG, Note, Trouble, cause,
-    route::{LATE, row},
+    DeliveryNote, DeliveryResult, Intake, IntakeError, LAG, cause,
+    events::{LATE, row},
 };
 use crate::{
-    engine::{Cancel, Filter},
+    engine::{CancelRunsRequest, RunFilter},
     github::{
-        Repo, Whereabouts,
-        event::{Event, InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent},
+        GitHubRepo, RepositoryAvailability,
+        event::{InstallationAction, InstallationEvent, RepositoryAction, RepositoryEvent, WebhookEvent},
     },
-    store::{Accepted, NewDelivery, RepoRow, StoreError, Taken},
+    store::{ClaimedDelivery, DeliveryReceipt, NewDelivery, RepositoryRow, StoreError},
     types::{Actor, InstallationId, RepoId, RepoName},
 };
 
@@ -32,7 +32,7 @@ impl Intake {
         while self.store.inbox().tidy().await? > 0 {}
         let then = self.clock.now().minus(GONE_KEPT);
         for repo in self.store.directory().lost_before(then).await? {
-            let live = Filter { repo: Some(repo), issue: None, live_only: true };
+            let live = RunFilter { repo: Some(repo), issue: None, live_only: true };
             match self.engine.list(live).await {
                 Ok(runs) if runs.is_empty() => {
                     self.store.forget_repo(repo).await?;
@@ -47,20 +47,24 @@ impl Intake {
         Ok(())
     }
 
-    pub(super) async fn installation(&self, taken: &Taken, e: &InstallationEvent) -> Handled {
+    pub(super) async fn installation(
+        &self,
+        taken: &ClaimedDelivery,
+        e: &InstallationEvent,
+    ) -> DeliveryResult {
         let (directory, account) = (self.store.directory(), &e.account);
-        let Some(action) = self.still(taken, e).await? else { return Ok(Note::Nothing(LATE.into())) };
+        let Some(action) = self.still(taken, e).await? else { return Ok(DeliveryNote::Nothing(LATE.into())) };
         match action {
             InstallationAction::Deleted => {
                 let mut ended = 0;
                 for repo in directory.lost_installation(e.installation).await? {
                     ended += self.end_runs(taken, repo, &e.sender, "the App was uninstalled").await?;
                 }
-                Ok(Note::Done(format!("uninstalled by {account}; runs ended on {ended} issues")))
+                Ok(DeliveryNote::Done(format!("uninstalled by {account}; runs ended on {ended} issues")))
             }
             InstallationAction::Suspended => {
                 self.saw_installation(e.installation, account, true).await?;
-                Ok(Note::Done(format!("suspended by {account}")))
+                Ok(DeliveryNote::Done(format!("suspended by {account}")))
             }
             InstallationAction::Created | InstallationAction::Unsuspended => {
                 self.saw_installation(e.installation, account, false).await?;
@@ -69,47 +73,47 @@ impl Intake {
                 } else {
                     self.saw(e.installation, &e.repositories).await?;
                 }
-                Ok(Note::Done(format!("at work for {account}")))
+                Ok(DeliveryNote::Done(format!("at work for {account}")))
             }
             InstallationAction::PermissionsAccepted => {
-                Ok(Note::Done(format!("{account} accepted what the App asks for")))
+                Ok(DeliveryNote::Done(format!("{account} accepted what the App asks for")))
             }
         }
     }
 
     pub(super) async fn repositories(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         installation: InstallationId,
         added: &[(RepoId, RepoName)],
         removed: &[(RepoId, RepoName)],
         by: &Actor,
-    ) -> Handled {
+    ) -> DeliveryResult {
         if taken.swept {
             return self.repositories_now(taken, installation, removed, by).await;
         }
         self.saw(installation, added).await?;
         self.taken_away(taken, removed, by).await?;
-        Ok(Note::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
+        Ok(DeliveryNote::Done(format!("{} repositories added, {} removed", added.len(), removed.len())))
     }
 
     /// What was told of late: those count that are given to the App now, and those that are not.
     async fn repositories_now(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         installation: InstallationId,
         removed: &[(RepoId, RepoName)],
         by: &Actor,
-    ) -> Handled {
+    ) -> DeliveryResult {
         // Nothing of a suspended one can be listed; its runs rest, and look for themselves when they go on.
         let there = self.github.installation(installation).await?;
         if there.is_none_or(|installation| installation.suspended) {
-            return Ok(Note::Nothing(LATE.into()));
+            return Ok(DeliveryNote::Nothing(LATE.into()));
         }
         let given = self.saw_given(installation).await?;
         let removed: Vec<_> = removed.iter().filter(|(repo, _)| !given.contains(repo)).cloned().collect();
         self.taken_away(taken, &removed, by).await?;
-        Ok(Note::Done(format!(
+        Ok(DeliveryNote::Done(format!(
             "told late; {} repositories are given, {} were removed",
             given.len(),
             removed.len()
@@ -118,10 +122,10 @@ impl Intake {
 
     async fn taken_away(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         removed: &[(RepoId, RepoName)],
         by: &Actor,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), IntakeError> {
         for (repo, _) in removed {
             self.end_runs(taken, *repo, by, "the repository was taken from the App").await?;
             self.store.directory().lost_repository(*repo).await?;
@@ -133,9 +137,9 @@ impl Intake {
     /// GitHub is asked how things are; none when that is not what it tells of.
     async fn still(
         &self,
-        taken: &Taken,
+        taken: &ClaimedDelivery,
         e: &InstallationEvent,
-    ) -> Result<Option<InstallationAction>, Trouble> {
+    ) -> Result<Option<InstallationAction>, IntakeError> {
         use InstallationAction::{Deleted, PermissionsAccepted, Suspended, Unsuspended};
         if !taken.swept || e.action == PermissionsAccepted {
             return Ok(Some(e.action));
@@ -155,7 +159,7 @@ impl Intake {
         installation: InstallationId,
         account: &str,
         suspended: bool,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), IntakeError> {
         let known = self.store.directory().installation(installation).await?;
         if !suspended
             && known.is_some_and(|known| known.suspended)
@@ -175,9 +179,9 @@ impl Intake {
 
     /// Puts into the inbox what was written on the issues of live runs since these last changed. A comment that we were told
     /// of before counts once.
-    async fn find_comments(&self, installation: InstallationId) -> Result<(), Trouble> {
+    async fn find_comments(&self, installation: InstallationId) -> Result<(), IntakeError> {
         for repo in self.github.repositories(installation).await? {
-            let live = Filter { repo: Some(repo.id), issue: None, live_only: true };
+            let live = RunFilter { repo: Some(repo.id), issue: None, live_only: true };
             let mut since = BTreeMap::new();
             for run in self.engine.list(live).await? {
                 let asked = run.gate.as_ref().map_or(run.updated_at, |gate| gate.spec.shown_at);
@@ -195,9 +199,9 @@ impl Intake {
                 };
                 for (id, body) in comments {
                     let event = "issue_comment".to_owned();
-                    let subject = Event::subject(&event, &body);
+                    let subject = WebhookEvent::subject(&event, &body);
                     let new = NewDelivery { id, event, subject, swept: true, body };
-                    if self.store.inbox().accept(new).await? == Accepted::New {
+                    if self.store.inbox().accept(new).await? == DeliveryReceipt::New {
                         tracing::info!(repository = %repo.name, %issue, "found a comment from while the App was suspended");
                     }
                 }
@@ -207,7 +211,7 @@ impl Intake {
     }
 
     /// Notes the repositories that an installation is given now.
-    async fn saw_given(&self, installation: InstallationId) -> Result<BTreeSet<RepoId>, Trouble> {
+    async fn saw_given(&self, installation: InstallationId) -> Result<BTreeSet<RepoId>, IntakeError> {
         let given = self.github.repositories(installation).await?;
         for repo in &given {
             self.store.directory().saw_repository(row(repo, installation)).await?;
@@ -215,14 +219,14 @@ impl Intake {
         Ok(given.iter().map(|repo| repo.id).collect())
     }
 
-    pub(super) async fn repository(&self, taken: &Taken, e: &RepositoryEvent) -> Handled {
+    pub(super) async fn repository(&self, taken: &ClaimedDelivery, e: &RepositoryEvent) -> DeliveryResult {
         let (directory, repo) = (self.store.directory(), e.repo.id);
         let mut seen = row(&e.repo, e.installation);
         if taken.swept {
             let handle = self.github.repo(e.installation, repo, e.repo.name.clone());
             match name_now(&handle, e.action).await? {
                 Some(name) => seen.name = name,
-                None => return Ok(Note::Nothing(LATE.into())),
+                None => return Ok(DeliveryNote::Nothing(LATE.into())),
             }
         }
         let elsewhere =
@@ -243,14 +247,18 @@ impl Intake {
         if e.action == RepositoryAction::Deleted {
             directory.lost_repository(repo).await?;
         }
-        Ok(Note::Done(match why {
+        Ok(DeliveryNote::Done(match why {
             Some(why) => format!("{why}; its runs ended on {ended} issues"),
             None => format!("known as {}", e.repo.name),
         }))
     }
 
     /// Why this event is not heard now, if it is not: the repository is gone and this one came around it.
-    pub(super) async fn too_late(&self, taken: &Taken, event: &Event) -> Result<bool, Trouble> {
+    pub(super) async fn too_late(
+        &self,
+        taken: &ClaimedDelivery,
+        event: &WebhookEvent,
+    ) -> Result<bool, IntakeError> {
         let Some(repo) = event.repo().filter(|_| !taken.subject.fence) else { return Ok(false) };
         let lost = self.store.directory().lost_at(repo.id).await?;
         // GitHub tells nothing of what the App may not see: a later one means that it is back.
@@ -258,9 +266,10 @@ impl Intake {
     }
 
     /// Does its installation rest?
-    pub(super) async fn rests(&self, event: &Event) -> Result<bool, Trouble> {
+    pub(super) async fn rests(&self, event: &WebhookEvent) -> Result<bool, IntakeError> {
         match (event, event.installation()) {
-            (Event::Installation(_) | Event::InstallationRepositories { .. }, _) | (_, None) => Ok(false),
+            (WebhookEvent::Installation(_) | WebhookEvent::InstallationRepositories { .. }, _)
+            | (_, None) => Ok(false),
             (_, Some(id)) => {
                 Ok(self.store.directory().installation(id).await?.is_some_and(|row| row.suspended))
             }
@@ -271,20 +280,26 @@ impl Intake {
         &self,
         installation: InstallationId,
         repositories: &[(RepoId, RepoName)],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), IntakeError> {
         for (id, name) in repositories {
-            let row = RepoRow { id: *id, installation, name: name.clone() };
+            let row = RepositoryRow { id: *id, installation, name: name.clone() };
             self.store.directory().saw_repository(row).await?;
         }
         Ok(())
     }
 
     /// Nobody is left to answer what its runs ask. Says on how many issues there were any.
-    async fn end_runs(&self, taken: &Taken, repo: RepoId, by: &Actor, why: &str) -> Result<usize, Trouble> {
-        let live = Filter { repo: Some(repo), issue: None, live_only: true };
+    async fn end_runs(
+        &self,
+        taken: &ClaimedDelivery,
+        repo: RepoId,
+        by: &Actor,
+        why: &str,
+    ) -> Result<usize, IntakeError> {
+        let live = RunFilter { repo: Some(repo), issue: None, live_only: true };
         let issues: BTreeSet<_> = self.engine.list(live).await?.iter().map(|run| run.issue).collect();
         for issue in &issues {
-            let cancel = Cancel {
+            let cancel = CancelRunsRequest {
                 repo,
                 issue: *issue,
                 run: None,
@@ -300,15 +315,17 @@ impl Intake {
 }
 
 /// The name of a repository of which something was told late; none when what was told does not hold any more.
-async fn name_now(repo: &Repo, told: RepositoryAction) -> Result<Option<RepoName>, Trouble> {
+async fn name_now(repo: &GitHubRepo, told: RepositoryAction) -> Result<Option<RepoName>, IntakeError> {
     Ok(match repo.whereabouts().await? {
-        Whereabouts::Here(now) => match told {
+        RepositoryAvailability::Here(now) => match told {
             RepositoryAction::Deleted => None,
             RepositoryAction::Archived if !now.archived => None,
             _ => Some(now.name),
         },
-        Whereabouts::OutOfReach => (told == RepositoryAction::Deleted).then(|| repo.name().clone()),
+        RepositoryAvailability::OutOfReach => {
+            (told == RepositoryAction::Deleted).then(|| repo.name().clone())
+        }
         // Its runs rest, or have nobody to work for, and find out for themselves.
-        Whereabouts::Suspended | Whereabouts::Uninstalled => None,
+        RepositoryAvailability::Suspended | RepositoryAvailability::Uninstalled => None,
     })
 }

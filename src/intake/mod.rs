@@ -13,22 +13,22 @@ mod cause;
 mod checks;
 mod closing;
 mod comment;
+mod delivery_workers;
+mod edited_gate_comment;
+mod events;
+mod finding_commands;
 mod labels;
 mod lifecycle;
-mod patrol;
+mod missed_events;
 mod pauses;
 mod reactions;
 mod review;
-mod route;
-mod settle;
 mod simulate;
 mod sweep;
-mod touched;
-mod workers;
 
-pub use labels::Labels;
-pub use route::IssueRef;
-pub use simulate::{Imagined, Imagining};
+pub use events::IssueRef;
+pub use labels::LabelSearchResult;
+pub use simulate::{SimulatedAction, SimulationResult};
 
 use std::{
     borrow::Cow,
@@ -44,10 +44,10 @@ use crate::{
     clock::SharedClock,
     commands::CommandSpec,
     config::PeopleSettings,
-    engine::{EngineError, Port},
-    github::{Event, Fault, GitHub},
+    engine::{EngineError, EnginePort},
+    github::{GitHub, GitHubApiError, WebhookEvent},
     limits::{self, LAG},
-    store::{Ending, Store, StoreError, Taken},
+    store::{ClaimedDelivery, DeliveryDisposition, Store, StoreError},
     types::{Actor, DeliveryId, InstallationId, RunId, Timestamp},
 };
 
@@ -67,22 +67,22 @@ const GATE_OPENING: Duration = Duration::from_secs(1);
 pub struct Intake {
     store: Arc<Store>,
     github: GitHub,
-    engine: Arc<dyn Port>,
-    router: Router,
+    engine: Arc<dyn EnginePort>,
+    router: CommandRouter,
     allow: BTreeSet<InstallationId>,
     shows_cost_on_public: bool,
     people: PeopleSettings,
     routes: bool,
     clock: SharedClock,
     woken: Arc<Notify>,
-    reactions: reactions::Memory,
+    reactions: reactions::ReactionMemory,
     /// Rung when a pause begins or ends.
     paused: Arc<Notify>,
-    told_paused: tokio::sync::Mutex<pauses::Told>,
+    told_paused: tokio::sync::Mutex<pauses::PauseNotices>,
     /// The turn of each run in which its state label was put right.
     repaired: tokio::sync::Mutex<BTreeMap<RunId, u64>>,
     /// What could not be written down; it is, before another delivery is taken.
-    unwritten: Mutex<Vec<(DeliveryId, Ending)>>,
+    unwritten: Mutex<Vec<(DeliveryId, DeliveryDisposition)>>,
 }
 
 /// What the intake needs besides the rooms it talks to.
@@ -101,12 +101,12 @@ pub struct IntakeOptions {
 
 /// Chooses the work that a command or a label asks for. What is asked for in free words is a command as well,
 /// [`ROUTE`](crate::commands::ROUTE), whose own workflow chooses further.
-pub(crate) struct Router {
+pub(crate) struct CommandRouter {
     starts: Vec<(&'static str, CommandSpec)>,
     rows: Vec<CommandSpec>,
 }
 
-impl Router {
+impl CommandRouter {
     fn new(starts: Vec<(&'static str, CommandSpec)>) -> Self {
         let rows =
             starts.iter().map(|(_, row)| *row).chain(crate::commands::COMMON.iter().copied()).collect();
@@ -135,9 +135,9 @@ impl Router {
 
 /// Why a delivery could not be dealt with now.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum IntakeError {
     #[error(transparent)]
-    GitHub(#[from] Fault),
+    GitHub(#[from] GitHubApiError),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
@@ -147,13 +147,13 @@ pub enum Trouble {
 }
 
 /// What came of a delivery: one line for the log and the inbox row.
-pub(crate) enum Note {
+pub(crate) enum DeliveryNote {
     /// It means nothing to us, as most do not.
     Nothing(Cow<'static, str>),
     Done(String),
 }
 
-impl fmt::Display for Note {
+impl fmt::Display for DeliveryNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing(why) => f.write_str(why),
@@ -162,13 +162,13 @@ impl fmt::Display for Note {
     }
 }
 
-pub(crate) type Handled = Result<Note, Trouble>;
+pub(crate) type DeliveryResult = Result<DeliveryNote, IntakeError>;
 
 impl Intake {
     pub fn new(
         store: Arc<Store>,
         github: GitHub,
-        engine: Arc<dyn Port>,
+        engine: Arc<dyn EnginePort>,
         clock: SharedClock,
         options: IntakeOptions,
     ) -> Self {
@@ -176,14 +176,14 @@ impl Intake {
             store,
             github,
             engine,
-            router: Router::new(options.starts),
+            router: CommandRouter::new(options.starts),
             allow: options.allow,
             shows_cost_on_public: options.shows_cost_on_public,
             people: options.people,
             routes: options.routes,
             clock,
             woken: Arc::default(),
-            reactions: reactions::Memory::default(),
+            reactions: reactions::ReactionMemory::default(),
             paused: Arc::default(),
             told_paused: tokio::sync::Mutex::default(),
             repaired: tokio::sync::Mutex::default(),
@@ -201,17 +201,19 @@ impl Intake {
         self.paused.clone()
     }
 
-    async fn deal_with(&self, taken: &Taken) -> Ending {
+    async fn deal_with(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         // Before anything else: whoever is not ours costs us nothing.
         if taken.subject.installation.is_some_and(|installation| !self.allow.contains(&installation)) {
             tracing::debug!(delivery = %taken.id, event = %taken.event, "ignored: not ours");
-            return Ending::Done("ignored: its installation is not in [installations] allow".to_owned());
+            return DeliveryDisposition::Done(
+                "ignored: its installation is not in [installations] allow".to_owned(),
+            );
         }
         let unreadable = |error: &dyn fmt::Display| {
             tracing::warn!(delivery = %taken.id, event = %taken.event, %error, "delivery cannot be read");
-            Ending::Dead(error.to_string())
+            DeliveryDisposition::Dead(error.to_string())
         };
-        let event = match taken.body().map(|body| Event::parse(&taken.event, &body)) {
+        let event = match taken.body().map(|body| WebhookEvent::parse(&taken.event, &body)) {
             Ok(Ok(event)) => event,
             Ok(Err(error)) => return unreadable(&error),
             Err(error) => return unreadable(&error),
@@ -224,58 +226,58 @@ impl Intake {
         let ending = match handled {
             Ok(note) => {
                 match note {
-                    Note::Nothing(_) => {
+                    DeliveryNote::Nothing(_) => {
                         tracing::debug!(delivery = %taken.id, event = %taken.event, %note, "means nothing here");
                     }
-                    Note::Done(_) => {
+                    DeliveryNote::Done(_) => {
                         tracing::info!(delivery = %taken.id, event = %taken.event, %note, "handled");
                     }
                 }
-                Ending::Done(note.to_string())
+                DeliveryDisposition::Done(note.to_string())
             }
             Err(trouble) => self.put_off(taken, &trouble),
         };
-        if !matches!(ending, Ending::Later { .. }) {
+        if !matches!(ending, DeliveryDisposition::Later { .. }) {
             self.reactions.forget(&taken.id);
         }
         ending
     }
 
     /// Kept until its installation is taken up again; it must not hold back the delivery that says so.
-    fn rest(&self, taken: &Taken) -> Ending {
+    fn rest(&self, taken: &ClaimedDelivery) -> DeliveryDisposition {
         let (now, why) = (self.clock.now(), "its installation is suspended".to_owned());
         if now.since(taken.received_at) < DELIVERY_AGE {
-            return Ending::Later { why, at: now.plus(SUSPENDED_RETRY), holds: now };
+            return DeliveryDisposition::Later { why, at: now.plus(SUSPENDED_RETRY), holds: now };
         }
-        Ending::Dead(why)
+        DeliveryDisposition::Dead(why)
     }
 
     /// GitHub was told that we have it, so only time or a fault that no waiting mends makes us give it up.
-    fn put_off(&self, taken: &Taken, trouble: &Trouble) -> Ending {
+    fn put_off(&self, taken: &ClaimedDelivery, trouble: &IntakeError) -> DeliveryDisposition {
         let now = self.clock.now();
         let age = now.since(taken.received_at);
         let soon = now.plus((age / 4).clamp(limits::DELIVERY_RETRY, limits::DELIVERY_LONGEST_RETRY));
         let at = match trouble {
-            Trouble::GitHub(Fault::RateLimited { until }) => Some(*until),
-            Trouble::GitHub(Fault::NotFound { .. }) => (age < LAG).then_some(soon),
-            Trouble::GitHub(fault) => (!fault.is_final()).then_some(soon),
-            Trouble::Opening if age < LAG => Some(now.plus(GATE_OPENING)),
-            Trouble::Opening => Some(soon),
-            Trouble::Store(_) | Trouble::Engine(EngineError::Store(_)) => Some(soon),
-            Trouble::Engine(_) => None,
+            IntakeError::GitHub(GitHubApiError::RateLimited { until }) => Some(*until),
+            IntakeError::GitHub(GitHubApiError::NotFound { .. }) => (age < LAG).then_some(soon),
+            IntakeError::GitHub(fault) => (!fault.is_final()).then_some(soon),
+            IntakeError::Opening if age < LAG => Some(now.plus(GATE_OPENING)),
+            IntakeError::Opening => Some(soon),
+            IntakeError::Store(_) | IntakeError::Engine(EngineError::Store(_)) => Some(soon),
+            IntakeError::Engine(_) => None,
         };
         match at {
             // At its first trouble also one that looks old: a clock that jumped makes everything old.
             Some(at) if age < DELIVERY_AGE || !taken.again => {
                 tracing::info!(delivery = %taken.id, %trouble, %at, "put off");
                 // What is said of the issue next may be `/stop`.
-                let hold = if matches!(trouble, Trouble::Opening) { LAG } else { limits::DELIVERY_HOLDS };
+                let hold = if matches!(trouble, IntakeError::Opening) { LAG } else { limits::DELIVERY_HOLDS };
                 let holds = taken.received_at.plus(hold);
-                Ending::Later { why: trouble.to_string(), at, holds }
+                DeliveryDisposition::Later { why: trouble.to_string(), at, holds }
             }
             _ => {
                 tracing::warn!(delivery = %taken.id, %trouble, "put aside");
-                Ending::Dead(trouble.to_string())
+                DeliveryDisposition::Dead(trouble.to_string())
             }
         }
     }
@@ -287,7 +289,7 @@ impl Intake {
     }
 
     /// Our own account.
-    pub(crate) async fn bot(&self) -> Result<Actor, Trouble> {
+    pub(crate) async fn bot(&self) -> Result<Actor, IntakeError> {
         Ok(self.github.bot().await?)
     }
 }

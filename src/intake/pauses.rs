@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Intake, Trouble};
+use super::{Intake, IntakeError};
 use crate::{
-    engine::{Filter, RunView, Status},
+    engine::{RunFilter, RunView, RunViewStatus},
     github::decorated,
     limits, messages, panics,
     rounds::STATUS_MARKER,
-    store::Pause,
+    store::ActivePause,
     types::{RunId, Timestamp},
 };
 
 /// What status comments say of pauses, as far as this boot has seen.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct PauseNotices {
     /// Does a run's say that it is paused?
     runs: BTreeMap<RunId, bool>,
     /// Since when nothing is paused.
@@ -48,18 +48,18 @@ impl Intake {
         }
     }
 
-    async fn look_at_pauses(&self) -> Result<bool, Trouble> {
+    async fn look_at_pauses(&self) -> Result<bool, IntakeError> {
         if !self.store.pauses_are_told().await? {
             return Ok(false);
         }
         let pauses = self.engine.pauses().await?;
         let now = self.clock.now();
         let mut held = self.told_paused.lock().await;
-        let Told { runs: told, over } = &mut *held;
+        let PauseNotices { runs: told, over } = &mut *held;
         *over = pauses.is_empty().then(|| over.unwrap_or(now));
         // One that has ended since may say it still.
         let live_only = !told.values().any(|paused| *paused);
-        let mut runs = self.engine.list(Filter { repo: None, issue: None, live_only }).await?;
+        let mut runs = self.engine.list(RunFilter { repo: None, issue: None, live_only }).await?;
         runs.retain(|run| run.status.live() || told.get(&run.id) == Some(&true));
         // No step of one that began later can have said it.
         runs.retain(|run| over.is_none_or(|over| run.started_at <= over));
@@ -67,12 +67,12 @@ impl Intake {
         for run in &runs {
             let same = |other: &RunView| (other.id.repo, other.issue) == (run.id.repo, run.issue);
             let lives = runs.iter().any(|other| same(other) && other.status.live());
-            let since = Pause::since(&pauses, run.id.repo).filter(|_| lives);
+            let since = ActivePause::since(&pauses, run.id.repo).filter(|_| lives);
             if told.get(&run.id) == Some(&since.is_some()) {
                 continue;
             }
             // Its step writes there, too, and one of the two would be lost.
-            if run.status == Status::Running {
+            if run.status == RunViewStatus::Running {
                 again = true;
                 continue;
             }
@@ -85,14 +85,14 @@ impl Intake {
             }
         }
         if pauses.is_empty() && runs.iter().all(|run| told.get(&run.id) == Some(&false)) {
-            *held = Told::default();
+            *held = PauseNotices::default();
             self.store.no_pause_is_told().await?;
         }
         Ok(again)
     }
 
     /// A run that never said anything has no comment to say it in, and a new one would be mail.
-    async fn tell_pause(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), Trouble> {
+    async fn tell_pause(&self, run: &RunView, since: Option<Timestamp>) -> Result<(), IntakeError> {
         let Some(row) = self.store.directory().repository(run.id.repo).await? else { return Ok(()) };
         let repo = self.github.repo(row.installation, row.id, row.name);
         if let Some((comment, text)) = repo.read_comment(run.issue, STATUS_MARKER).await? {

@@ -12,8 +12,8 @@ use std::{
 
 use super::Intake;
 use crate::{
-    github::{Fault, On, Reaction, Repo},
-    store::Taken,
+    github::{GitHubApiError, GitHubRepo, Reaction, ReactionTarget},
+    store::ClaimedDelivery,
     types::{Actor, DeliveryId, Timestamp, UserId},
 };
 
@@ -23,14 +23,14 @@ const PERSON_WRITES: u32 = 5;
 const PERSON_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct ReactionMemory {
     /// Deliveries that had their 👀 and are not dealt with yet: one that was put off gets no second.
     heard: Mutex<HashSet<DeliveryId>>,
-    refused: Allowance,
-    asked: Allowance,
+    refused: PersonAllowance,
+    asked: PersonAllowance,
 }
 
-impl Memory {
+impl ReactionMemory {
     /// It was dealt with.
     pub(super) fn forget(&self, id: &DeliveryId) {
         self.heard().remove(id);
@@ -43,9 +43,9 @@ impl Memory {
 
 /// What each person had in the minute that began with their first.
 #[derive(Default)]
-struct Allowance(Mutex<HashMap<UserId, (Timestamp, u32)>>);
+struct PersonAllowance(Mutex<HashMap<UserId, (Timestamp, u32)>>);
 
-impl Allowance {
+impl PersonAllowance {
     fn take(&self, who: UserId, now: Timestamp) -> bool {
         let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // One that lies ahead was begun by a clock that was wrong.
@@ -58,14 +58,20 @@ impl Allowance {
 
 impl Intake {
     /// Shows that what a delivery tells was heard.
-    pub(super) async fn heard(&self, taken: &Taken, repo: &Repo, on: On) {
+    pub(super) async fn heard(&self, taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget) {
         if self.reactions.heard().insert(taken.id.clone()) {
             show(taken, repo, on, Reaction::Eyes).await;
         }
     }
 
     /// Shows somebody that they may not, a few times a minute.
-    pub(super) async fn refuse(&self, taken: &Taken, repo: &Repo, on: On, who: &Actor) {
+    pub(super) async fn refuse(
+        &self,
+        taken: &ClaimedDelivery,
+        repo: &GitHubRepo,
+        on: ReactionTarget,
+        who: &Actor,
+    ) {
         if self.reactions.refused.take(who.id, self.clock.now()) {
             show(taken, repo, on, Reaction::ThumbsDown).await;
         } else {
@@ -74,15 +80,15 @@ impl Intake {
     }
 
     /// May this person be told once more what anybody may ask? What a delivery asks counts once.
-    pub(super) fn may_ask(&self, taken: &Taken, who: &Actor) -> bool {
+    pub(super) fn may_ask(&self, taken: &ClaimedDelivery, who: &Actor) -> bool {
         self.reactions.heard().contains(&taken.id) || self.reactions.asked.take(who.id, self.clock.now())
     }
 }
 
 /// Unlike other writes it may be repeated at once: what is there already GitHub leaves alone.
-async fn show(taken: &Taken, repo: &Repo, on: On, reaction: Reaction) {
+async fn show(taken: &ClaimedDelivery, repo: &GitHubRepo, on: ReactionTarget, reaction: Reaction) {
     let shown = match repo.react(on, reaction).await {
-        Err(Fault::Transient { .. }) => repo.react(on, reaction).await,
+        Err(GitHubApiError::Transient { .. }) => repo.react(on, reaction).await,
         shown => shown,
     };
     if let Err(fault) = shown {
@@ -96,7 +102,7 @@ mod tests {
 
     #[test]
     fn each_person_has_a_few_a_minute() {
-        let allowance = Allowance::default();
+        let allowance = PersonAllowance::default();
         let had = |who, at| (0..10).filter(|_| allowance.take(UserId(who), Timestamp(at))).count();
         assert_eq!((had(1, 0), had(2, 30_000), had(1, 59_999)), (5, 5, 0));
         assert_eq!((had(1, 60_000), had(2, 60_000)), (5, 0));

@@ -1,14 +1,14 @@
 //! GitHub's own reviews of a run's pull request, and what they say at its lines.
 
 use super::{
-    Handled, Intake, Note,
-    answer::Reply,
+    DeliveryNote, DeliveryResult, Intake,
+    answer::CommandReply,
     cause,
-    route::{IssueRef, TOLD},
+    events::{IssueRef, TOLD},
 };
 use crate::{
-    documents::visible::visible,
-    engine::{APPROVE, Answer, Filter, REVISE, Remark},
+    documents::hidden_text::visible,
+    engine::{APPROVE, GateAnswer, REVISE, RunFilter, RunRemark},
     github::{
         LineComment,
         event::{ReviewEvent, ReviewState},
@@ -16,7 +16,7 @@ use crate::{
     messages,
     publication::waits_for_merge,
     rounds::REMARKS,
-    store::Taken,
+    store::ClaimedDelivery,
 };
 
 /// Characters of one of them.
@@ -27,28 +27,28 @@ const ALL_CHARS: usize = 30_000;
 
 impl Intake {
     /// GitHub's own review buttons on the run's pull request mean `/approve` and `/revise`.
-    pub(super) async fn review(&self, taken: &Taken, e: &ReviewEvent) -> Handled {
+    pub(super) async fn review(&self, taken: &ClaimedDelivery, e: &ReviewEvent) -> DeliveryResult {
         if e.sender.bot || e.sender.id == self.bot().await?.id {
-            return Ok(Note::Nothing("a bot's review never acts".into()));
+            return Ok(DeliveryNote::Nothing("a bot's review never acts".into()));
         }
         // Somebody who adds a single comment, or answers in a thread, submits a review by that.
         let verb = match e.state {
             ReviewState::Approved if e.commit_id.is_none() => {
-                return Ok(Note::Nothing("an approval of no commit".into()));
+                return Ok(DeliveryNote::Nothing("an approval of no commit".into()));
             }
             ReviewState::Approved => APPROVE,
             ReviewState::ChangesRequested | ReviewState::Commented => REVISE,
         };
         let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.pull };
         let Some(issue) = self.issue_of_pull(&here).await? else {
-            return Ok(Note::Nothing("not a pull request of ours".into()));
+            return Ok(DeliveryNote::Nothing("not a pull request of ours".into()));
         };
         let at = IssueRef { issue, ..here };
         let role = self.repo(&at).permission(&e.sender).await?;
         if self.router.row(verb).is_none_or(|row| role < row.role) {
-            return Ok(Note::Done(format!("refused: {role} may not {verb}")));
+            return Ok(DeliveryNote::Done(format!("refused: {role} may not {verb}")));
         }
-        let live = Filter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
+        let live = RunFilter { repo: Some(e.repo.id), issue: Some(issue), live_only: true };
         let live = self.engine.list(live).await?;
         // Reviews go on after the work has ended. Whoever asks for changes then is told that nobody makes them.
         let ended = match live.is_empty() && e.state == ReviewState::ChangesRequested {
@@ -56,7 +56,7 @@ impl Intake {
             false => None,
         };
         if live.is_empty() && ended.is_none() {
-            return Ok(Note::Nothing("a review where nothing runs".into()));
+            return Ok(DeliveryNote::Nothing("a review where nothing runs".into()));
         }
         let watched = live.iter().any(waits_for_merge);
         // What is said of the pull request, and not at a gate, is for the run that pushed to it, as soon as it waits for the
@@ -68,16 +68,16 @@ impl Intake {
         });
         match e.state {
             ReviewState::Commented if pushes.is_none() => {
-                return Ok(Note::Nothing("a review without a decision".into()));
+                return Ok(DeliveryNote::Nothing("a review without a decision".into()));
             }
             ReviewState::Approved if watched && live.iter().filter(|run| run.gate.is_some()).count() == 1 => {
-                return Ok(Note::Nothing("approved on GitHub, where nothing asks for it".into()));
+                return Ok(DeliveryNote::Nothing("approved on GitHub, where nothing asks for it".into()));
             }
             _ => {}
         }
         let cause = cause::review(e.review);
         if !self.store.inbox().owns(&taken.id, &cause).await? {
-            return Ok(Note::Nothing(TOLD.into()));
+            return Ok(DeliveryNote::Nothing(TOLD.into()));
         }
         let comments = match verb {
             REVISE => self.repo(&at).review_comments(e.pull, e.review).await?,
@@ -85,14 +85,14 @@ impl Intake {
         };
         let text = words(&e.body, &comments);
         if text.is_empty() && e.state == ReviewState::Commented {
-            return Ok(Note::Nothing("a review that says nothing".into()));
+            return Ok(DeliveryNote::Nothing("a review that says nothing".into()));
         }
         let reply = if verb == REVISE && text.is_empty() {
-            Reply::Words(messages::empty_args(verb))
+            CommandReply::Words(messages::empty_args(verb))
         } else if let Some(run) = pushes {
-            let remark = Remark {
+            let remark = RunRemark {
                 cause: cause::nth(&cause, 0),
-                verb: Remark::REVIEWED.to_owned(),
+                verb: RunRemark::REVIEWED.to_owned(),
                 finding: e.review.to_string(),
                 text,
                 by: e.sender.clone(),
@@ -100,9 +100,9 @@ impl Intake {
                 at: e.submitted_at,
             };
             self.engine.remark(run.id, remark).await?;
-            Reply::Note(format!("it is for {}", run.id))
+            CommandReply::Note(format!("it is for {}", run.id))
         } else {
-            let answer = Answer {
+            let answer = GateAnswer {
                 cause: cause::nth(&cause, 0),
                 verb: verb.to_owned(),
                 stage: None,
@@ -120,10 +120,12 @@ impl Intake {
         };
         match reply {
             // A review takes no thumb.
-            Reply::Note(note) | Reply::No(note) => Ok(Note::Done(format!("a review: {note}"))),
-            Reply::Words(body) | Reply::Shown(body) => {
+            CommandReply::Note(note) | CommandReply::No(note) => {
+                Ok(DeliveryNote::Done(format!("a review: {note}")))
+            }
+            CommandReply::Words(body) | CommandReply::Shown(body) => {
                 self.say(taken, &cause, &self.repo(&at), (e.pull, at.issue), &[body]).await?;
-                Ok(Note::Done("a review: answered".to_owned()))
+                Ok(DeliveryNote::Done("a review: answered".to_owned()))
             }
         }
     }

@@ -3,27 +3,27 @@
 //! It goes the way of real deliveries, on whatever store this has: a copy, where nothing is to come of it. GitHub is only
 //! read; what it would have been told is shown instead.
 
-use super::{Intake, Trouble, route::IssueRef};
+use super::{Intake, IntakeError, events::IssueRef};
 use crate::{
-    engine::{Filter, RunView},
+    engine::{RunFilter, RunView},
     github::{
-        Event, Unsent,
+        SuppressedWrite, WebhookEvent,
         event::{CommentEvent, IssueAction, IssueEvent},
     },
-    store::{NewDelivery, Pause, Subject, Taken},
+    store::{ActivePause, ClaimedDelivery, DeliverySubject, NewDelivery},
     types::{Actor, CommentId, DeliveryId},
 };
 
 /// Something that a person might do on an issue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Imagined {
+pub enum SimulatedAction {
     Label(String),
     Comment(String),
 }
 
 /// What would come of it.
 #[derive(Debug)]
-pub struct Imagining {
+pub struct SimulationResult {
     /// In words, for whoever runs this server.
     pub said: Vec<String>,
     /// The run that would begin.
@@ -36,46 +36,51 @@ impl Intake {
         &self,
         at: &IssueRef<'_>,
         by: &Actor,
-        what: &Imagined,
-    ) -> Result<Imagining, Trouble> {
+        what: &SimulatedAction,
+    ) -> Result<SimulationResult, IntakeError> {
         if !self.allow.contains(&at.installation) {
             let why =
                 format!("nothing: its installation {} is not in [installations] allow", at.installation);
-            return Ok(Imagining { said: vec![why], begun: None });
+            return Ok(SimulationResult { said: vec![why], begun: None });
         }
-        let all = Filter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
+        let all = RunFilter { repo: Some(at.repo.id), issue: Some(at.issue), live_only: false };
         let before = self.engine.list(all).await?;
         let event = self.event(at, by, what).await?;
         let id = DeliveryId("imagined".to_owned());
-        let (name, subject) = ("imagined".to_owned(), Subject::default());
+        let (name, subject) = ("imagined".to_owned(), DeliverySubject::default());
         let new = NewDelivery { id: id.clone(), event: name, subject, swept: false, body: Vec::new() };
         self.store.inbox().accept(new).await?;
         let mut said = Vec::new();
         if self.rests(&event).await? {
             said.push("put off: its installation is suspended".to_owned());
         } else {
-            match self.route(&Taken::imagined(id, self.clock.now()), &event).await {
+            match self.route(&ClaimedDelivery::imagined(id, self.clock.now()), &event).await {
                 Ok(note) => said.push(note.to_string()),
                 // What it would do next hangs on an answer to what was not sent.
-                Err(Trouble::GitHub(_)) if !self.github.unsent().is_empty() => {}
+                Err(IntakeError::GitHub(_)) if !self.github.unsent().is_empty() => {}
                 Err(trouble) => return Err(trouble),
             }
         }
         said.extend(self.github.unsent().iter().map(unsent));
-        if let Some(since) = Pause::since(&self.engine.pauses().await?, at.repo.id) {
+        if let Some(since) = ActivePause::since(&self.engine.pauses().await?, at.repo.id) {
             let paused = "work on this repository is paused since";
             said.push(format!("{paused} {since}: no step is begun before `countersign resume`"));
         }
         let after = self.engine.list(all).await?;
         let begun = after.into_iter().find(|run| before.iter().all(|known| known.id != run.id));
-        Ok(Imagining { said, begun })
+        Ok(SimulationResult { said, begun })
     }
 
-    async fn event(&self, at: &IssueRef<'_>, by: &Actor, what: &Imagined) -> Result<Event, Trouble> {
+    async fn event(
+        &self,
+        at: &IssueRef<'_>,
+        by: &Actor,
+        what: &SimulatedAction,
+    ) -> Result<WebhookEvent, IntakeError> {
         let (now, issue) = (self.githubs_now(), self.repo(at).issue(at.issue).await?);
         let (repo, installation) = (at.repo.clone(), at.installation);
         Ok(match what {
-            Imagined::Label(label) => Event::Issue(IssueEvent {
+            SimulatedAction::Label(label) => WebhookEvent::Issue(IssueEvent {
                 action: IssueAction::Labeled { label: label.clone() },
                 repo,
                 installation,
@@ -84,7 +89,7 @@ impl Intake {
                 issue_author: issue.author,
                 at: now,
             }),
-            Imagined::Comment(text) => Event::Comment(CommentEvent {
+            SimulatedAction::Comment(text) => WebhookEvent::Comment(CommentEvent {
                 repo,
                 installation,
                 issue: at.issue,
@@ -104,7 +109,7 @@ impl Intake {
 }
 
 /// What GitHub would be told.
-fn unsent(Unsent { call, body }: &Unsent) -> String {
+fn unsent(SuppressedWrite { call, body }: &SuppressedWrite) -> String {
     let text = |key| body.as_ref().and_then(|body| body[key].as_str());
     match (text("content"), text("body")) {
         (Some("-1"), _) => "👎 would be shown".to_owned(),

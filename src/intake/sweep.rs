@@ -9,11 +9,11 @@
 
 use std::{collections::HashSet, mem, time::Duration};
 
-use super::{Intake, Trouble};
+use super::{Intake, IntakeError};
 use crate::{
-    github::{Attempt, Event, Fault, Further},
+    github::{DeliveryAttempt, DeliveryLogCursor, GitHubApiError, WebhookEvent},
     limits,
-    store::{Accepted, NewDelivery},
+    store::{DeliveryReceipt, NewDelivery},
     types::{DeliveryId, Timestamp},
 };
 
@@ -25,26 +25,26 @@ const SWEEP_OVERLAP: Duration = Duration::from_secs(600);
 const SWEEP_FAILURES: usize = 3;
 
 /// A stretch of the log: what of it the inbox lacks, the newest first.
-struct Part {
-    missing: Vec<Attempt>,
+struct DeliveryLogSection {
+    missing: Vec<DeliveryAttempt>,
     newest: Option<Timestamp>,
     /// None: the mark or the log's end is reached.
-    further: Option<Further>,
+    further: Option<DeliveryLogCursor>,
 }
 
 /// What was brought so far.
 #[derive(Default)]
-struct Brought {
+struct SweepProgress {
     count: usize,
     /// Why one could not be.
-    failed: Option<Fault>,
+    failed: Option<GitHubApiError>,
     /// How many GitHub failed on, one after the other.
     failures: usize,
 }
 
 impl Intake {
     /// Looks through the log once; says how many deliveries it brought.
-    pub async fn sweep(&self) -> Result<usize, Trouble> {
+    pub async fn sweep(&self) -> Result<usize, IntakeError> {
         let mark = self.store.swept_to().await?;
         let mut part = self.part_of_log(mark, None).await?;
         let (newest, latest) = (part.newest, mem::take(&mut part.missing));
@@ -59,11 +59,13 @@ impl Intake {
         }
         if part.further.is_some() {
             let call = "GET /app/hook/deliveries".to_owned();
-            return Err(
-                Fault::Unexpected { call, why: "the log of deliveries does not end".to_owned() }.into()
-            );
+            return Err(GitHubApiError::Unexpected {
+                call,
+                why: "the log of deliveries does not end".to_owned(),
+            }
+            .into());
         }
-        let mut brought = Brought::default();
+        let mut brought = SweepProgress::default();
         for from in earlier.into_iter().rev() {
             let part = self.part_of_log(mark, Some(from)).await?;
             self.fetch(part.missing, &mut brought).await?;
@@ -77,7 +79,11 @@ impl Intake {
         Ok(brought.count)
     }
 
-    async fn part_of_log(&self, mark: Timestamp, mut from: Option<Further>) -> Result<Part, Trouble> {
+    async fn part_of_log(
+        &self,
+        mark: Timestamp,
+        mut from: Option<DeliveryLogCursor>,
+    ) -> Result<DeliveryLogSection, IntakeError> {
         let (mut missing, mut newest) = (Vec::new(), None);
         for _ in 0..limits::SWEEP_PAGES {
             let page = self.github.deliveries(from.as_ref()).await?;
@@ -91,7 +97,7 @@ impl Intake {
                 break;
             }
         }
-        Ok(Part { missing, newest, further: from })
+        Ok(DeliveryLogSection { missing, newest, further: from })
     }
 
     /// GitHub's clock counts in its log. A mark that lies ahead of it was set by a clock of ours that was wrong.
@@ -99,12 +105,12 @@ impl Intake {
         mark.min(self.githubs_now())
     }
 
-    fn may_fetch(&self, attempt: &Attempt) -> bool {
+    fn may_fetch(&self, attempt: &DeliveryAttempt) -> bool {
         // All nodes have one mark, so what another one serves is fetched for it.
         attempt.installation.is_none_or(|id| self.allow.contains(&id) || self.store.is_served(id))
     }
 
-    async fn unheard(&self, attempts: Vec<Attempt>) -> Result<Vec<Attempt>, Trouble> {
+    async fn unheard(&self, attempts: Vec<DeliveryAttempt>) -> Result<Vec<DeliveryAttempt>, IntakeError> {
         let ids = attempts.iter().map(|attempt| attempt.id.clone()).collect();
         let unheard: HashSet<DeliveryId> = self.store.unheard(ids).await?.into_iter().collect();
         Ok(attempts.into_iter().filter(|attempt| unheard.contains(&attempt.id)).collect())
@@ -112,7 +118,11 @@ impl Intake {
 
     /// The oldest first, as they would have come. One that cannot be had keeps the mark where it is, for as long as
     /// GitHub lists it, and keeps no other out; a few of them in a row are GitHub's own trouble, and end the look.
-    async fn fetch(&self, missing: Vec<Attempt>, brought: &mut Brought) -> Result<(), Trouble> {
+    async fn fetch(
+        &self,
+        missing: Vec<DeliveryAttempt>,
+        brought: &mut SweepProgress,
+    ) -> Result<(), IntakeError> {
         let mut had = HashSet::new();
         for attempt in missing.into_iter().rev() {
             // A later attempt counts only where an earlier one cannot be had.
@@ -121,7 +131,7 @@ impl Intake {
             }
             let answer = self.github.delivered(&attempt).await;
             brought.failures = match &answer {
-                Err(Fault::Transient { .. }) => brought.failures + 1,
+                Err(GitHubApiError::Transient { .. }) => brought.failures + 1,
                 _ => 0,
             };
             let body = match answer {
@@ -131,7 +141,7 @@ impl Intake {
                     continue;
                 }
                 // The next one would fare no better.
-                Err(fault @ (Fault::RateLimited { .. } | Fault::Unauthorized { .. })) => {
+                Err(fault @ (GitHubApiError::RateLimited { .. } | GitHubApiError::Unauthorized { .. })) => {
                     return Err(fault.into());
                 }
                 Err(fault) if brought.failures == SWEEP_FAILURES => return Err(fault.into()),
@@ -142,9 +152,9 @@ impl Intake {
                 }
             };
             let (id, event) = (attempt.id.clone(), attempt.event.clone());
-            let subject = Event::subject(&event, &body);
+            let subject = WebhookEvent::subject(&event, &body);
             let new = NewDelivery { id, event, subject, swept: true, body };
-            if self.store.inbox().accept(new).await? == Accepted::New {
+            if self.store.inbox().accept(new).await? == DeliveryReceipt::New {
                 tracing::info!(delivery = %attempt.id, event = %attempt.event, at = %attempt.at, "found in GitHub's log");
                 brought.count += 1;
                 self.woken.notify_one();
@@ -154,7 +164,7 @@ impl Intake {
         Ok(())
     }
 
-    async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), Trouble> {
+    async fn move_mark(&self, mark: Timestamp, newest: Option<Timestamp>) -> Result<(), IntakeError> {
         let since = self.not_ahead(mark);
         let overlap = i64::try_from(SWEEP_OVERLAP.as_millis()).unwrap_or(0);
         let to = newest.map_or(since, |newest| since.max(Timestamp(newest.0.saturating_sub(overlap))));

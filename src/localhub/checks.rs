@@ -5,16 +5,16 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, HubError,
-    change::Change,
-    json::{Json, node},
-    model::{Annotation, CheckRun, Repository},
-    views::What,
+    json::{JsonRenderer, node},
+    model::{HubAnnotation, HubCheckRun, HubRepository},
+    transaction::HubTransaction,
+    views::HubEventKind,
 };
 use crate::types::{Oid, RepoId, UserId};
 
 /// A check run as a person sees it on its commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckView {
+pub struct HubCheckView {
     pub id: u64,
     pub name: String,
     pub head: Oid,
@@ -24,19 +24,19 @@ pub struct CheckView {
     pub conclusion: Option<String>,
     pub title: String,
     pub summary: String,
-    pub annotations: Vec<Annotation>,
+    pub annotations: Vec<HubAnnotation>,
 }
 
 /// What a request may say of a check.
 #[derive(Deserialize)]
-pub(super) struct CheckBody {
+pub(super) struct CheckRunInput {
     pub(super) name: Option<String>,
     pub(super) head_sha: Option<Oid>,
     external_id: Option<String>,
     details_url: Option<String>,
     pub(super) status: Option<String>,
     pub(super) conclusion: Option<String>,
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<CheckRunInputOutput>,
     #[serde(skip)]
     pub(super) fork: Option<RepoId>,
     #[serde(skip)]
@@ -44,17 +44,17 @@ pub(super) struct CheckBody {
 }
 
 #[derive(Deserialize)]
-pub(super) struct Output {
+pub(super) struct CheckRunInputOutput {
     title: String,
     summary: String,
     #[serde(default)]
-    pub(super) annotations: Vec<Annotation>,
+    pub(super) annotations: Vec<HubAnnotation>,
 }
 
 impl Hub {
     /// The checks of a repository, oldest first.
-    pub fn checks(&self, repo: RepoId) -> Vec<CheckView> {
-        let view = |check: &CheckRun| CheckView {
+    pub fn checks(&self, repo: RepoId) -> Vec<HubCheckView> {
+        let view = |check: &HubCheckRun| HubCheckView {
             id: check.id,
             name: check.name.clone(),
             head: check.head.clone(),
@@ -82,15 +82,15 @@ impl Hub {
     }
 }
 
-impl Change<'_> {
+impl HubTransaction<'_> {
     /// Makes a check of `app`'s, or changes the one with this number.
     pub(super) fn put_check(
         &mut self,
         repo: RepoId,
         app: u64,
         id: Option<u64>,
-        said: CheckBody,
-    ) -> Result<CheckRun, HubError> {
+        said: CheckRunInput,
+    ) -> Result<HubCheckRun, HubError> {
         let (at, by) = (self.at, self.state.apps.get(&app).map(|a| a.bot));
         let by = by.ok_or_else(|| HubError::Missing(format!("App {app}")))?;
         let mut check = match id {
@@ -119,7 +119,7 @@ impl Change<'_> {
         checks.sort_by_key(|check| check.id);
         let state = check.conclusion.as_ref().unwrap_or(&check.status).clone();
         let (name, title) = (check.name.clone(), check.title.clone().unwrap_or_default());
-        self.tell(repo, None, by, What::Checked { name, state, title });
+        self.tell(repo, None, by, HubEventKind::Checked { name, state, title });
         let action = match (id, &check.conclusion) {
             (_, Some(_)) => "completed",
             (None, None) => "created",
@@ -135,17 +135,17 @@ impl Change<'_> {
         app: u64,
         head: Option<Oid>,
         fork: Option<RepoId>,
-    ) -> Result<CheckRun, HubError> {
+    ) -> Result<HubCheckRun, HubError> {
         let unknown = |head: &str| HubError::Refused(format!("No commit found for SHA: {head}"));
         let head = head.ok_or_else(|| unknown(""))?;
         let git = self.git(repo);
         if git.read_commit(&head).is_err() {
             return Err(unknown(head.as_str()));
         }
-        let same = |c: &&CheckRun| c.app == app && c.head == head && c.fork == fork;
+        let same = |c: &&HubCheckRun| c.app == app && c.head == head && c.fork == fork;
         let suite = self.repo(repo)?.checks.iter().find(same).map(|c| c.suite);
         let here = git.branches().into_iter().find(|(_, oid)| *oid == head).map(|(name, _)| name);
-        Ok(CheckRun {
+        Ok(HubCheckRun {
             suite: suite.unwrap_or_else(|| self.state.fresh_id()),
             id: self.state.fresh_id(),
             app,
@@ -171,7 +171,7 @@ impl Change<'_> {
     fn hook_check(
         &mut self,
         repo: RepoId,
-        check: &CheckRun,
+        check: &HubCheckRun,
         event: &str,
         action: &str,
         by: UserId,
@@ -184,8 +184,8 @@ impl Change<'_> {
     }
 }
 
-impl Json<'_> {
-    pub(super) fn check_run(&self, repo: &Repository, check: &CheckRun) -> Value {
+impl JsonRenderer<'_> {
+    pub(super) fn check_run(&self, repo: &HubRepository, check: &HubCheckRun) -> Value {
         let url = format!("{}/check-runs/{}", self.repo_api(repo), check.id);
         let web = format!("{}/runs/{}", self.repo_web(repo), check.id);
         json!({
@@ -200,7 +200,7 @@ impl Json<'_> {
         })
     }
 
-    fn check_suite(&self, check: &CheckRun) -> Value {
+    fn check_suite(&self, check: &HubCheckRun) -> Value {
         json!({
             "id": check.suite, "node_id": node("CS", check.suite), "head_branch": check.branch,
             "head_sha": check.head, "status": check.status, "conclusion": check.conclusion,
@@ -208,7 +208,7 @@ impl Json<'_> {
         })
     }
 
-    fn check_app(&self, check: &CheckRun) -> Value {
+    fn check_app(&self, check: &HubCheckRun) -> Value {
         self.state.apps.get(&check.app).map_or(Value::Null, |app| self.app(app))
     }
 }

@@ -7,12 +7,12 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{
-    AppSpec, Hub, HubError, Inner,
-    change::Change,
-    checks::CheckBody,
-    json::Json,
-    model::{Annotation, CheckRun, CommitStatus, Repository},
-    server::{Reply, Request},
+    AppSpec, Hub, HubError, HubInner,
+    checks::CheckRunInput,
+    json::JsonRenderer,
+    model::{HubAnnotation, HubCheckRun, HubCommitStatus, HubRepository},
+    server::{HubReply, HubRequest},
+    transaction::HubTransaction,
 };
 use crate::types::{Oid, RepoId, UserId};
 
@@ -21,12 +21,12 @@ pub(super) const ACTIONS: &str = "github-actions";
 
 /// A job of a workflow, as it stands.
 #[derive(Debug, Clone, Default)]
-pub struct Job {
+pub struct ActionsJob {
     pub name: String,
     /// None while it goes on.
     pub conclusion: Option<String>,
     pub summary: String,
-    pub annotations: Vec<Annotation>,
+    pub annotations: Vec<HubAnnotation>,
     pub log: Option<Vec<u8>>,
     /// It runs for a pull request of this fork, which has the same commit.
     pub fork: Option<RepoId>,
@@ -36,7 +36,7 @@ pub struct Job {
 
 impl Hub {
     /// A job says how it stands on a commit; gives the number of its check. Said again by its name, it is a new one.
-    pub fn job(&self, repo: RepoId, head: &Oid, job: Job) -> Result<u64, HubError> {
+    pub fn job(&self, repo: RepoId, head: &Oid, job: ActionsJob) -> Result<u64, HubError> {
         self.change(|c| {
             let app = c.actions(repo)?;
             let status = if job.conclusion.is_some() { "completed" } else { "in_progress" };
@@ -44,7 +44,7 @@ impl Hub {
                 "name": job.name, "head_sha": head, "status": status, "conclusion": job.conclusion,
                 "output": { "title": job.name, "summary": job.summary, "annotations": job.annotations },
             });
-            let mut said: CheckBody =
+            let mut said: CheckRunInput =
                 serde_json::from_value(said).map_err(|e| HubError::Refused(e.to_string()))?;
             (said.fork, said.reported) = (job.fork, job.reported);
             let check = c.put_check(repo, app, None, said)?;
@@ -69,7 +69,7 @@ impl Hub {
         (context, state, description): (&str, &str, &str),
     ) -> Result<(), HubError> {
         self.change(|c| {
-            let status = CommitStatus {
+            let status = HubCommitStatus {
                 id: c.state.fresh_id(),
                 head: head.clone(),
                 context: context.to_owned(),
@@ -95,9 +95,9 @@ impl Hub {
     }
 }
 
-impl Change<'_> {
+impl HubTransaction<'_> {
     /// Here a workflow has one job, and tells when that has ended.
-    fn ran(&mut self, repo: RepoId, job: &CheckRun) -> Result<(), HubError> {
+    fn ran(&mut self, repo: RepoId, job: &HubCheckRun) -> Result<(), HubError> {
         let Some(bot) = self.state.apps.get(&job.app).map(|app| app.bot).filter(|_| job.conclusion.is_some())
         else {
             return Ok(());
@@ -125,25 +125,25 @@ impl Change<'_> {
     }
 }
 
-impl Inner {
+impl HubInner {
     pub(super) fn log_file(&self, job: u64) -> PathBuf {
         self.data.join("logs").join(job.to_string())
     }
 
     /// A log, to whoever has its address and brings no credentials.
-    pub(super) fn log(&self, request: &Request) -> Reply {
+    pub(super) fn log(&self, request: &HubRequest) -> HubReply {
         let job = request.segments.get(1).and_then(|job| job.parse().ok());
         let signed = request.query("sig").is_some() && request.header("authorization").is_none();
         match job.filter(|_| signed).and_then(|job| fs::read(self.log_file(job)).ok()) {
-            Some(log) => Reply::new(StatusCode::OK, "text/plain; charset=utf-8", log),
-            None => Reply::text(StatusCode::FORBIDDEN, "no such log for whoever asks like this\n"),
+            Some(log) => HubReply::new(StatusCode::OK, "text/plain; charset=utf-8", log),
+            None => HubReply::text(StatusCode::FORBIDDEN, "no such log for whoever asks like this\n"),
         }
     }
 }
 
-impl Json<'_> {
+impl JsonRenderer<'_> {
     /// The run of a workflow that this is the job of. A fork may call its branch whatever it likes.
-    pub(super) fn workflow_run(&self, repo: RepoId, job: &CheckRun) -> Value {
+    pub(super) fn workflow_run(&self, repo: RepoId, job: &HubCheckRun) -> Value {
         let branch = job.branch.as_deref().unwrap_or("countersign/issue-1");
         json!({
             "id": job.suite, "name": job.name, "head_sha": job.head, "head_branch": branch, "status": job.status,
@@ -152,7 +152,7 @@ impl Json<'_> {
         })
     }
 
-    pub(super) fn status(&self, repo: &Repository, status: &CommitStatus) -> Value {
+    pub(super) fn status(&self, repo: &HubRepository, status: &HubCommitStatus) -> Value {
         json!({
             "id": status.id, "context": status.context, "state": status.state, "description": status.description,
             "target_url": null, "url": format!("{}/statuses/{}", self.repo_api(repo), status.head),

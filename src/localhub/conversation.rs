@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::{
     Hub, HubError,
-    change::Change,
-    model::{Comment, Issue, IssueEvent, Label, Reaction},
-    views::What,
+    model::{HubComment, HubIssue, HubLabel, HubReaction, HubTimelineEvent},
+    transaction::HubTransaction,
+    views::HubEventKind,
 };
 use crate::types::{CommentId, IssueNo, RepoId, UserId};
 
@@ -108,7 +108,7 @@ impl Hub {
     }
 }
 
-impl Change<'_> {
+impl HubTransaction<'_> {
     pub(super) fn open_issue(
         &mut self,
         repo: RepoId,
@@ -119,7 +119,7 @@ impl Change<'_> {
     ) -> Result<IssueNo, HubError> {
         self.account(by)?;
         let number = self.new_issue(repo, by, title, body)?;
-        self.tell(repo, Some(number), by, What::IssueOpened { title: title.to_owned() });
+        self.tell(repo, Some(number), by, HubEventKind::IssueOpened { title: title.to_owned() });
         self.hook_issue(repo, number, "opened", by, vec![]);
         self.add_labels(repo, number, by, labels)?;
         Ok(number)
@@ -137,7 +137,7 @@ impl Change<'_> {
         let row = self.repo_mut(repo)?;
         row.last_number += 1;
         let number = row.last_number;
-        let issue = Issue {
+        let issue = HubIssue {
             id,
             number,
             title: title.to_owned(),
@@ -178,7 +178,7 @@ impl Change<'_> {
             self.issue_mut(repo, number)?.title = title.to_owned();
             changes.insert("title".into(), json!({ "from": old_title }));
             let event =
-                IssueEvent { rename: Some((old_title, title.to_owned())), ..self.event("renamed", by) };
+                HubTimelineEvent { rename: Some((old_title, title.to_owned())), ..self.event("renamed", by) };
             self.trace(repo, number, event);
         }
         if let Some(body) = body.filter(|b| Some(*b) != old_body.as_deref()) {
@@ -191,7 +191,7 @@ impl Change<'_> {
             return Ok(());
         }
         let title = self.issue(repo, number)?.title.clone();
-        let what = if is_pull { What::PullEdited { title } } else { What::IssueEdited };
+        let what = if is_pull { HubEventKind::PullEdited { title } } else { HubEventKind::IssueEdited };
         self.tell(repo, Some(number), by, what);
         self.hook_issue(repo, number, "edited", by, vec![("changes", changes.into())]);
         Ok(())
@@ -217,7 +217,12 @@ impl Change<'_> {
         let word = if open { "reopened" } else { "closed" };
         let event = self.event(word, by);
         self.trace(repo, number, event);
-        self.tell(repo, Some(number), by, if open { What::IssueReopened } else { What::IssueClosed });
+        self.tell(
+            repo,
+            Some(number),
+            by,
+            if open { HubEventKind::IssueReopened } else { HubEventKind::IssueClosed },
+        );
         self.hook_issue(repo, number, word, by, vec![]);
         Ok(())
     }
@@ -228,7 +233,7 @@ impl Change<'_> {
         let row = self.repo_mut(repo)?;
         row.issues.remove(&number.0);
         row.deleted.insert(number.0);
-        self.tell(repo, Some(number), by, What::IssueDeleted);
+        self.tell(repo, Some(number), by, HubEventKind::IssueDeleted);
         Ok(())
     }
 
@@ -242,7 +247,7 @@ impl Change<'_> {
         self.account(by)?;
         self.issue(repo, number)?;
         let (id, at) = (CommentId(self.state.fresh_id()), self.at);
-        self.issue_mut(repo, number)?.comments.push(Comment {
+        self.issue_mut(repo, number)?.comments.push(HubComment {
             id,
             author: by,
             body: body.to_owned(),
@@ -252,7 +257,7 @@ impl Change<'_> {
             reactions: vec![],
             by_email: false,
         });
-        self.tell(repo, Some(number), by, What::Commented { id, body: body.to_owned() });
+        self.tell(repo, Some(number), by, HubEventKind::Commented { id, body: body.to_owned() });
         self.hook_comment(repo, id, "created", by, vec![]);
         Ok(id)
     }
@@ -272,7 +277,7 @@ impl Change<'_> {
         let from = std::mem::replace(&mut comment.body, body.to_owned());
         comment.updated_at = at;
         comment.edits += 1;
-        self.tell(repo, Some(number), by, What::CommentEdited { id, body: body.to_owned() });
+        self.tell(repo, Some(number), by, HubEventKind::CommentEdited { id, body: body.to_owned() });
         let changes = vec![("changes", json!({ "body": { "from": from } }))];
         self.hook_comment(repo, id, "edited", by, changes);
         Ok(())
@@ -284,11 +289,11 @@ impl Change<'_> {
         self.issue_mut(repo, number)?.comments.retain(|c| c.id != id);
         let event = self.event("comment_deleted", by);
         self.trace(repo, number, event);
-        self.tell(repo, Some(number), by, What::CommentDeleted { id });
+        self.tell(repo, Some(number), by, HubEventKind::CommentDeleted { id });
         Ok(())
     }
 
-    fn comment_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(IssueNo, &mut Comment), HubError> {
+    fn comment_mut(&mut self, repo: RepoId, id: CommentId) -> Result<(IssueNo, &mut HubComment), HubError> {
         let issues = self.repo_mut(repo)?.issues.values_mut();
         let mut found = issues.flat_map(|i| {
             let number = IssueNo(i.number);
@@ -321,11 +326,11 @@ impl Change<'_> {
         name: &str,
         color: Option<&str>,
         description: Option<&str>,
-    ) -> Result<Label, HubError> {
+    ) -> Result<HubLabel, HubError> {
         if let Some(label) = self.repo(repo)?.label(name) {
             return Ok(label.clone());
         }
-        let label = Label {
+        let label = HubLabel {
             id: self.state.fresh_id(),
             name: name.to_owned(),
             color: color.unwrap_or(PLAIN_COLOR).to_owned(),
@@ -371,12 +376,15 @@ impl Change<'_> {
         Ok(())
     }
 
-    fn label_changed(&mut self, repo: RepoId, number: IssueNo, by: UserId, word: &str, label: Label) {
-        let event = IssueEvent { label: Some(label.clone()), ..self.event(word, by) };
+    fn label_changed(&mut self, repo: RepoId, number: IssueNo, by: UserId, word: &str, label: HubLabel) {
+        let event = HubTimelineEvent { label: Some(label.clone()), ..self.event(word, by) };
         self.trace(repo, number, event);
         let name = label.name.clone();
-        let what =
-            if word == "labeled" { What::Labeled { label: name } } else { What::Unlabeled { label: name } };
+        let what = if word == "labeled" {
+            HubEventKind::Labeled { label: name }
+        } else {
+            HubEventKind::Unlabeled { label: name }
+        };
         self.tell(repo, Some(number), by, what);
         let body = self.repo(repo).map(|r| self.json().label(r, &label)).unwrap_or_default();
         self.hook_issue(repo, number, word, by, vec![("label", body)]);
@@ -390,7 +398,7 @@ impl Change<'_> {
         comment: Option<CommentId>,
         by: UserId,
         content: &str,
-    ) -> Result<(Reaction, bool), HubError> {
+    ) -> Result<(HubReaction, bool), HubError> {
         let (id, at) = (self.state.fresh_id(), self.at);
         let row = self.state.repositories.get_mut(&repo);
         let issue = row.and_then(|r| r.issues.get_mut(&number.0));
@@ -405,9 +413,9 @@ impl Change<'_> {
         if let Some(known) = reactions.iter().find(|r| r.user == by && r.content == content) {
             return Ok((known.clone(), false));
         }
-        let reaction = Reaction { id, user: by, content: content.to_owned(), created_at: at };
+        let reaction = HubReaction { id, user: by, content: content.to_owned(), created_at: at };
         reactions.push(reaction.clone());
-        self.tell(repo, Some(number), by, What::Reacted { comment, content: content.to_owned() });
+        self.tell(repo, Some(number), by, HubEventKind::Reacted { comment, content: content.to_owned() });
         Ok((reaction, true))
     }
 }

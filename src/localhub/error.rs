@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::git::GitError;
+use super::git::HubGitError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
@@ -19,5 +19,5 @@ pub enum HubError {
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]
-    Git(#[from] GitError),
+    Git(#[from] HubGitError),
 }

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Hub, lock, model::State};
+use super::{Hub, lock, model::HubState};
 use crate::types::{Oid, RepoId, Timestamp};
 
 /// A fault that hits REST requests. Those with `times` hit the next matching ones and are then used up; the
 /// others hold until [`Hub::mend`] or the moment they name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum HubFault {
     /// The request takes effect; its answer is lost to a 502.
     AnswerBadGatewayAfter { method: String, path_contains: String, times: u32 },
     /// The request is answered with this status and has no effect.
@@ -41,7 +41,7 @@ const SLOWEST: Duration = Duration::from_secs(5);
 
 /// What a request meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Hit {
+pub(super) enum FaultEffect {
     LoseAnswer,
     Instead(u16),
     Unprocessable { field: String, code: String },
@@ -54,20 +54,20 @@ pub(super) enum Hit {
 }
 
 /// Everything as it was before the change at `until`.
-pub(super) struct Moment {
+pub(super) struct HubSnapshot {
     until: Timestamp,
-    pub(super) state: State,
+    pub(super) state: HubState,
     refs: Vec<(RepoId, String, Oid)>,
 }
 
-impl Moment {
+impl HubSnapshot {
     pub(super) fn branch(&self, repo: RepoId, name: &str) -> Option<&Oid> {
         self.refs.iter().find(|(r, n, _)| *r == repo && n == name).map(|(_, _, oid)| oid)
     }
 }
 
 /// How a request looks to a fault.
-pub(super) struct Meets<'a> {
+pub(super) struct FaultTarget<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     /// It carries an installation's token.
@@ -77,7 +77,7 @@ pub(super) struct Meets<'a> {
 
 impl Hub {
     /// Arms a fault; several may be armed at once, the first that matches is used up first.
-    pub fn fault(&self, fault: Fault) {
+    pub fn fault(&self, fault: HubFault) {
         lock(&self.0.faults).push(fault);
     }
 
@@ -95,14 +95,14 @@ impl Hub {
         })
     }
 
-    pub(super) fn meet_fault(&self, request: &Meets<'_>) -> Option<Hit> {
+    pub(super) fn meet_fault(&self, request: &FaultTarget<'_>) -> Option<FaultEffect> {
         lock(&self.0.faults).iter_mut().find_map(|fault| fault.hit(request))
     }
 
     /// Why this mutation fails, where it shall: a type and a message.
     pub(super) fn mutation_fault(&self, called: &str) -> Option<(Option<&'static str>, &'static str)> {
         lock(&self.0.faults).iter_mut().find_map(|fault| match fault {
-            Fault::Mutation { name, kind, message, times } if *name == called && *times > 0 => {
+            HubFault::Mutation { name, kind, message, times } if *name == called && *times > 0 => {
                 *times -= 1;
                 Some((*kind, *message))
             }
@@ -111,9 +111,9 @@ impl Hub {
     }
 
     /// Keeps what is there now, before it is changed, for as long as reads lag.
-    pub(super) fn keep_moment(&self, state: &State) {
+    pub(super) fn keep_moment(&self, state: &HubState) {
         let lag = lock(&self.0.faults).iter().find_map(|fault| match fault {
-            Fault::ReadsLag { by } => Some(*by),
+            HubFault::ReadsLag { by } => Some(*by),
             _ => None,
         });
         let Some(lag) = lag else { return };
@@ -125,41 +125,41 @@ impl Hub {
         let now = (self.0.now)();
         let mut moments = lock(&self.0.moments);
         moments.retain(|moment| now.since(moment.until) < lag);
-        moments.push(Arc::new(Moment { until: now, state: state.clone(), refs }));
+        moments.push(Arc::new(HubSnapshot { until: now, state: state.clone(), refs }));
     }
 
     /// What a read that lags sees; none when nothing has changed since.
-    pub(super) fn moment(&self, lag: Duration) -> Option<Arc<Moment>> {
+    pub(super) fn moment(&self, lag: Duration) -> Option<Arc<HubSnapshot>> {
         let (now, moments) = ((self.0.now)(), lock(&self.0.moments));
         moments.iter().find(|moment| now.since(moment.until) < lag).cloned()
     }
 }
 
-impl Fault {
-    fn hit(&mut self, on: &Meets<'_>) -> Option<Hit> {
+impl HubFault {
+    fn hit(&mut self, on: &FaultTarget<'_>) -> Option<FaultEffect> {
         let (method, part, times, hit) = match self {
             Self::AnswerBadGatewayAfter { method, path_contains, times } => {
-                (method, path_contains, times, Hit::LoseAnswer)
+                (method, path_contains, times, FaultEffect::LoseAnswer)
             }
             Self::Status { method, path_contains, status, times } => {
-                (method, path_contains, times, Hit::Instead(*status))
+                (method, path_contains, times, FaultEffect::Instead(*status))
             }
             Self::Unprocessable { method, path_contains, field, code, times } => {
                 let (field, code) = (field.clone(), code.clone());
-                (method, path_contains, times, Hit::Unprocessable { field, code })
+                (method, path_contains, times, FaultEffect::Unprocessable { field, code })
             }
             Self::Refused { method, path_contains, status, message, times } => {
-                (method, path_contains, times, Hit::Refused { status: *status, message })
+                (method, path_contains, times, FaultEffect::Refused { status: *status, message })
             }
             Self::Mutation { .. } => return None,
             Self::SecondaryLimit { method, path_contains, retry_after, times } => {
-                (method, path_contains, times, Hit::RetryAfter(*retry_after))
+                (method, path_contains, times, FaultEffect::RetryAfter(*retry_after))
             }
             Self::Drop { method, path_contains, after_effect, times } => {
-                (method, path_contains, times, Hit::Drop { after_effect: *after_effect })
+                (method, path_contains, times, FaultEffect::Drop { after_effect: *after_effect })
             }
             Self::Slow { method, path_contains, by, times } => {
-                (method, path_contains, times, Hit::Slow((*by).min(SLOWEST)))
+                (method, path_contains, times, FaultEffect::Slow((*by).min(SLOWEST)))
             }
             Self::FastWrites { most, within, lately } => {
                 if !on.installation || on.method == "GET" {
@@ -171,17 +171,17 @@ impl Fault {
                     return None;
                 }
                 let wait = within.saturating_sub(on.now.since(lately[0]));
-                return Some(Hit::RetryAfter(wait + Duration::from_secs(1)));
+                return Some(FaultEffect::RetryAfter(wait + Duration::from_secs(1)));
             }
             Self::PrimaryLimit { status, until } => {
-                let hit = Hit::UsedUp { status: *status, until: *until };
+                let hit = FaultEffect::UsedUp { status: *status, until: *until };
                 return (on.installation && on.now < *until).then_some(hit);
             }
             Self::HiddenUntil { path_contains, until } => {
                 let hidden = on.method == "GET" && on.path.contains(path_contains.as_str());
-                return (hidden && on.now < *until).then_some(Hit::Instead(404));
+                return (hidden && on.now < *until).then_some(FaultEffect::Instead(404));
             }
-            Self::ReadsLag { by } => return (on.method == "GET").then_some(Hit::Lag(*by)),
+            Self::ReadsLag { by } => return (on.method == "GET").then_some(FaultEffect::Lag(*by)),
         };
         let meant = method.eq_ignore_ascii_case(on.method) && on.path.contains(part.as_str()) && *times > 0;
         meant.then(|| {

@@ -15,14 +15,14 @@ use crate::types::{Oid, Timestamp};
 /// A git command that did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("localhub could not have git do its part ({command}); git says: {message}")]
-pub struct GitError {
+pub struct HubGitError {
     pub command: String,
     pub message: String,
 }
 
 /// A bare repository.
 #[derive(Clone)]
-pub(super) struct Git {
+pub(super) struct BareRepository {
     dir: PathBuf,
 }
 
@@ -36,26 +36,26 @@ pub(super) struct TreeEntry {
 }
 
 /// A line of a tree to be made; no object means that the path is taken away.
-pub(super) struct NewEntry {
+pub(super) struct TreeChange {
     pub(super) path: String,
     pub(super) mode: String,
     pub(super) oid: Option<Oid>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Signature {
+pub(super) struct GitSignature {
     pub(super) name: String,
     pub(super) email: String,
     pub(super) at: Timestamp,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Commit {
+pub(super) struct HubCommit {
     pub(super) oid: Oid,
     pub(super) tree: Oid,
     pub(super) parents: Vec<Oid>,
-    pub(super) author: Signature,
-    pub(super) committer: Signature,
+    pub(super) author: GitSignature,
+    pub(super) committer: GitSignature,
     pub(super) message: String,
 }
 
@@ -94,14 +94,16 @@ pub(super) fn isolated(dir: &Path) -> Command {
     command
 }
 
-impl Git {
+impl BareRepository {
     pub(super) fn at(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    pub(super) fn init(dir: PathBuf, default_branch: &str) -> Result<Self, GitError> {
-        std::fs::create_dir_all(&dir)
-            .map_err(|e| GitError { command: "init".into(), message: format!("{}: {e}", dir.display()) })?;
+    pub(super) fn init(dir: PathBuf, default_branch: &str) -> Result<Self, HubGitError> {
+        std::fs::create_dir_all(&dir).map_err(|e| HubGitError {
+            command: "init".into(),
+            message: format!("{}: {e}", dir.display()),
+        })?;
         let git = Self { dir };
         git.run(["init", "--bare", "--quiet", &format!("--initial-branch={default_branch}")], None)?;
         Ok(git)
@@ -110,7 +112,7 @@ impl Git {
     /// Copies what `HEAD` of a working repository reaches, over git's own transport: nothing is
     /// linked to it and nothing in it is written. Answers the branch's name.
     pub(super) fn fetch_head_of(&self, source: &Path, scratch: &Path) -> Result<String, HubError> {
-        let complaint = |message: String| GitError { command: "fetch".into(), message };
+        let complaint = |message: String| HubGitError { command: "fetch".into(), message };
         // The source may belong to someone else; only a file can say that this is wanted.
         let config = scratch.join("clone.gitconfig");
         std::fs::write(&config, "[safe]\n\tdirectory = *\n").map_err(|e| complaint(e.to_string()))?;
@@ -145,7 +147,7 @@ impl Git {
         Ok(branch)
     }
 
-    fn run<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Vec<u8>, GitError>
+    fn run<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError>
     where
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
@@ -161,7 +163,7 @@ impl Git {
         finish(command, &name, stdin)
     }
 
-    fn line<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<String, GitError>
+    fn line<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<String, HubGitError>
     where
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
@@ -169,19 +171,19 @@ impl Git {
         Ok(String::from_utf8_lossy(&self.run(args, stdin)?).trim_end().to_owned())
     }
 
-    fn oid<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Oid, GitError>
+    fn oid<I, S>(&self, args: I, stdin: Option<&[u8]>) -> Result<Oid, HubGitError>
     where
         I: IntoIterator<Item = S>,
         S: AsRef<OsStr>,
     {
         let line = self.line(args, stdin)?;
-        line.parse().map_err(|_| GitError {
+        line.parse().map_err(|_| HubGitError {
             command: "plumbing".into(),
             message: format!("`{line}` is not an object id"),
         })
     }
 
-    pub(super) fn write_blob(&self, bytes: &[u8]) -> Result<Oid, GitError> {
+    pub(super) fn write_blob(&self, bytes: &[u8]) -> Result<Oid, HubGitError> {
         self.oid(["hash-object", "-w", "--stdin"], Some(bytes))
     }
 
@@ -191,7 +193,7 @@ impl Git {
         self.line(["cat-file", "-t", oid], None).ok()
     }
 
-    pub(super) fn blob(&self, oid: &Oid) -> Result<Vec<u8>, GitError> {
+    pub(super) fn blob(&self, oid: &Oid) -> Result<Vec<u8>, HubGitError> {
         self.run(["cat-file", "blob", oid.as_str()], None)
     }
 
@@ -233,11 +235,11 @@ impl Git {
         text.lines().filter_map(branch).collect()
     }
 
-    pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), GitError> {
+    pub(super) fn set_reference(&self, name: &str, to: &Oid) -> Result<(), HubGitError> {
         self.run(["update-ref", name, to.as_str()], None).map(drop)
     }
 
-    pub(super) fn delete_branch(&self, name: &str) -> Result<(), GitError> {
+    pub(super) fn delete_branch(&self, name: &str) -> Result<(), HubGitError> {
         self.run(["update-ref", "-d", &format!("refs/heads/{name}")], None).map(drop)
     }
 
@@ -255,7 +257,7 @@ impl Git {
         self.oid(["rev-parse", "--verify", "--quiet", &format!("{treeish}^{{tree}}")], None).ok()
     }
 
-    pub(super) fn tree(&self, treeish: &Oid) -> Result<Vec<TreeEntry>, GitError> {
+    pub(super) fn tree(&self, treeish: &Oid) -> Result<Vec<TreeEntry>, HubGitError> {
         Ok(parse_tree(&self.run(["ls-tree", "-z", "-l", treeish.as_str()], None)?))
     }
 
@@ -271,9 +273,9 @@ impl Git {
     }
 
     /// A tree made of `base` with some paths put or taken away.
-    pub(super) fn make_tree(&self, base: Option<&Oid>, entries: &[NewEntry]) -> Result<Oid, GitError> {
+    pub(super) fn make_tree(&self, base: Option<&Oid>, entries: &[TreeChange]) -> Result<Oid, HubGitError> {
         let scratch = tempfile::tempdir_in(&self.dir)
-            .map_err(|e| GitError { command: "write-tree".into(), message: e.to_string() })?;
+            .map_err(|e| HubGitError { command: "write-tree".into(), message: e.to_string() })?;
         let index = scratch.path().join("index");
         let indexed = |args: &[&str], stdin: Option<&[u8]>| {
             let mut command = isolated(&self.dir);
@@ -290,14 +292,14 @@ impl Git {
                 Some(oid) => write!(lines, "{} {oid}\t{}\0", entry.mode, entry.path),
                 None => write!(lines, "0 {}\t{}\0", "0".repeat(40), entry.path),
             }
-            .map_err(|e| GitError { command: "update-index".into(), message: e.to_string() })?;
+            .map_err(|e| HubGitError { command: "update-index".into(), message: e.to_string() })?;
         }
         indexed(&["update-index", "-z", "--index-info"], Some(&lines))?;
         let out = indexed(&["write-tree"], None)?;
         String::from_utf8_lossy(&out)
             .trim()
             .parse()
-            .map_err(|_| GitError { command: "write-tree".into(), message: "no tree was written".into() })
+            .map_err(|_| HubGitError { command: "write-tree".into(), message: "no tree was written".into() })
     }
 
     /// Writes the commit object itself, so that its message is kept byte for byte.
@@ -305,10 +307,10 @@ impl Git {
         &self,
         tree: &Oid,
         parents: &[Oid],
-        author: &Signature,
-        committer: &Signature,
+        author: &GitSignature,
+        committer: &GitSignature,
         message: &str,
-    ) -> Result<Oid, GitError> {
+    ) -> Result<Oid, HubGitError> {
         let mut text = format!("tree {tree}\n");
         for parent in parents {
             text.push_str(&format!("parent {parent}\n"));
@@ -317,16 +319,16 @@ impl Git {
         self.oid(["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes()))
     }
 
-    pub(super) fn read_commit(&self, oid: &Oid) -> Result<Commit, GitError> {
+    pub(super) fn read_commit(&self, oid: &Oid) -> Result<HubCommit, HubGitError> {
         let raw = self.run(["cat-file", "commit", oid.as_str()], None)?;
-        parse_commit(oid, &String::from_utf8_lossy(&raw)).ok_or_else(|| GitError {
+        parse_commit(oid, &String::from_utf8_lossy(&raw)).ok_or_else(|| HubGitError {
             command: "cat-file".into(),
             message: format!("{oid} is not a commit this can read"),
         })
     }
 
     /// Commits a range (`main`, `a..b`) reaches, newest first.
-    pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<Commit>, GitError> {
+    pub(super) fn log(&self, range: &str, most: usize) -> Result<Vec<HubCommit>, HubGitError> {
         self.line(["rev-list", &format!("--max-count={most}"), range, "--"], None)?
             .lines()
             .filter_map(|line| line.parse().ok())
@@ -347,7 +349,7 @@ impl Git {
     }
 
     /// What changed from `base` to `head`.
-    pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, GitError> {
+    pub(super) fn diff(&self, base: &Oid, head: &Oid) -> Result<Vec<FileDiff>, HubGitError> {
         let out = self.run(
             [
                 "diff-tree",
@@ -367,7 +369,7 @@ impl Git {
     }
 }
 
-impl Signature {
+impl GitSignature {
     fn line(&self) -> String {
         let plain = |s: &str| s.replace(['\n', '<', '>', '\0'], "");
         format!("{} <{}> {} +0000", plain(&self.name), plain(&self.email), self.at.0.div_euclid(1000))
@@ -375,8 +377,8 @@ impl Signature {
 }
 
 /// Runs a command to its end, feeding its input from another thread so that neither side waits.
-fn finish(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, GitError> {
-    let failed = |message: String| GitError { command: name.to_owned(), message };
+fn finish(mut command: Command, name: &str, stdin: Option<&[u8]>) -> Result<Vec<u8>, HubGitError> {
+    let failed = |message: String| HubGitError { command: name.to_owned(), message };
     let mut child = command
         .stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
@@ -416,7 +418,7 @@ fn parse_tree(out: &[u8]) -> Vec<TreeEntry> {
         .collect()
 }
 
-fn parse_commit(oid: &Oid, raw: &str) -> Option<Commit> {
+fn parse_commit(oid: &Oid, raw: &str) -> Option<HubCommit> {
     let (head, message) = raw.split_once("\n\n")?;
     let (mut tree, mut parents, mut author, mut committer) = (None, Vec::new(), None, None);
     for line in head.lines() {
@@ -428,7 +430,7 @@ fn parse_commit(oid: &Oid, raw: &str) -> Option<Commit> {
             _ => {}
         }
     }
-    Some(Commit {
+    Some(HubCommit {
         oid: oid.clone(),
         tree: tree?,
         parents,
@@ -438,11 +440,15 @@ fn parse_commit(oid: &Oid, raw: &str) -> Option<Commit> {
     })
 }
 
-fn parse_signature(line: &str) -> Option<Signature> {
+fn parse_signature(line: &str) -> Option<GitSignature> {
     let (name, rest) = line.split_once('<')?;
     let (email, when) = rest.split_once('>')?;
     let seconds: i64 = when.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(Signature { name: name.trim().to_owned(), email: email.to_owned(), at: Timestamp(seconds * 1000) })
+    Some(GitSignature {
+        name: name.trim().to_owned(),
+        email: email.to_owned(),
+        at: Timestamp(seconds * 1000),
+    })
 }
 
 fn parse_diff(text: &str) -> Vec<FileDiff> {
@@ -488,24 +494,24 @@ fn parse_raw_line(raw: &str) -> Option<FileDiff> {
 mod tests {
     use super::*;
 
-    fn repository() -> (tempfile::TempDir, Git) {
+    fn repository() -> (tempfile::TempDir, BareRepository) {
         let dir = tempfile::tempdir().unwrap();
-        let git = Git::init(dir.path().join("r.git"), "main").unwrap();
+        let git = BareRepository::init(dir.path().join("r.git"), "main").unwrap();
         (dir, git)
     }
 
     #[test]
     fn a_commit_keeps_its_message_and_its_files() {
         let (_dir, git) = repository();
-        let who = Signature { name: "A".into(), email: "a@x".into(), at: Timestamp(1_700_000_000_000) };
-        let put = |path: &str, text: &str| NewEntry {
+        let who = GitSignature { name: "A".into(), email: "a@x".into(), at: Timestamp(1_700_000_000_000) };
+        let put = |path: &str, text: &str| TreeChange {
             path: path.into(),
             mode: "100644".into(),
             oid: Some(git.write_blob(text.as_bytes()).unwrap()),
         };
         let first = git.make_tree(None, &[put("src/a.rs", "one\n"), put("b", "two\n")]).unwrap();
         let root = git.commit(&first, &[], &who, &who, "first").unwrap();
-        let gone = NewEntry { path: "b".into(), mode: String::new(), oid: None };
+        let gone = TreeChange { path: "b".into(), mode: String::new(), oid: None };
         let second = git.make_tree(Some(&first), &[put("src/a.rs", "one\nmore\n"), gone]).unwrap();
         let next = git
             .commit(&second, std::slice::from_ref(&root), &who, &who, "second\n\nno final newline")
@@ -532,7 +538,7 @@ mod tests {
     fn paths_that_leave_the_tree_are_refused() {
         let (_dir, git) = repository();
         for path in ["../x", ".git/hooks/post-update", "/etc/passwd", "a//b"] {
-            let entry = NewEntry {
+            let entry = TreeChange {
                 path: path.into(),
                 mode: "100644".into(),
                 oid: Some(git.write_blob(b"x").unwrap()),

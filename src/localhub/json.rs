@@ -5,15 +5,18 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Inner,
-    model::{App, Comment, Installation, Issue, IssueEvent, Label, Reaction, Repository, State},
+    HubInner,
+    model::{
+        HubApp, HubComment, HubInstallation, HubIssue, HubLabel, HubReaction, HubRepository, HubState,
+        HubTimelineEvent,
+    },
     views::{labels_of, state_word},
 };
 use crate::types::{Role, Timestamp, UserId};
 
-pub(super) struct Json<'a> {
-    pub(super) state: &'a State,
-    pub(super) hub: &'a Inner,
+pub(super) struct JsonRenderer<'a> {
+    pub(super) state: &'a HubState,
+    pub(super) hub: &'a HubInner,
 }
 
 /// GitHub's opaque second id. Ours is readable once decoded, which theirs is too, mostly.
@@ -32,18 +35,18 @@ fn time_or_null(at: Option<Timestamp>) -> Value {
 pub(super) const REACTIONS: [&str; 8] =
     ["+1", "-1", "laugh", "confused", "heart", "hooray", "eyes", "rocket"];
 
-impl Json<'_> {
+impl JsonRenderer<'_> {
     pub(super) fn api(&self) -> String {
         format!("{}/api/v3", self.hub.base)
     }
 
     /// A repository's address in the API.
-    pub(super) fn repo_api(&self, repo: &Repository) -> String {
+    pub(super) fn repo_api(&self, repo: &HubRepository) -> String {
         format!("{}/repos/{}", self.api(), self.state.name_of(repo))
     }
 
     /// A repository's address on the pages.
-    pub(super) fn repo_web(&self, repo: &Repository) -> String {
+    pub(super) fn repo_web(&self, repo: &HubRepository) -> String {
         format!("{}/{}", self.hub.base, self.state.name_of(repo))
     }
 
@@ -62,14 +65,14 @@ impl Json<'_> {
         })
     }
 
-    pub(super) fn short_repository(&self, repo: &Repository) -> Value {
+    pub(super) fn short_repository(&self, repo: &HubRepository) -> Value {
         json!({
             "id": repo.id, "node_id": node("R", repo.id.0), "name": repo.name,
             "full_name": self.state.name_of(repo).to_string(), "private": repo.private,
         })
     }
 
-    pub(super) fn repository(&self, repo: &Repository) -> Value {
+    pub(super) fn repository(&self, repo: &HubRepository) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let open = repo.issues.values().filter(|i| i.open).count();
         let fame = &repo.fame;
@@ -91,7 +94,7 @@ impl Json<'_> {
         body
     }
 
-    pub(super) fn label(&self, repo: &Repository, label: &Label) -> Value {
+    pub(super) fn label(&self, repo: &HubRepository, label: &HubLabel) -> Value {
         json!({
             "id": label.id, "node_id": node("LA", label.id),
             "url": format!("{}/labels/{}", self.repo_api(repo), escape(&label.name)),
@@ -99,11 +102,11 @@ impl Json<'_> {
         })
     }
 
-    fn labels(&self, repo: &Repository, issue: &Issue) -> Value {
+    fn labels(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect()
     }
 
-    pub(in crate::localhub) fn association(&self, repo: &Repository, user: UserId) -> &'static str {
+    pub(in crate::localhub) fn association(&self, repo: &HubRepository, user: UserId) -> &'static str {
         if user == repo.owner {
             "OWNER"
         } else if repo.roles.get(&user).is_some_and(|r| *r > Role::None) {
@@ -119,7 +122,7 @@ impl Json<'_> {
         app.map_or(Value::Null, |app| self.app(app))
     }
 
-    fn rollup(&self, url: &str, reactions: &[Reaction]) -> Value {
+    fn rollup(&self, url: &str, reactions: &[HubReaction]) -> Value {
         let mut body = Map::new();
         body.insert("url".into(), json!(url));
         body.insert("total_count".into(), json!(reactions.len()));
@@ -130,19 +133,19 @@ impl Json<'_> {
         body.into()
     }
 
-    pub(super) fn reaction(&self, reaction: &Reaction) -> Value {
+    pub(super) fn reaction(&self, reaction: &HubReaction) -> Value {
         json!({
             "id": reaction.id, "node_id": node("REA", reaction.id), "user": self.account(reaction.user),
             "content": reaction.content, "created_at": time(reaction.created_at),
         })
     }
 
-    pub(super) fn issue_web(&self, repo: &Repository, issue: &Issue) -> String {
+    pub(super) fn issue_web(&self, repo: &HubRepository, issue: &HubIssue) -> String {
         let kind = if issue.pull.is_some() { "pull" } else { "issues" };
         format!("{}/{kind}/{}", self.repo_web(repo), issue.number)
     }
 
-    pub(super) fn issue(&self, repo: &Repository, issue: &Issue) -> Value {
+    pub(super) fn issue(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let url = format!("{}/issues/{}", self.repo_api(repo), issue.number);
         let web = self.issue_web(repo, issue);
         let mut body = json!({
@@ -168,7 +171,7 @@ impl Json<'_> {
         body
     }
 
-    pub(super) fn comment(&self, repo: &Repository, issue: &Issue, comment: &Comment) -> Value {
+    pub(super) fn comment(&self, repo: &HubRepository, issue: &HubIssue, comment: &HubComment) -> Value {
         let url = format!("{}/issues/comments/{}", self.repo_api(repo), comment.id);
         json!({
             "url": url, "html_url": format!("{}#issuecomment-{}", self.issue_web(repo, issue), comment.id),
@@ -182,7 +185,7 @@ impl Json<'_> {
     }
 
     /// A line of `GET …/events` and `…/timeline`.
-    pub(super) fn event(&self, repo: &Repository, event: &IssueEvent) -> Value {
+    pub(super) fn event(&self, repo: &HubRepository, event: &HubTimelineEvent) -> Value {
         let mut body = json!({
             "id": event.id, "node_id": node("EV", event.id),
             "url": format!("{}/issues/events/{}", self.repo_api(repo), event.id),
@@ -198,7 +201,7 @@ impl Json<'_> {
         body
     }
 
-    pub(super) fn app(&self, app: &App) -> Value {
+    pub(super) fn app(&self, app: &HubApp) -> Value {
         json!({
             "id": app.id, "slug": app.slug, "node_id": node("A", app.id), "client_id": app.client_id,
             "owner": self.account(app.owner), "name": app.name, "description": null,
@@ -209,14 +212,14 @@ impl Json<'_> {
     }
 
     /// The App asking about itself also learns how many installed it.
-    pub(super) fn own_app(&self, app: &App) -> Value {
+    pub(super) fn own_app(&self, app: &HubApp) -> Value {
         let mut body = self.app(app);
         let count = self.state.installations.values().filter(|i| i.app == app.id).count();
         body["installations_count"] = json!(count);
         body
     }
 
-    pub(super) fn installation(&self, row: &Installation) -> Value {
+    pub(super) fn installation(&self, row: &HubInstallation) -> Value {
         let Some(app) = self.state.apps.get(&row.app) else { return Value::Null };
         json!({
             "id": row.id, "node_id": node("I", row.id.0), "client_id": app.client_id,

@@ -3,16 +3,16 @@
 use serde_json::{Value, json};
 
 use super::{
-    git::{Commit, FileDiff, Git, Signature},
-    json::{Json, merge, node},
-    model::{Issue, LineComment, Pull, Repository, Review},
+    git::{BareRepository, FileDiff, GitSignature, HubCommit},
+    json::{JsonRenderer, merge, node},
+    model::{HubIssue, HubLineComment, HubPullRequest, HubRepository, HubReview},
     views::{labels_of, state_word},
 };
 use crate::types::Oid;
 
-impl Json<'_> {
+impl JsonRenderer<'_> {
     /// A pull request as lists and webhooks show it.
-    pub(super) fn pull(&self, repo: &Repository, issue: &Issue) -> Value {
+    pub(super) fn pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let Some(pull) = &issue.pull else { return Value::Null };
         let (api, web) = (self.repo_api(repo), self.issue_web(repo, issue));
         let labels: Value = labels_of(repo, issue).into_iter().map(|l| self.label(repo, l)).collect();
@@ -31,7 +31,7 @@ impl Json<'_> {
 
     /// A pull request asked for by its number: counted, and compared with its base, which is known only to whoever asks
     /// again.
-    pub(super) fn full_pull(&self, repo: &Repository, issue: &Issue) -> Value {
+    pub(super) fn full_pull(&self, repo: &HubRepository, issue: &HubIssue) -> Value {
         let mut body = self.pull(repo, issue);
         let Some(pull) = &issue.pull else { return body };
         let git = self.hub.git(repo.id);
@@ -55,14 +55,14 @@ impl Json<'_> {
         body
     }
 
-    fn end(&self, repo: &Repository, branch: &str, oid: &Oid) -> Value {
+    fn end(&self, repo: &HubRepository, branch: &str, oid: &Oid) -> Value {
         json!({
             "label": format!("{}:{branch}", self.state.login(repo.owner)), "ref": branch, "sha": oid,
             "user": self.account(repo.owner), "repo": self.repository(repo),
         })
     }
 
-    pub(super) fn review(&self, repo: &Repository, issue: &Issue, review: &Review) -> Value {
+    pub(super) fn review(&self, repo: &HubRepository, issue: &HubIssue, review: &HubReview) -> Value {
         let web = format!("{}#pullrequestreview-{}", self.issue_web(repo, issue), review.id);
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
         json!({
@@ -76,10 +76,10 @@ impl Json<'_> {
     /// A review's comment. As GitHub does here, the line's number is left out: the end of the hunk is its line.
     pub(super) fn line_comment(
         &self,
-        repo: &Repository,
-        issue: &Issue,
-        of: &Review,
-        said: &LineComment,
+        repo: &HubRepository,
+        issue: &HubIssue,
+        of: &HubReview,
+        said: &HubLineComment,
     ) -> Value {
         let pull = format!("{}/pulls/{}", self.repo_api(repo), issue.number);
         let web = format!("{}#discussion_r{}", self.issue_web(repo, issue), said.id);
@@ -98,7 +98,7 @@ impl Json<'_> {
     }
 
     /// A commit as `git/commits` shows it.
-    pub(super) fn git_commit(&self, repo: &Repository, commit: &Commit) -> Value {
+    pub(super) fn git_commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         json!({
             "sha": commit.oid, "node_id": node("C", repo.id.0),
@@ -114,7 +114,7 @@ impl Json<'_> {
     }
 
     /// A commit as `commits` shows it.
-    pub(super) fn commit(&self, repo: &Repository, commit: &Commit) -> Value {
+    pub(super) fn commit(&self, repo: &HubRepository, commit: &HubCommit) -> Value {
         let (api, web) = (self.repo_api(repo), self.repo_web(repo));
         let url = format!("{api}/commits/{}", commit.oid);
         json!({
@@ -134,12 +134,12 @@ impl Json<'_> {
     }
 
     /// The account behind a `<id>+<login>@users.noreply.localhub` address.
-    fn known_author(&self, who: &Signature) -> Value {
+    fn known_author(&self, who: &GitSignature) -> Value {
         let id = who.email.split_once('+').and_then(|(id, _)| id.parse().ok());
         id.map_or(Value::Null, |id| self.account(id))
     }
 
-    pub(super) fn reference(&self, repo: &Repository, name: &str, oid: &Oid, kind: &str) -> Value {
+    pub(super) fn reference(&self, repo: &HubRepository, name: &str, oid: &Oid, kind: &str) -> Value {
         let api = self.repo_api(repo);
         json!({
             "ref": name, "node_id": node("REF", repo.id.0), "url": format!("{api}/git/{name}"),
@@ -149,11 +149,11 @@ impl Json<'_> {
 }
 
 /// What a pull request changes: its head against where it left its base.
-pub(super) fn changed_files(git: &Git, pull: &Pull) -> Vec<FileDiff> {
+pub(super) fn changed_files(git: &BareRepository, pull: &HubPullRequest) -> Vec<FileDiff> {
     let base = git.merge_base(&pull.base_oid, &pull.head_oid).unwrap_or_else(|| pull.base_oid.clone());
     git.diff(&base, &pull.head_oid).unwrap_or_default()
 }
 
-fn person(who: &Signature) -> Value {
+fn person(who: &GitSignature) -> Value {
     json!({ "name": who.name, "email": who.email, "date": who.at.to_string() })
 }

@@ -9,8 +9,7 @@
 //! A reader starts here, then `change.rs` (everything that can happen), `rest/` (the API),
 //! `smart_http.rs` (git), `webhooks.rs` and `pages/`.
 
-mod acts;
-mod change;
+mod actions;
 mod checks;
 mod ci;
 mod conversation;
@@ -26,6 +25,7 @@ mod rest;
 mod sample;
 mod server;
 mod smart_http;
+mod transaction;
 mod views;
 mod webhooks;
 
@@ -45,22 +45,23 @@ use tokio::{sync::broadcast, sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-pub use acts::{AppCredentials, AppSpec, LineCommentView, RepoSource};
-pub use checks::CheckView;
-pub use ci::Job;
+pub use actions::{AppCredentials, AppSpec, LineCommentView, RepoSource};
+pub use checks::HubCheckView;
+pub use ci::ActionsJob;
 pub use error::HubError;
-pub use faults::Fault;
-pub use git::GitError;
-pub use model::{Annotation, Delivery, Fame};
-pub use sample::{Sample, sample};
+pub use faults::HubFault;
+pub use git::HubGitError;
+pub use model::{HubAnnotation, HubDelivery, RepositoryProfile};
+pub use sample::{SampleRepository, sample};
 pub use views::{
-    CommentView, CommitView, HubEvent, IssueView, PullView, RequestView, ReviewView, TimelineItem, What,
+    HubCommentView, HubCommitView, HubEvent, HubEventKind, HubIssueView, HubPullRequestView, HubRequestView,
+    HubReviewView, HubTimelineItem,
 };
 
 use crate::types::{Oid, RepoId, Timestamp};
-use change::Change;
-use git::Git;
-use model::State;
+use git::BareRepository;
+use model::HubState;
+use transaction::HubTransaction;
 
 /// What a hub knows, in its data directory.
 pub const STATE_FILE: &str = "hub.json";
@@ -78,12 +79,12 @@ pub struct HubOptions {
 
 /// A running hub; clones share it. Methods that change something block for as long as git takes.
 #[derive(Clone)]
-pub struct Hub(Arc<Inner>);
+pub struct Hub(Arc<HubInner>);
 
-type WriteWatch = OnceLock<Box<dyn Fn(&RequestView) + Send + Sync>>;
+type WriteWatcher = OnceLock<Box<dyn Fn(&HubRequestView) + Send + Sync>>;
 
-pub(crate) struct Inner {
-    state: Mutex<State>,
+pub(crate) struct HubInner {
+    state: Mutex<HubState>,
     data: PathBuf,
     keeps: bool,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -95,12 +96,12 @@ pub(crate) struct Inner {
     events: broadcast::Sender<HubEvent>,
     /// How many deliveries wait or are in flight.
     pending: watch::Sender<usize>,
-    requests: Mutex<Vec<RequestView>>,
+    requests: Mutex<Vec<HubRequestView>>,
     writes: AtomicUsize,
-    faults: Mutex<Vec<Fault>>,
+    faults: Mutex<Vec<HubFault>>,
     /// What was, for reads that lag; empty unless that fault is armed.
-    moments: Mutex<Vec<Arc<faults::Moment>>>,
-    write_watch: WriteWatch,
+    moments: Mutex<Vec<Arc<faults::HubSnapshot>>>,
+    write_watch: WriteWatcher,
     /// Requests of each token in the current hour, for the rate limit's headers.
     used: Mutex<HashMap<String, (i64, u64)>>,
     /// Pull requests whose branches were compared as they are: who asks first makes that begin.
@@ -126,7 +127,7 @@ impl Hub {
         let address =
             listener.local_addr().map_err(|source| HubError::Listen { address: options.listen, source })?;
         let waiting = state.deliveries.iter().filter(|d| d.status.is_none()).count();
-        let hub = Self(Arc::new(Inner {
+        let hub = Self(Arc::new(HubInner {
             page_token: state.page_token.clone(),
             state: Mutex::new(state),
             data: options.data,
@@ -140,16 +141,16 @@ impl Hub {
             writes: AtomicUsize::new(0),
             faults: Mutex::default(),
             moments: Mutex::default(),
-            write_watch: WriteWatch::default(),
+            write_watch: WriteWatcher::default(),
             used: Mutex::default(),
             compared: Mutex::default(),
             stop: CancellationToken::new(),
             tasks: Mutex::default(),
         }));
-        if hub.read(|s| !change::left_behind(s, &hub.0).is_empty()) {
+        if hub.read(|s| !transaction::left_behind(s, &hub.0).is_empty()) {
             hub.change(|c| c.catch_up())?;
         }
-        let courier = webhooks::Courier::new(hub.clone())?;
+        let courier = webhooks::WebhookSender::new(hub.clone())?;
         let tasks = vec![tokio::spawn(server::serve(hub.clone(), listener)), tokio::spawn(courier.run())];
         *lock(&hub.0.tasks) = tasks;
         Ok(hub)
@@ -219,18 +220,18 @@ impl Hub {
         self.0.events.subscribe()
     }
 
-    fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    fn read<T>(&self, look: impl FnOnce(&HubState) -> T) -> T {
         look(&lock(&self.0.state))
     }
 
     /// Does something to the state, writes it to disk, then tells the world.
     fn change<T, E: From<HubError>>(
         &self,
-        act: impl FnOnce(&mut Change<'_>) -> Result<T, E>,
+        act: impl FnOnce(&mut HubTransaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         let mut state = lock(&self.0.state);
         self.keep_moment(&state);
-        let mut change = Change::new(&mut state, &self.0);
+        let mut change = HubTransaction::new(&mut state, &self.0);
         let result = act(&mut change);
         let happened = change.finish();
         if self.0.keeps {
@@ -247,7 +248,7 @@ impl Hub {
     }
 }
 
-impl Inner {
+impl HubInner {
     /// Is it known by now whether these can be merged?
     fn compared(&self, pull: (RepoId, u64), ends: [Oid; 2]) -> bool {
         lock(&self.compared).insert(pull, ends.clone()) == Some(ends)
@@ -257,8 +258,8 @@ impl Inner {
         self.data.join("repositories").join(format!("{repo}.git"))
     }
 
-    fn git(&self, repo: RepoId) -> Git {
-        Git::at(self.git_dir(repo))
+    fn git(&self, repo: RepoId) -> BareRepository {
+        BareRepository::at(self.git_dir(repo))
     }
 
     fn delivery_file(&self, guid: &str) -> PathBuf {
@@ -271,7 +272,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn open(data: &Path) -> Result<State, HubError> {
+fn open(data: &Path) -> Result<HubState, HubError> {
     let unusable = |source: std::io::Error| HubError::Data { path: data.to_owned(), source };
     for folder in ["repositories", "deliveries"] {
         std::fs::create_dir_all(data.join(folder)).map_err(unusable)?;
@@ -279,15 +280,15 @@ fn open(data: &Path) -> Result<State, HubError> {
     let file = data.join(STATE_FILE);
     match std::fs::read(&file) {
         // Only marks the directory as a hub's.
-        Ok(bytes) if bytes.is_empty() => Ok(State::default()),
+        Ok(bytes) if bytes.is_empty() => Ok(HubState::default()),
         Ok(bytes) => serde_json::from_slice(&bytes)
             .map_err(|e| HubError::Damaged { path: file, message: e.to_string() }),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(State::default()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(HubState::default()),
         Err(e) => Err(unusable(e)),
     }
 }
 
-fn save(data: &Path, state: &State) -> Result<(), HubError> {
+fn save(data: &Path, state: &HubState) -> Result<(), HubError> {
     let path = data.join(STATE_FILE);
     let unusable = |source: std::io::Error| HubError::Data { path: path.clone(), source };
     let bytes = serde_json::to_vec(state).map_err(|e| unusable(e.into()))?;

@@ -11,25 +11,25 @@ use crate::types::{CommentId, InstallationId, Oid, RepoId, RepoName, Role, Times
 const FIRST_ID: u64 = 1001;
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct State {
+pub(super) struct HubState {
     pub(super) next_id: u64,
-    pub(super) accounts: BTreeMap<UserId, Account>,
-    pub(super) apps: BTreeMap<u64, App>,
-    pub(super) installations: BTreeMap<InstallationId, Installation>,
-    pub(super) repositories: BTreeMap<RepoId, Repository>,
+    pub(super) accounts: BTreeMap<UserId, HubAccount>,
+    pub(super) apps: BTreeMap<u64, HubApp>,
+    pub(super) installations: BTreeMap<InstallationId, HubInstallation>,
+    pub(super) repositories: BTreeMap<RepoId, HubRepository>,
     /// Former `owner/name`s in lower case, answered with 301.
     pub(super) renamed: BTreeMap<String, RepoId>,
     /// Installation tokens by their sha256; the token itself is never kept.
-    pub(super) tokens: BTreeMap<String, Token>,
-    pub(super) deliveries: Vec<Delivery>,
+    pub(super) tokens: BTreeMap<String, HubToken>,
+    pub(super) deliveries: Vec<HubDelivery>,
     /// Manifests submitted and not yet exchanged, by code.
-    pub(super) conversions: BTreeMap<String, Conversion>,
+    pub(super) conversions: BTreeMap<String, HubManifestConversion>,
     /// Opens the pages, also after a restart: what was printed before stays true.
     #[serde(default)]
     pub(super) page_token: String,
 }
 
-impl Default for State {
+impl Default for HubState {
     fn default() -> Self {
         Self {
             next_id: FIRST_ID,
@@ -47,7 +47,7 @@ impl Default for State {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Account {
+pub(super) struct HubAccount {
     pub(super) id: UserId,
     pub(super) login: String,
     /// The App this is the bot of.
@@ -56,7 +56,7 @@ pub(super) struct Account {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct App {
+pub(super) struct HubApp {
     pub(super) id: u64,
     pub(super) slug: String,
     pub(super) name: String,
@@ -75,7 +75,7 @@ pub(super) struct App {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Installation {
+pub(super) struct HubInstallation {
     pub(super) id: InstallationId,
     pub(super) app: u64,
     pub(super) account: UserId,
@@ -86,7 +86,7 @@ pub(super) struct Installation {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Token {
+pub(super) struct HubToken {
     pub(super) installation: InstallationId,
     pub(super) expires_at: Timestamp,
     /// Narrower than the installation's when the request said so.
@@ -95,7 +95,7 @@ pub(super) struct Token {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Repository {
+pub(super) struct HubRepository {
     pub(super) id: RepoId,
     pub(super) owner: UserId,
     pub(super) name: String,
@@ -105,24 +105,24 @@ pub(super) struct Repository {
     pub(super) updated_at: Timestamp,
     pub(super) pushed_at: Timestamp,
     pub(super) roles: BTreeMap<UserId, Role>,
-    pub(super) labels: Vec<Label>,
+    pub(super) labels: Vec<HubLabel>,
     /// The last number given to an issue or pull request.
     pub(super) last_number: u64,
-    pub(super) issues: BTreeMap<u64, Issue>,
+    pub(super) issues: BTreeMap<u64, HubIssue>,
     /// Numbers of deleted issues, answered with 410.
     pub(super) deleted: BTreeSet<u64>,
     pub(super) refuses_drafts: bool,
     #[serde(default)]
-    pub(super) checks: Vec<CheckRun>,
+    pub(super) checks: Vec<HubCheckRun>,
     #[serde(default)]
-    pub(super) statuses: Vec<CommitStatus>,
+    pub(super) statuses: Vec<HubCommitStatus>,
     #[serde(default)]
-    pub(super) fame: Fame,
+    pub(super) fame: RepositoryProfile,
 }
 
 /// What people see of a repository before they open it, and what it is found by.
 #[derive(Debug, Serialize, Deserialize, Clone, Default)]
-pub struct Fame {
+pub struct RepositoryProfile {
     pub stars: u64,
     /// SPDX's id of the licence that was recognised.
     pub licence: Option<String>,
@@ -133,7 +133,7 @@ pub struct Fame {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct CheckRun {
+pub(super) struct HubCheckRun {
     pub(super) id: u64,
     /// Shared by an App's checks on a commit.
     pub(super) suite: u64,
@@ -154,14 +154,14 @@ pub(super) struct CheckRun {
     pub(super) reported: bool,
     pub(super) title: Option<String>,
     pub(super) summary: Option<String>,
-    pub(super) annotations: Vec<Annotation>,
+    pub(super) annotations: Vec<HubAnnotation>,
     pub(super) started_at: Timestamp,
     pub(super) completed_at: Option<Timestamp>,
 }
 
 /// What a CI system says of a commit that knows no checks.
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct CommitStatus {
+pub(super) struct HubCommitStatus {
     pub(super) id: u64,
     pub(super) head: Oid,
     pub(super) context: String,
@@ -174,7 +174,7 @@ pub(super) struct CommitStatus {
 
 /// A remark on lines of a file.
 #[derive(Debug, Serialize, Deserialize, Clone, PartialEq, Eq)]
-pub struct Annotation {
+pub struct HubAnnotation {
     pub path: String,
     pub start_line: u64,
     pub end_line: u64,
@@ -185,7 +185,7 @@ pub struct Annotation {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Label {
+pub(super) struct HubLabel {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) color: String,
@@ -193,7 +193,7 @@ pub(super) struct Label {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Issue {
+pub(super) struct HubIssue {
     pub(super) id: u64,
     pub(super) number: u64,
     pub(super) title: String,
@@ -212,30 +212,30 @@ pub(super) struct Issue {
     pub(super) closed_at: Option<Timestamp>,
     pub(super) closed_by: Option<UserId>,
     pub(super) labels: Vec<String>,
-    pub(super) comments: Vec<Comment>,
-    pub(super) reactions: Vec<Reaction>,
-    pub(super) events: Vec<IssueEvent>,
+    pub(super) comments: Vec<HubComment>,
+    pub(super) reactions: Vec<HubReaction>,
+    pub(super) events: Vec<HubTimelineEvent>,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
-    pub(super) pull: Option<Pull>,
+    pub(super) pull: Option<HubPullRequest>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Comment {
+pub(super) struct HubComment {
     pub(super) id: CommentId,
     pub(super) author: UserId,
     pub(super) body: String,
     pub(super) created_at: Timestamp,
     pub(super) updated_at: Timestamp,
     pub(super) edits: usize,
-    pub(super) reactions: Vec<Reaction>,
+    pub(super) reactions: Vec<HubReaction>,
     /// It was written as a reply to an email.
     #[serde(default)]
     pub(super) by_email: bool,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Reaction {
+pub(super) struct HubReaction {
     pub(super) id: u64,
     pub(super) user: UserId,
     pub(super) content: String,
@@ -244,18 +244,18 @@ pub(super) struct Reaction {
 
 /// A line of an issue's timeline that is not a comment.
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct IssueEvent {
+pub(super) struct HubTimelineEvent {
     pub(super) id: u64,
     /// GitHub's word: `labeled`, `unlabeled`, `closed`, `reopened`, `renamed` …
     pub(super) event: String,
     pub(super) actor: UserId,
     pub(super) at: Timestamp,
-    pub(super) label: Option<Label>,
+    pub(super) label: Option<HubLabel>,
     pub(super) rename: Option<(String, String)>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Pull {
+pub(super) struct HubPullRequest {
     pub(super) id: u64,
     pub(super) draft: bool,
     pub(super) head: String,
@@ -266,11 +266,11 @@ pub(super) struct Pull {
     pub(super) merged_at: Option<Timestamp>,
     pub(super) merged_by: Option<UserId>,
     pub(super) merge_commit: Option<Oid>,
-    pub(super) reviews: Vec<Review>,
+    pub(super) reviews: Vec<HubReview>,
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Review {
+pub(super) struct HubReview {
     pub(super) id: u64,
     pub(super) user: UserId,
     /// `APPROVED`, `CHANGES_REQUESTED` or `COMMENTED`.
@@ -279,12 +279,12 @@ pub(super) struct Review {
     pub(super) commit: Oid,
     pub(super) at: Timestamp,
     #[serde(default)]
-    pub(super) comments: Vec<LineComment>,
+    pub(super) comments: Vec<HubLineComment>,
 }
 
 /// What a review says at a line of a file.
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct LineComment {
+pub(super) struct HubLineComment {
     pub(super) id: u64,
     pub(super) path: String,
     pub(super) line: u64,
@@ -296,7 +296,7 @@ pub(super) struct LineComment {
 
 /// One webhook delivery; its body lies in `deliveries/<guid>.json`.
 #[derive(Debug, Serialize, Deserialize, Clone)]
-pub struct Delivery {
+pub struct HubDelivery {
     pub(super) id: u64,
     pub guid: String,
     pub(super) app: u64,
@@ -311,20 +311,20 @@ pub struct Delivery {
 }
 
 #[derive(Serialize, Deserialize, Clone)]
-pub(super) struct Conversion {
+pub(super) struct HubManifestConversion {
     pub(super) app: u64,
     pub(super) client_secret: String,
     pub(super) at: Timestamp,
 }
 
-impl State {
+impl HubState {
     pub(super) fn fresh_id(&mut self) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         id
     }
 
-    pub(super) fn account_named(&self, login: &str) -> Option<&Account> {
+    pub(super) fn account_named(&self, login: &str) -> Option<&HubAccount> {
         self.accounts.values().find(|a| a.login.eq_ignore_ascii_case(login))
     }
 
@@ -332,26 +332,26 @@ impl State {
         self.accounts.get(&user).map_or_else(|| "ghost".to_owned(), |a| a.login.clone())
     }
 
-    pub(super) fn name_of(&self, repo: &Repository) -> RepoName {
+    pub(super) fn name_of(&self, repo: &HubRepository) -> RepoName {
         RepoName { owner: self.login(repo.owner), name: repo.name.clone() }
     }
 
-    pub(super) fn repository_named(&self, owner: &str, name: &str) -> Option<&Repository> {
+    pub(super) fn repository_named(&self, owner: &str, name: &str) -> Option<&HubRepository> {
         self.repositories
             .values()
             .find(|r| r.name.eq_ignore_ascii_case(name) && self.login(r.owner).eq_ignore_ascii_case(owner))
     }
 
-    pub(super) fn app_by_slug(&self, slug: &str) -> Option<&App> {
+    pub(super) fn app_by_slug(&self, slug: &str) -> Option<&HubApp> {
         self.apps.values().find(|a| a.slug.eq_ignore_ascii_case(slug))
     }
 
-    pub(super) fn installations_on(&self, repo: RepoId) -> impl Iterator<Item = &Installation> {
+    pub(super) fn installations_on(&self, repo: RepoId) -> impl Iterator<Item = &HubInstallation> {
         self.installations.values().filter(move |i| i.repositories.contains(&repo))
     }
 }
 
-impl Repository {
+impl HubRepository {
     /// What `user` may do here: the owner everything, strangers read what is public.
     pub(super) fn role_of(&self, user: UserId) -> Role {
         if user == self.owner {
@@ -361,11 +361,11 @@ impl Repository {
         self.roles.get(&user).copied().unwrap_or(least).max(least)
     }
 
-    pub(super) fn label(&self, name: &str) -> Option<&Label> {
+    pub(super) fn label(&self, name: &str) -> Option<&HubLabel> {
         self.labels.iter().find(|l| l.name.eq_ignore_ascii_case(name))
     }
 
-    pub(super) fn find_comment(&self, id: CommentId) -> Option<(&Issue, &Comment)> {
+    pub(super) fn find_comment(&self, id: CommentId) -> Option<(&HubIssue, &HubComment)> {
         self.issues.values().find_map(|i| i.comments.iter().find(|c| c.id == id).map(|c| (i, c)))
     }
 }

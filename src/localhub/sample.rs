@@ -1,7 +1,7 @@
 //! The sample repository `countersign demo` works on: a small real Rust project and its issues.
 
 /// Files with their paths, and issues with title and body.
-pub struct Sample {
+pub struct SampleRepository {
     pub files: Vec<(&'static str, &'static [u8])>,
     pub issues: Vec<(&'static str, &'static str)>,
 }
@@ -19,8 +19,8 @@ macro_rules! issue {
 }
 
 /// The embedded sample.
-pub fn sample() -> Sample {
-    Sample {
+pub fn sample() -> SampleRepository {
+    SampleRepository {
         files: vec![
             // Under its own name cargo would take it for a package of ours.
             file!("Cargo.toml", "Cargo.toml.sample"),

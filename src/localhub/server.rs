@@ -40,7 +40,7 @@ const BARE_API: [&str; 9] = [
     "users",
 ];
 
-pub(super) struct Request {
+pub(super) struct HubRequest {
     pub(super) method: Method,
     /// Below the API's root for the API, the whole path otherwise; still encoded.
     pub(super) path: String,
@@ -52,16 +52,16 @@ pub(super) struct Request {
     pub(super) body: Bytes,
 }
 
-pub(super) struct Reply {
+pub(super) struct HubReply {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    pub(super) sent: Sent,
+    pub(super) sent: ReplyTiming,
 }
 
 /// How an answer gets to whoever asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum ReplyTiming {
     #[default]
     Whole,
     Late(Duration),
@@ -69,7 +69,7 @@ pub(super) enum Sent {
     Never,
 }
 
-impl Request {
+impl HubRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
     }
@@ -79,11 +79,11 @@ impl Request {
     }
 }
 
-impl Reply {
+impl HubReply {
     pub(super) fn new(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Self {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self { status, headers, body, sent: Sent::Whole }
+        Self { status, headers, body, sent: ReplyTiming::Whole }
     }
 
     pub(super) fn json(status: StatusCode, body: &Value) -> Self {
@@ -95,7 +95,7 @@ impl Reply {
     }
 
     pub(super) fn empty(status: StatusCode) -> Self {
-        Self { status, headers: HeaderMap::new(), body: Vec::new(), sent: Sent::Whole }
+        Self { status, headers: HeaderMap::new(), body: Vec::new(), sent: ReplyTiming::Whole }
     }
 
     /// Adds a header; a value that can't stand in one is left out.
@@ -120,10 +120,10 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     let (parts, body) = incoming.into_parts();
     if !names_this_machine(&hub, &parts.headers) {
         let text = "localhub answers only to 127.0.0.1 and localhost, with its own port.\n";
-        return respond(Reply::text(StatusCode::MISDIRECTED_REQUEST, text));
+        return respond(HubReply::text(StatusCode::MISDIRECTED_REQUEST, text));
     }
     let Ok(body) = axum::body::to_bytes(body, BODY_BYTES).await else {
-        return respond(Reply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
+        return respond(HubReply::text(StatusCode::PAYLOAD_TOO_LARGE, "The request is too large.\n"));
     };
     let path = parts.uri.path();
     let path = if path == GRAPHQL { "/graphql" } else { path };
@@ -132,7 +132,7 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     let is_api = api.is_some() || bare;
     let path = api.unwrap_or(path).to_owned();
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
-    let request = Request {
+    let request = HubRequest {
         method: parts.method,
         segments: path
             .split('/')
@@ -162,8 +162,8 @@ async fn answer(State(hub): State<Arc<Hub>>, incoming: Incoming) -> Response {
     });
     let reply = answered
         .await
-        .unwrap_or_else(|_| Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n"));
-    if let Sent::Late(by) = reply.sent {
+        .unwrap_or_else(|_| HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "localhub failed.\n"));
+    if let ReplyTiming::Late(by) = reply.sent {
         tokio::time::sleep(by).await;
     }
     respond(reply.with("date", &date))
@@ -187,8 +187,8 @@ fn names_this_machine(hub: &Hub, headers: &HeaderMap) -> bool {
         || host == format!("127.0.0.1:{port}")
 }
 
-fn respond(reply: Reply) -> Response {
-    if reply.sent == Sent::Never {
+fn respond(reply: HubReply) -> Response {
+    if reply.sent == ReplyTiming::Never {
         // A body that breaks before its first byte: nothing has been sent by then, not even the status.
         let broken = futures_util::stream::once(async { Err::<Bytes, _>(io::Error::other("dropped")) });
         return Response::new(Body::from_stream(broken));

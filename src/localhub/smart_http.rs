@@ -11,21 +11,21 @@ use http::{Method, StatusCode};
 use super::{
     Hub,
     git::isolated,
-    rest::auth::{self, Caller, Level},
-    server::{Reply, Request},
+    rest::auth::{self, HubPermissionLevel, RestCaller},
+    server::{HubReply, HubRequest},
 };
 
 const READ: &str = "git-upload-pack";
 const WRITE: &str = "git-receive-pack";
 
 /// Does this ask for git rather than for a page?
-pub(super) fn is_git(request: &Request) -> bool {
+pub(super) fn is_git(request: &HubRequest) -> bool {
     let path = request.path.as_str();
     path.ends_with("/info/refs") || path.ends_with(READ) || path.ends_with(WRITE)
 }
 
-pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
-    let not_found = || Reply::text(StatusCode::NOT_FOUND, "Repository not found.\n");
+pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
+    let not_found = || HubReply::text(StatusCode::NOT_FOUND, "Repository not found.\n");
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     let [owner, name, rest @ ..] = segments.as_slice() else { return not_found() };
     let name = name.strip_suffix(".git").unwrap_or(name);
@@ -36,17 +36,21 @@ pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
         let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
         s.repository_named(owner, name).map(|r| r.id).or_else(moved)
     });
-    let readable = found.filter(|id| auth::allowed(hub, &caller, *id, &[("contents", Level::Read)]).is_ok());
+    let readable = found
+        .filter(|id| auth::allowed(hub, &caller, *id, &[("contents", HubPermissionLevel::Read)]).is_ok());
     let Some(repo) = readable else {
         // A stranger can't tell what is private from what is not there.
         return match caller {
-            Caller::Anonymous => challenge("Authentication is required.\n"),
+            RestCaller::Anonymous => challenge("Authentication is required.\n"),
             _ => not_found(),
         };
     };
     let pushing = rest.last() == Some(&WRITE) || request.query("service") == Some(WRITE);
     if pushing {
-        return Reply::text(StatusCode::FORBIDDEN, "localhub takes no pushes; write through the REST API.\n");
+        return HubReply::text(
+            StatusCode::FORBIDDEN,
+            "localhub takes no pushes; write through the REST API.\n",
+        );
     }
     let mut command = isolated(&hub.0.git_dir(repo));
     if let Some(version) = request.header("git-protocol") {
@@ -61,11 +65,11 @@ pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
     }
 }
 
-fn challenge(text: &str) -> Reply {
-    Reply::text(StatusCode::UNAUTHORIZED, text).with("www-authenticate", "Basic realm=\"GitHub\"")
+fn challenge(text: &str) -> HubReply {
+    HubReply::text(StatusCode::UNAUTHORIZED, text).with("www-authenticate", "Basic realm=\"GitHub\"")
 }
 
-fn advertise(mut command: Command, second_version: bool) -> Reply {
+fn advertise(mut command: Command, second_version: bool) -> HubReply {
     command.args(["upload-pack", "--stateless-rpc", "--advertise-refs", "."]);
     // Version 2 begins with its own line; the older ones with the service's name.
     let mut body = Vec::new();
@@ -74,26 +78,26 @@ fn advertise(mut command: Command, second_version: bool) -> Reply {
     }
     match run(command, &[]) {
         Some(out) => body.extend(out),
-        None => return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
+        None => return HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
     }
-    Reply::new(StatusCode::OK, "application/x-git-upload-pack-advertisement", body)
+    HubReply::new(StatusCode::OK, "application/x-git-upload-pack-advertisement", body)
         .with("cache-control", "no-cache")
 }
 
-fn exchange(mut command: Command, request: &Request) -> Reply {
+fn exchange(mut command: Command, request: &HubRequest) -> HubReply {
     let sent = match request.header("content-encoding") {
         None => Some(request.body.to_vec()),
         Some("gzip" | "x-gzip") => gunzip(&request.body),
         Some(_) => None,
     };
     let Some(sent) = sent else {
-        return Reply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the request plain or gzipped.\n");
+        return HubReply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Send the request plain or gzipped.\n");
     };
     command.args(["upload-pack", "--stateless-rpc", "."]);
     match run(command, &sent) {
-        Some(out) => Reply::new(StatusCode::OK, "application/x-git-upload-pack-result", out)
+        Some(out) => HubReply::new(StatusCode::OK, "application/x-git-upload-pack-result", out)
             .with("cache-control", "no-cache"),
-        None => Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
+        None => HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "git upload-pack failed.\n"),
     }
 }
 

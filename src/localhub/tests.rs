@@ -15,7 +15,7 @@ use crate::types::{InstallationId, IssueNo, Role, UserId};
 
 const NOON: i64 = 1_771_495_200_000;
 
-struct World {
+struct HubFixture {
     hub: Hub,
     data: tempfile::TempDir,
     clock: Arc<AtomicI64>,
@@ -50,7 +50,7 @@ fn spec(owner: UserId, webhook_url: Option<Url>) -> AppSpec {
     }
 }
 
-async fn world() -> World {
+async fn world() -> HubFixture {
     let data = tempfile::tempdir().unwrap();
     let clock = Arc::new(AtomicI64::new(NOON));
     let hub = Hub::start(options(data.path(), &clock)).await.unwrap();
@@ -61,10 +61,10 @@ async fn world() -> World {
     let installation = hub.install(app.id, &[repo]).unwrap();
     let client = Client::builder().user_agent("test").no_proxy();
     let client = client.redirect(reqwest::redirect::Policy::none()).build().unwrap();
-    World { hub, data, clock, app, owner, repo, installation, client }
+    HubFixture { hub, data, clock, app, owner, repo, installation, client }
 }
 
-impl World {
+impl HubFixture {
     fn jwt(&self) -> String {
         let now = self.clock.load(SeqCst) / 1000;
         let claims = json!({ "iat": now - 60, "exp": now + 540, "iss": self.app.id.to_string() });
@@ -186,7 +186,7 @@ async fn killed_between_git_and_its_own_notes_it_catches_up() {
     w.hub.push_commit(w.repo, "topic", w.owner, &[("a", b"1")], "One").unwrap();
     let head = || w.hub.branches(w.repo).into_iter().find(|(name, _)| name == "topic").unwrap().1;
     let (first, base_oid) = (head(), w.hub.log(w.repo, "main")[0].oid.clone());
-    let new = acts::NewPull {
+    let new = actions::NewPullRequest {
         title: "A pull request".into(),
         body: None,
         draft: false,
@@ -218,7 +218,7 @@ async fn a_stranger_at_the_door_is_sent_away() {
 }
 
 /// Sends a form as a browser on the page would, or as it would from elsewhere.
-async fn submit(w: &World, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
+async fn submit(w: &HubFixture, path: &str, origin: &str, fields: &[(&str, &str)]) -> Response {
     let mut body = url::form_urlencoded::Serializer::new(String::new());
     body.extend_pairs(fields);
     let url = format!("{}{path}", w.hub.0.base);
@@ -231,11 +231,11 @@ async fn submit(w: &World, path: &str, origin: &str, fields: &[(&str, &str)]) ->
         .unwrap()
 }
 
-fn cookie(w: &World) -> String {
+fn cookie(w: &HubFixture) -> String {
     format!("localhub={}", w.hub.0.page_token)
 }
 
-async fn page(w: &World, path: &str) -> String {
+async fn page(w: &HubFixture, path: &str) -> String {
     let url = format!("{}{path}", w.hub.0.base);
     w.client.get(url).header("Cookie", cookie(w)).send().await.unwrap().text().await.unwrap()
 }
@@ -326,7 +326,7 @@ async fn faults_are_as_githubs() {
     let comments = format!("/repos/ada/tally/issues/{number}/comments");
     let seen = async || w.get(&comments, &token).await.1.as_array().unwrap().len();
 
-    w.hub.fault(Fault::ReadsLag { by: Duration::from_secs(10) });
+    w.hub.fault(HubFault::ReadsLag { by: Duration::from_secs(10) });
     w.post(&comments, &token, json!({ "body": "one" })).await;
     w.hub.push_commit(w.repo, "new", w.owner, &[("a", b"a")], "m").unwrap();
     let branch = async || w.get("/repos/ada/tally/git/ref/heads/new", &token).await.0;
@@ -349,7 +349,7 @@ async fn faults_are_as_githubs() {
     assert_eq!((again.status().as_u16(), &again.headers()["x-ratelimit-remaining"]), (304, &left));
 
     let (method, path_contains) = ("POST".to_owned(), "/comments".to_owned());
-    let drop = |after_effect| Fault::Drop {
+    let drop = |after_effect| HubFault::Drop {
         method: method.clone(),
         path_contains: path_contains.clone(),
         after_effect,
@@ -363,7 +363,7 @@ async fn faults_are_as_githubs() {
         assert_eq!(seen().await, there);
     }
 
-    w.hub.fault(Fault::PrimaryLimit { status: 429, until: Timestamp(w.clock.load(SeqCst) + 5_000) });
+    w.hub.fault(HubFault::PrimaryLimit { status: 429, until: Timestamp(w.clock.load(SeqCst) + 5_000) });
     let refused = w.send(Method::GET, &comments, &token, None).await;
     assert_eq!(
         (refused.status().as_u16(), &refused.headers()["x-ratelimit-remaining"]),

@@ -2,15 +2,15 @@
 
 use super::{
     Hub,
-    git::Commit,
+    git::HubCommit,
     lock,
-    model::{Delivery, Issue, Reaction, Repository, State},
+    model::{HubDelivery, HubIssue, HubReaction, HubRepository, HubState},
 };
 use crate::types::{CommentId, IssueNo, Oid, RepoId, Role, Timestamp, UserId};
 
 /// An issue or pull request as a person sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IssueView {
+pub struct HubIssueView {
     pub number: IssueNo,
     pub title: String,
     pub body: String,
@@ -18,15 +18,15 @@ pub struct IssueView {
     pub state: String,
     pub labels: Vec<String>,
     pub author: String,
-    pub comments: Vec<CommentView>,
+    pub comments: Vec<HubCommentView>,
     /// Who reacted to the issue itself, and how (`eyes`, `+1` …).
     pub reactions: Vec<(String, String)>,
     /// What happened besides comments, oldest first.
-    pub timeline: Vec<TimelineItem>,
+    pub timeline: Vec<HubTimelineItem>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommentView {
+pub struct HubCommentView {
     pub id: CommentId,
     pub author: String,
     pub body: String,
@@ -37,7 +37,7 @@ pub struct CommentView {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TimelineItem {
+pub struct HubTimelineItem {
     /// GitHub's word: `labeled`, `closed` …
     pub event: String,
     pub actor: String,
@@ -47,7 +47,7 @@ pub struct TimelineItem {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullView {
+pub struct HubPullRequestView {
     pub number: IssueNo,
     pub title: String,
     pub body: String,
@@ -60,11 +60,11 @@ pub struct PullView {
     pub base: String,
     pub author: String,
     pub labels: Vec<String>,
-    pub reviews: Vec<ReviewView>,
+    pub reviews: Vec<HubReviewView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReviewView {
+pub struct HubReviewView {
     pub user: String,
     pub state: String,
     pub body: String,
@@ -72,7 +72,7 @@ pub struct ReviewView {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CommitView {
+pub struct HubCommitView {
     pub oid: Oid,
     pub tree: Oid,
     pub parents: Vec<Oid>,
@@ -83,7 +83,7 @@ pub struct CommitView {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestView {
+pub struct HubRequestView {
     pub method: String,
     /// Below the API's root, with its query.
     pub path: String,
@@ -99,11 +99,11 @@ pub struct HubEvent {
     pub issue: Option<IssueNo>,
     pub by: String,
     pub at: Timestamp,
-    pub what: What,
+    pub what: HubEventKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum HubEventKind {
     IssueOpened { title: String },
     IssueEdited,
     IssueClosed,
@@ -124,12 +124,12 @@ pub enum What {
 }
 
 impl Hub {
-    pub fn issue(&self, repo: RepoId, number: IssueNo) -> Option<IssueView> {
+    pub fn issue(&self, repo: RepoId, number: IssueNo) -> Option<HubIssueView> {
         self.read(|s| Some(view_issue(s, s.repositories.get(&repo)?.issues.get(&number.0)?)))
     }
 
     /// Pull requests, oldest first.
-    pub fn pulls(&self, repo: RepoId) -> Vec<PullView> {
+    pub fn pulls(&self, repo: RepoId) -> Vec<HubPullRequestView> {
         self.read(|s| {
             let issues = s.repositories.get(&repo).into_iter().flat_map(|r| r.issues.values());
             issues.filter_map(|issue| view_pull(s, issue)).collect()
@@ -143,7 +143,7 @@ impl Hub {
     }
 
     /// A branch's commits, newest first.
-    pub fn log(&self, repo: RepoId, branch: &str) -> Vec<CommitView> {
+    pub fn log(&self, repo: RepoId, branch: &str) -> Vec<HubCommitView> {
         let git = self.0.git(repo);
         let commits = git.branch(branch).and_then(|at| git.log(at.as_str(), 1000).ok());
         commits.unwrap_or_default().into_iter().map(view_commit).collect()
@@ -166,7 +166,7 @@ impl Hub {
         self.read(|s| s.repositories.get(&repo).map_or(Role::None, |r| r.role_of(user)))
     }
 
-    pub fn deliveries(&self) -> Vec<Delivery> {
+    pub fn deliveries(&self) -> Vec<HubDelivery> {
         self.read(|s| s.deliveries.clone())
     }
 
@@ -177,13 +177,13 @@ impl Hub {
     }
 
     /// Every REST request since the start.
-    pub fn requests(&self) -> Vec<RequestView> {
+    pub fn requests(&self) -> Vec<HubRequestView> {
         lock(&self.0.requests).clone()
     }
 
     /// Calls `told` after every REST request that changed something, before its answer leaves: where a client
     /// could die without knowing. Only the first watcher is kept.
-    pub fn watch_writes(&self, told: impl Fn(&RequestView) + Send + Sync + 'static) {
+    pub fn watch_writes(&self, told: impl Fn(&HubRequestView) + Send + Sync + 'static) {
         let _ = self.0.write_watch.set(Box::new(told));
     }
 
@@ -193,7 +193,7 @@ impl Hub {
     }
 }
 
-fn reactions(state: &State, reactions: &[Reaction]) -> Vec<(String, String)> {
+fn reactions(state: &HubState, reactions: &[HubReaction]) -> Vec<(String, String)> {
     reactions.iter().map(|r| (state.login(r.user), r.content.clone())).collect()
 }
 
@@ -201,8 +201,8 @@ pub(super) fn state_word(open: bool) -> &'static str {
     if open { "open" } else { "closed" }
 }
 
-fn view_issue(state: &State, issue: &Issue) -> IssueView {
-    IssueView {
+fn view_issue(state: &HubState, issue: &HubIssue) -> HubIssueView {
+    HubIssueView {
         number: IssueNo(issue.number),
         title: issue.title.clone(),
         body: issue.body.clone().unwrap_or_default(),
@@ -212,7 +212,7 @@ fn view_issue(state: &State, issue: &Issue) -> IssueView {
         comments: issue
             .comments
             .iter()
-            .map(|c| CommentView {
+            .map(|c| HubCommentView {
                 id: c.id,
                 author: state.login(c.author),
                 body: c.body.clone(),
@@ -226,7 +226,7 @@ fn view_issue(state: &State, issue: &Issue) -> IssueView {
         timeline: issue
             .events
             .iter()
-            .map(|e| TimelineItem {
+            .map(|e| HubTimelineItem {
                 event: e.event.clone(),
                 actor: state.login(e.actor),
                 detail: e.label.as_ref().map(|l| l.name.clone()).or(e.rename.as_ref().map(|r| r.1.clone())),
@@ -236,9 +236,9 @@ fn view_issue(state: &State, issue: &Issue) -> IssueView {
     }
 }
 
-fn view_pull(state: &State, issue: &Issue) -> Option<PullView> {
+fn view_pull(state: &HubState, issue: &HubIssue) -> Option<HubPullRequestView> {
     let pull = issue.pull.as_ref()?;
-    Some(PullView {
+    Some(HubPullRequestView {
         number: IssueNo(issue.number),
         title: issue.title.clone(),
         body: issue.body.clone().unwrap_or_default(),
@@ -253,7 +253,7 @@ fn view_pull(state: &State, issue: &Issue) -> Option<PullView> {
         reviews: pull
             .reviews
             .iter()
-            .map(|r| ReviewView {
+            .map(|r| HubReviewView {
                 user: state.login(r.user),
                 state: r.state.clone(),
                 body: r.body.clone(),
@@ -263,8 +263,8 @@ fn view_pull(state: &State, issue: &Issue) -> Option<PullView> {
     })
 }
 
-fn view_commit(commit: Commit) -> CommitView {
-    CommitView {
+fn view_commit(commit: HubCommit) -> HubCommitView {
+    HubCommitView {
         oid: commit.oid,
         tree: commit.tree,
         parents: commit.parents,
@@ -276,6 +276,6 @@ fn view_commit(commit: Commit) -> CommitView {
 }
 
 /// Labels in the order the repository lists them.
-pub(super) fn labels_of<'a>(repo: &'a Repository, issue: &'a Issue) -> Vec<&'a super::model::Label> {
+pub(super) fn labels_of<'a>(repo: &'a HubRepository, issue: &'a HubIssue) -> Vec<&'a super::model::HubLabel> {
     issue.labels.iter().filter_map(|name| repo.label(name)).collect()
 }

@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use url::Url;
 
-use super::{Hub, HubError, model::Delivery};
+use super::{Hub, HubError, model::HubDelivery};
 
 /// How long GitHub waits for a receiver.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -15,12 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Nobody answered.
 const NO_ANSWER: u16 = 0;
 
-pub(super) struct Courier {
+pub(super) struct WebhookSender {
     hub: Hub,
     client: reqwest::Client,
 }
 
-impl Courier {
+impl WebhookSender {
     pub(super) fn new(hub: Hub) -> Result<Self, HubError> {
         // One provider a process; an earlier one is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -61,7 +61,7 @@ impl Courier {
         })
     }
 
-    async fn deliver(&self, delivery: &Delivery) -> u16 {
+    async fn deliver(&self, delivery: &HubDelivery) -> u16 {
         let app = self.hub.read(|s| {
             s.apps.get(&delivery.app).map(|a| (a.webhook_url.clone(), a.webhook_secret.clone(), a.hook_id))
         });
@@ -133,7 +133,7 @@ impl Hub {
             let known = c.state.deliveries.iter().rev().find(|d| d.guid == guid).cloned();
             let known = known.ok_or_else(|| HubError::Missing(format!("delivery {guid}")))?;
             let (id, at) = (c.state.fresh_id(), c.at);
-            c.state.deliveries.push(Delivery { id, at, redelivery: true, status: None, ..known });
+            c.state.deliveries.push(HubDelivery { id, at, redelivery: true, status: None, ..known });
             Ok(())
         })
     }

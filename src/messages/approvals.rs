@@ -8,7 +8,7 @@ use crate::{
 
 /// How it stands with a gate that asks for more than anybody who may.
 #[derive(Debug, Clone)]
-pub struct Approvals {
+pub struct ApprovalProgress {
     /// So many different people.
     pub needed: u32,
     /// Who approved so far.
@@ -43,7 +43,7 @@ pub fn names(names: &[String]) -> String {
     }
 }
 
-pub(super) fn approvals(shown: &Approvals) -> String {
+pub(super) fn approvals(shown: &ApprovalProgress) -> String {
     let by = names(&shown.by.iter().map(|login| plain(login, 60).to_string()).collect::<Vec<_>>());
     let mut said = Vec::new();
     match (shown.needed, shown.by.len()) {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{block, held::day_and_clock, rehearsal};
+use super::{block, model_waits::day_and_clock, rehearsal};
 use crate::{
-    github::outbound::{Body, code, plain},
+    github::outbound::{OutboundBody, code, plain},
     store::Spending,
     types::{MicroUsd, RunId, Timestamp},
 };
@@ -12,7 +12,7 @@ use crate::{
 /// Which limit of the settings it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cap {
+pub enum BudgetCap {
     Call,
     Drafting,
     Reviewing,
@@ -21,7 +21,7 @@ pub enum Cap {
     InstallationMonth,
 }
 
-impl Cap {
+impl BudgetCap {
     /// Do several runs spend under it together?
     pub fn is_shared(self) -> bool {
         matches!(self, Self::RepositoryDay | Self::InstallationMonth)
@@ -45,16 +45,16 @@ pub struct PauseCard {
     pub run: RunId,
     /// Before what: `Draft the design`.
     pub at_step: String,
-    pub cap: Cap,
-    pub way_on: WayOn,
+    pub cap: BudgetCap,
+    pub way_on: PauseResolution,
     /// None where everybody would read it.
-    pub amounts: Option<Amounts>,
+    pub amounts: Option<CapAmounts>,
     pub rehearsal: bool,
 }
 
 /// The cap as it stands, and what is to be had under it.
 #[derive(Debug, Clone, Copy)]
-pub struct Amounts {
+pub struct CapAmounts {
     pub limit: MicroUsd,
     pub spent: MicroUsd,
     /// What the next call may cost at most.
@@ -63,7 +63,7 @@ pub struct Amounts {
 
 /// How a paused run comes to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WayOn {
+pub enum PauseResolution {
     /// By a person.
     Raise(MicroUsd),
     /// By nobody here: the server lets a run have no more than this.
@@ -74,7 +74,7 @@ pub enum WayOn {
     Never,
 }
 
-impl WayOn {
+impl PauseResolution {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Raise(amount) => {
@@ -95,13 +95,13 @@ impl WayOn {
 }
 
 /// The comment that says why nothing happens any more.
-pub fn paused(card: &PauseCard) -> Body {
-    let amounts = card.amounts.map_or(String::new(), |Amounts { limit, spent, next }| {
+pub fn paused(card: &PauseCard) -> OutboundBody {
+    let amounts = card.amounts.map_or(String::new(), |CapAmounts { limit, spent, next }| {
         format!(
             " It is {limit}; {spent} of it is spent or held back, and the next call may cost up to {next}."
         )
     });
-    Body::frame(format!(
+    OutboundBody::frame(format!(
         "{}### ✋ Paused before {}\n\nThe cap on {} leaves too little for the next call.{amounts}\n\n{}\n\n\
          <sub>Run {} · `/stop` ends it</sub>",
         rehearsal(card.rehearsal),
@@ -113,14 +113,14 @@ pub fn paused(card: &PauseCard) -> Body {
 }
 
 /// `/budget` asked for more than the server gives; `room` is what may still be added.
-pub fn raise_refused(most: MicroUsd, room: MicroUsd) -> Body {
+pub fn raise_refused(most: MicroUsd, room: MicroUsd) -> OutboundBody {
     let rest = match room {
         MicroUsd(0) => {
             "Whoever runs the server can raise `run_at_most` under `[budget]` for new runs.".to_owned()
         }
         room => format!("At most:\n\n{}", line(room)),
     };
-    Body::frame(format!("Nothing was raised: the server lets a run have no more than {most}. {rest}"))
+    OutboundBody::frame(format!("Nothing was raised: the server lets a run have no more than {most}. {rest}"))
 }
 
 /// The line a person pastes.
@@ -129,8 +129,8 @@ fn line(amount: MicroUsd) -> String {
 }
 
 /// `/budget` was said where it is of no use.
-pub fn raise_useless(cap: Cap, way_on: WayOn) -> Body {
-    Body::frame(format!(
+pub fn raise_useless(cap: BudgetCap, way_on: PauseResolution) -> OutboundBody {
+    OutboundBody::frame(format!(
         "Nothing was raised: what is used up is the cap on {}, and `/budget` raises those of one run. {}",
         cap.name(),
         way_on.text()
@@ -139,7 +139,7 @@ pub fn raise_useless(cap: Cap, way_on: WayOn) -> Body {
 
 /// What runs like this one cost before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quote {
+pub struct CostHistory {
     /// So many came to their end.
     pub runs: u64,
     /// Half of them cost no more than this, and nine of ten no more than that.
@@ -154,7 +154,7 @@ pub struct Quote {
 pub struct CostView {
     /// `LLD`
     pub stage: String,
-    pub quote: Option<Quote>,
+    pub quote: Option<CostHistory>,
     pub spent: Spending,
 }
 
@@ -165,7 +165,7 @@ impl CostView {
     }
 }
 
-fn quote(stage: &str, Quote { runs, p50, p90, billed }: &Quote) -> String {
+fn quote(stage: &str, CostHistory { runs, p50, p90, billed }: &CostHistory) -> String {
     let stage = plain(stage, 30);
     let (usual, seldom) = (p50.to_string(), p90.to_string());
     let range = if usual == seldom { usual } else { format!("{usual}, one in ten more than {seldom}") };
@@ -201,21 +201,21 @@ pub fn spending(sum: &Spending) -> String {
 const COSTS: &str = "### Cost of this issue\n\n";
 
 /// What was spent for an issue, by run and by model.
-pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all: &Spending) -> Body {
+pub fn costs(by_run: &[(String, Spending)], by_model: &[(String, Spending)], all: &Spending) -> OutboundBody {
     if by_run.is_empty() {
-        return Body::frame(format!("{COSTS}No model was called yet."));
+        return OutboundBody::frame(format!("{COSTS}No model was called yet."));
     }
     let mut out = format!("{COSTS}| | Calls | |\n|---|--:|---|");
     for (name, sum) in by_run.iter().chain(by_model) {
         out.push_str(&format!("\n| {} | {} | {} |", code(name, 80), sum.calls, spending(sum)));
     }
     out.push_str(&format!("\n| **all** | {} | {} |", all.calls, spending(all)));
-    Body::frame(out)
+    OutboundBody::frame(out)
 }
 
 /// Asked where everybody would read it.
-pub fn costs_not_shown() -> Body {
-    Body::frame(format!(
+pub fn costs_not_shown() -> OutboundBody {
+    OutboundBody::frame(format!(
         "{COSTS}Costs are not shown where everybody reads them. Whoever runs the server sees them with `countersign cost`, \
          or sets `show_on_public` under `[budget]`."
     ))
@@ -225,13 +225,13 @@ pub fn costs_not_shown() -> Body {
 mod tests {
     use super::{super::tests::*, *};
 
-    fn card(way_on: WayOn) -> PauseCard {
+    fn card(way_on: PauseResolution) -> PauseCard {
         PauseCard {
             run: RUN,
             at_step: "Draft the design".into(),
-            cap: Cap::Run,
+            cap: BudgetCap::Run,
             way_on,
-            amounts: Some(Amounts {
+            amounts: Some(CapAmounts {
                 limit: MicroUsd(10_000_000),
                 spent: MicroUsd(9_204_000),
                 next: MicroUsd(1_600_000),
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
-        insta::assert_snapshot!(paused(&card(WayOn::Raise(MicroUsd(1_000_000)))).as_str(), @r"
+        insta::assert_snapshot!(paused(&card(PauseResolution::Raise(MicroUsd(1_000_000)))).as_str(), @r"
         ### ✋ Paused before Draft the design
 
         The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it is spent or held back, and the next call may cost up to $1.60.
@@ -255,7 +255,7 @@ mod tests {
 
         <sub>Run 8123-4 · `/stop` ends it</sub>
         ");
-        let quiet = PauseCard { amounts: None, ..card(WayOn::At(Timestamp(0))) };
+        let quiet = PauseCard { amounts: None, ..card(PauseResolution::At(Timestamp(0))) };
         let text = paused(&quiet);
         assert!(text.as_str().contains("It goes on by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());
         assert!(!text.as_str().contains('$'), "{}", text.as_str());
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn quotes_and_sums_read_as_money() {
         let quoted = |p50, p90, billed| {
-            let given = Quote { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
+            let given = CostHistory { runs: 12, p50: MicroUsd(p50), p90: MicroUsd(p90), billed };
             quote("LLD", &given)
         };
         assert_eq!(
@@ -292,8 +292,11 @@ mod tests {
         let sums = [(HOSTILE.to_owned(), Spending::default())];
         assert_inert(costs(&sums, &sums, &Spending::default()).as_str());
         assert_inert(
-            paused(&PauseCard { at_step: HOSTILE.into(), ..card(WayOn::Raise(MicroUsd(2_500_000))) })
-                .as_str(),
+            paused(&PauseCard {
+                at_step: HOSTILE.into(),
+                ..card(PauseResolution::Raise(MicroUsd(2_500_000)))
+            })
+            .as_str(),
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{block, capital, count, link, rehearsal};
 use crate::{
-    github::outbound::{Body, code, plain},
+    github::outbound::{OutboundBody, code, plain},
     types::{Hash, RunId},
 };
 
@@ -13,7 +13,7 @@ pub struct HaltCard {
     /// Where: `Review`.
     pub at_step: String,
     pub reason: HaltReason,
-    pub kept: Vec<Kept>,
+    pub kept: Vec<HaltLeftover>,
     /// The command that starts it again: `/lld`.
     pub again: String,
     pub rehearsal: bool,
@@ -46,7 +46,7 @@ impl HaltReason {
 
 /// Something that is still there after a halt.
 #[derive(Debug, Clone)]
-pub enum Kept {
+pub enum HaltLeftover {
     /// The document on the issue's branch.
     File {
         name: String,
@@ -73,7 +73,7 @@ pub enum Kept {
     },
 }
 
-impl Kept {
+impl HaltLeftover {
     fn text(&self) -> String {
         match self {
             Self::File { name, hash, url } => {
@@ -97,7 +97,7 @@ pub fn run_was(sentence: &str) -> String {
     format!("the run was {sentence}")
 }
 
-pub fn halted(card: &HaltCard) -> Body {
+pub fn halted(card: &HaltCard) -> OutboundBody {
     let kept = match card.kept.as_slice() {
         [] => "There is no branch and no pull request for this issue.".to_owned(),
         kept => {
@@ -116,7 +116,7 @@ pub fn halted(card: &HaltCard) -> Body {
         }
         HaltReason::MoveLimit { .. } => String::new(),
     };
-    Body::frame(format!(
+    OutboundBody::frame(format!(
         "{}### ❌ Halted at {}\n\n{}\n\n{kept}\n\n{to_go_on}To start again:\n\n{}\n\n<sub>Run {}</sub>",
         rehearsal(card.rehearsal),
         plain(&card.at_step, 80),
@@ -134,7 +134,7 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    fn card(reason: HaltReason, kept: Vec<Kept>) -> HaltCard {
+    fn card(reason: HaltReason, kept: Vec<HaltLeftover>) -> HaltCard {
         HaltCard { run: RUN, at_step: "Review".into(), reason, kept, again: "/lld".into(), rehearsal: false }
     }
 
@@ -142,11 +142,11 @@ mod tests {
     fn a_halt_says_where_why_what_was_kept_and_what_to_type() {
         let (name, hash) = ("LLD-042.md".to_owned(), Hash::of(b"x"));
         let kept = vec![
-            Kept::File { name: name.clone(), hash, url: "https://x/d".into() },
-            Kept::Draft { name, hash: Hash::of(b"y"), url: "https://x/s".into() },
-            Kept::Branch { name: "countersign/issue-42".into() },
-            Kept::Unseen { branch: "countersign/issue-42".into() },
-            Kept::Pull { number: 7, url: "https://x/7".into() },
+            HaltLeftover::File { name: name.clone(), hash, url: "https://x/d".into() },
+            HaltLeftover::Draft { name, hash: Hash::of(b"y"), url: "https://x/s".into() },
+            HaltLeftover::Branch { name: "countersign/issue-42".into() },
+            HaltLeftover::Unseen { branch: "countersign/issue-42".into() },
+            HaltLeftover::Pull { number: 7, url: "https://x/7".into() },
         ];
         insta::assert_snapshot!(halted(&card(HaltReason::Said("the reviewer's quota is used up".into()), kept)).as_str(), @r#"
         ### ❌ Halted at Review

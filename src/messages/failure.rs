@@ -154,7 +154,7 @@ pub fn no_usable_draft(tries: u32, why: &str) -> String {
 /// Why a review gave no verdict. Computed by us, never said by a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Inconclusive {
+pub enum InconclusiveReason {
     Call(FailureKind),
     /// The answer is not schema-valid, or does not echo the nonce.
     NotInForm,
@@ -168,7 +168,7 @@ pub enum Inconclusive {
     OtherModel,
 }
 
-impl Inconclusive {
+impl InconclusiveReason {
     /// Whether another review of the same version can give a verdict.
     pub fn can_change(&self) -> bool {
         *self != Self::DrafterUnattested
@@ -207,14 +207,14 @@ mod tests {
                 served: HOSTILE.into(),
             },
         ] {
-            assert_inert(&Inconclusive::Call(kind).sentence());
+            assert_inert(&InconclusiveReason::Call(kind).sentence());
         }
     }
 
     #[test]
     fn what_is_stored_of_older_runs_is_read() {
-        let read = |text| serde_json::from_str::<Inconclusive>(text).unwrap();
-        assert_eq!(read(r#"{"call":"timed_out"}"#), Inconclusive::Call(FailureKind::TimedOut));
-        assert_eq!(read(r#""drafter_unattested""#), Inconclusive::DrafterUnattested);
+        let read = |text| serde_json::from_str::<InconclusiveReason>(text).unwrap();
+        assert_eq!(read(r#"{"call":"timed_out"}"#), InconclusiveReason::Call(FailureKind::TimedOut));
+        assert_eq!(read(r#""drafter_unattested""#), InconclusiveReason::DrafterUnattested);
     }
 }

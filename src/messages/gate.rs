@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Approvals, ApproveLine, ChangeReport, Inconclusive, Provenance, access, approvals::approvals,
-    cost::spending, count, folded, held::day_and_clock, link, links, list_paths, others, overrides, place,
-    rehearsal, sign, stage_name,
+    ApprovalProgress, ApproveLine, ChangeReport, InconclusiveReason, Provenance, access,
+    approvals::approvals, cost::spending, count, folded, link, links, list_paths, model_waits::day_and_clock,
+    others, overrides, place, rehearsal, sign, stage_name,
 };
 use crate::{
     documents::findings::Finding,
-    git::Changed,
-    github::outbound::{Body, clean, code, fenced, plain},
+    git::ChangedPath,
+    github::outbound::{OutboundBody, clean, code, fenced, plain},
     types::{IssueNo, RepoName, Role, Timestamp, Verdict},
 };
 
@@ -38,13 +38,13 @@ const EXECUTED: usize = 30;
 pub struct GateCard {
     /// `lld`
     pub stage: String,
-    pub standing: Standing,
+    pub standing: GateState,
     /// No review follows.
     pub final_word: bool,
     pub provenance: Provenance,
     pub round: u32,
     /// Why there is no verdict, when there is none.
-    pub inconclusive: Option<Inconclusive>,
+    pub inconclusive: Option<InconclusiveReason>,
     /// The reviewer's reason, in its words.
     pub rationale: String,
     /// What is open, in order.
@@ -68,21 +68,21 @@ pub struct GateCard {
     /// Whether a maintainer may accept what the review did not approve.
     pub overridable: bool,
     /// What others have on the branch.
-    pub others: Vec<Changed>,
+    pub others: Vec<ChangedPath>,
     /// The branch that somebody rewrote, where this is about the one that follows it.
     pub left: Option<String>,
     /// What there is to know of whoever wrote the issue.
-    pub authorship: Vec<Authorship>,
+    pub authorship: Vec<AuthorshipNote>,
     /// Issues whose open work touches the same files, and some of these.
     pub overlaps: Vec<(IssueNo, Vec<String>)>,
     /// Whom it asks besides a role.
-    pub approvals: Option<Approvals>,
+    pub approvals: Option<ApprovalProgress>,
     /// Who changed the comment, which was put back.
     pub touched_by: Option<String>,
     /// How the issue was edited that would have given way to what was approved.
     pub edited: Option<String>,
     /// Why people are asked where the settings would ask nobody.
-    pub because: Option<AskedBecause>,
+    pub because: Option<GateReason>,
     pub document_url: Option<String>,
     pub pull_url: Option<String>,
     pub status_url: Option<String>,
@@ -100,7 +100,7 @@ pub struct WholeDocument {
 /// Why a person is asked about what was approved, though the settings would ask nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AskedBecause {
+pub enum GateReason {
     /// This login had a hand in the issue, and may not write.
     Stranger(String),
     /// The issue is not what the document was drafted from.
@@ -112,7 +112,7 @@ pub enum AskedBecause {
 /// What people should know of an issue's authors, and of whoever asked for the run, before they decide.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Authorship {
+pub enum AuthorshipNote {
     /// The author, nothing of whose is in the repository yet.
     Newcomer(String),
     /// Who edited text or title after the run was asked for.
@@ -121,7 +121,7 @@ pub enum Authorship {
     Waived { by: String, reason: String },
 }
 
-impl Authorship {
+impl AuthorshipNote {
     fn sentence(&self) -> String {
         match self {
             Self::Newcomer(login) => {
@@ -143,7 +143,7 @@ impl Authorship {
 
 /// How a gate stands. There is a line to paste for as long as it counts.
 #[derive(Debug, Clone)]
-pub enum Standing {
+pub enum GateState {
     Waits(ApproveLine),
     /// Still, and what is to be accepted is no longer what it was.
     WaitsAnew(ApproveLine),
@@ -159,7 +159,7 @@ pub enum Standing {
     Ended(String),
 }
 
-impl Standing {
+impl GateState {
     fn waits(&self) -> bool {
         matches!(self, Self::Waits(_) | Self::WaitsAnew(_))
     }
@@ -200,7 +200,7 @@ impl Standing {
 }
 
 /// What it is, what was found, the rest folded, and what to type.
-pub fn gate(card: &GateCard) -> Body {
+pub fn gate(card: &GateCard) -> OutboundBody {
     let (waits, provenance) = (card.standing.waits(), &card.provenance);
     let mut parts = vec![headline(card)];
     parts.extend(card.left.as_ref().map(|branch| {
@@ -211,12 +211,12 @@ pub fn gate(card: &GateCard) -> Body {
             stage_name(&card.stage)
         )
     }));
-    if let Standing::Replaced(diff) = &card.standing {
+    if let GateState::Replaced(diff) = &card.standing {
         parts.push(folded("What changed", &fenced("diff", diff, DIFF_CHARS)));
     }
     parts.extend(card.because.as_ref().map(because));
     if waits && !card.authorship.is_empty() {
-        parts.push(card.authorship.iter().map(Authorship::sentence).collect::<Vec<_>>().join(" "));
+        parts.push(card.authorship.iter().map(AuthorshipNote::sentence).collect::<Vec<_>>().join(" "));
     }
     if waits && !card.overlaps.is_empty() {
         let other = |(issue, paths): &(IssueNo, Vec<String>)| {
@@ -283,7 +283,7 @@ pub fn gate(card: &GateCard) -> Body {
         "<sub>Run {} · the hash to approve covers the document, the files it names and this gate's rules</sub>",
         provenance.run
     ));
-    Body::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 impl WholeDocument {
@@ -300,19 +300,19 @@ impl WholeDocument {
 }
 
 /// A document that a review approved and the settings ask nobody about, so that it has no gate comment.
-pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> Body {
+pub fn document_comment(stage: &str, whole: &WholeDocument, rehearses: bool) -> OutboundBody {
     let heading = format!("### ✅ The {} is approved by its review", stage_name(stage));
     let parts = [heading, "The settings require no approval for it.".to_owned(), whole.folded(stage)];
-    Body::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal(rehearses).to_owned() + &parts.join("\n\n"))
 }
 
-fn because(because: &AskedBecause) -> String {
+fn because(because: &GateReason) -> String {
     let why = match because {
-        AskedBecause::Stranger(login) => {
+        GateReason::Stranger(login) => {
             format!("was written or edited by {}, who may not write in this repository", code(login, 60))
         }
-        AskedBecause::IssueEdited => "was edited since this was drafted".to_owned(),
-        AskedBecause::WaiverOver => {
+        GateReason::IssueEdited => "was edited since this was drafted".to_owned(),
+        GateReason::WaiverOver => {
             return "The hotfix was asked for more than a day ago: people are asked again.".to_owned();
         }
     };
@@ -355,12 +355,12 @@ fn found(card: &GateCard) -> Vec<String> {
 }
 
 /// Once, where nobody has answered for long.
-pub fn reminder(card: &GateCard, gate_url: &str) -> Body {
+pub fn reminder(card: &GateCard, gate_url: &str) -> OutboundBody {
     let stage = stage_name(&card.stage);
     let mut parts = vec![format!("### ⏰ The {stage} still waits for a person"), decision(card)];
     parts.extend(asks(card));
     parts.push(link("What is asked", gate_url));
-    Body::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal(card.provenance.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// Why the run ends.
@@ -388,7 +388,7 @@ fn headline(card: &GateCard) -> String {
     };
     let why = match verdict {
         Verdict::Inconclusive => {
-            let why = card.inconclusive.as_ref().map(Inconclusive::sentence);
+            let why = card.inconclusive.as_ref().map(InconclusiveReason::sentence);
             format!("\n\nThere is no verdict. {}", why.as_deref().unwrap_or("No valid one was given."))
         }
         _ => String::new(),
@@ -401,12 +401,12 @@ fn headline(card: &GateCard) -> String {
 fn decision(card: &GateCard) -> String {
     let role = access(Role::Write);
     let line = match &card.standing {
-        Standing::Waits(line) | Standing::WaitsAnew(line) => line,
+        GateState::Waits(line) | GateState::WaitsAnew(line) => line,
         standing => return standing.over().unwrap_or_default(),
     };
     if matches!(card.provenance.verdict, None | Some(Verdict::Approved)) {
         let anew = match card.standing {
-            Standing::WaitsAnew(_) => {
+            GateState::WaitsAnew(_) => {
                 "What it covers changed since it was posted, so the line is a new one.\n\n"
             }
             _ => "",
@@ -424,7 +424,7 @@ fn decision(card: &GateCard) -> String {
         ),
         false => String::new(),
     };
-    let can_change = card.inconclusive.as_ref().is_none_or(Inconclusive::can_change);
+    let can_change = card.inconclusive.as_ref().is_none_or(InconclusiveReason::can_change);
     let (mut retry, mut revise) = (String::new(), String::new());
     if can_change {
         revise = format!("\n- `/revise TEXT`, by someone with {role}, sends it back to the drafter.");
@@ -482,16 +482,16 @@ mod tests {
         super::{report::tests::report, tests::*},
         *,
     };
-    use crate::{documents::verdict::Severity, types::Hash};
+    use crate::{documents::verdict::FindingSeverity, types::Hash};
 
     fn finding(id: &str, text: &str) -> Finding {
-        super::super::tests::finding(id, Severity::Blocking, text, text)
+        super::super::tests::finding(id, FindingSeverity::Blocking, text, text)
     }
 
     fn card(verdict: Verdict, findings: Vec<Finding>) -> GateCard {
         GateCard {
             stage: "lld".into(),
-            standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
+            standing: GateState::Waits(ApproveLine::approve("lld", Hash::of(b"x"), &[])),
             final_word: false,
             provenance: Provenance { verdict: Some(verdict), ..provenance() },
             round: 2,
@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn without_a_verdict_only_an_override_passes_and_a_retry_reviews_again() {
         let mut card = card(Verdict::Inconclusive, vec![finding("F1", "2.1")]);
-        card.inconclusive = Some(Inconclusive::SameFamily);
+        card.inconclusive = Some(InconclusiveReason::SameFamily);
         insta::assert_snapshot!(gate(&card).as_str(), @r#"
         ### ❔ INCONCLUSIVE: the LLD waits for a person (1 open finding)
 
@@ -613,15 +613,15 @@ mod tests {
     #[test]
     fn a_gate_has_at_most_25_visible_lines_and_the_gravest_findings_first() {
         let mut findings: Vec<Finding> = (1..=12).map(|n| finding(&format!("F{n}"), "2.1")).collect();
-        findings[..9].iter_mut().for_each(|finding| finding.severity = Severity::Suggestion);
+        findings[..9].iter_mut().for_each(|finding| finding.severity = FindingSeverity::Suggestion);
         findings[3].must_fix = true;
         let mut card = card(Verdict::Inconclusive, findings);
         card.rationale = "One line.\n".repeat(9);
-        card.authorship = vec![Authorship::Newcomer("mona".into())];
+        card.authorship = vec![AuthorshipNote::Newcomer("mona".into())];
         card.overlaps = vec![(IssueNo(7), vec!["src/lib.rs".into()])];
         (card.edited, card.diff) = (Some("-a\n+b".into()), Some("+c\n".repeat(50)));
         card.executed = vec!["build.rs".into()];
-        let visible = |body: &Body| {
+        let visible = |body: &OutboundBody| {
             let mut folds = 0_usize;
             let visible = body.as_str().lines().filter(|line| {
                 let outside = folds == 0;

@@ -1,23 +1,23 @@
-//! Every sentence we post. Typed values in, a [`Body`] (or a title, a commit message, a file) out.
+//! Every sentence we post. Typed values in, a [`OutboundBody`] (or a title, a commit message, a file) out.
 //!
 //! The frames here are ours; whatever a model, a provider or a person wrote goes through the
 //! outbound filter on its way in. No line of a frame begins with a command outside code, so that no
 //! bot, ours included, obeys us; nobody is mentioned.
 //!
-//! [`Body`]: crate::github::outbound::Body
+//! [`OutboundBody`]: crate::github::outbound::OutboundBody
 
-mod after;
 mod approvals;
-mod check;
+mod check_run;
 mod commit;
 mod cost;
 mod endings;
+mod exceptions;
 mod failure;
-mod filed;
 mod gate;
-mod held;
+mod issue_filing;
 mod labels;
-mod leave;
+mod merge_watch;
+mod model_waits;
 mod pull;
 mod questions;
 mod replies;
@@ -26,37 +26,37 @@ mod routing;
 mod search;
 mod status;
 
-pub use after::{
-    Answered, CiView, GaveUp, InTheWay, Lesson, ci_fails, conflicts, failing, lesson, mend, merged_as,
-    merged_meanwhile, not_pushed, not_taken_up, thread, waits_for_merge, without_logs,
-};
-pub use approvals::{Approvals, OwnedFiles, names};
-pub use check::{CheckCard, CheckStands, check, check_name};
+pub use approvals::{ApprovalProgress, OwnedFiles, names};
+pub use check_run::{CheckCard, CheckRunState, check, check_name};
 pub use commit::{
     AUDIT_TRAILER, ChangeCommit, CommitCard, CommitConvention, CommitKind, change_title, commit_message,
 };
 pub use cost::{
-    Amounts, Cap, CostView, PauseCard, Quote, WayOn, costs, costs_not_shown, paused, raise_refused,
-    raise_useless, spending,
+    BudgetCap, CapAmounts, CostHistory, CostView, PauseCard, PauseResolution, costs, costs_not_shown, paused,
+    raise_refused, raise_useless, spending,
 };
-pub use endings::{HaltCard, HaltReason, Kept, halted, run_was};
-pub use failure::{FailureKind, Inconclusive, no_usable_draft};
-pub use filed::{Origin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
+pub use endings::{HaltCard, HaltLeftover, HaltReason, halted, run_was};
+pub use exceptions::{ExceptionCard, allowed, leave, leave_reminder};
+pub use failure::{FailureKind, InconclusiveReason, no_usable_draft};
 pub use gate::{
-    AskedBecause, Authorship, GateCard, Standing, WholeDocument, document_comment, gate, nobody_answered,
+    AuthorshipNote, GateCard, GateReason, GateState, WholeDocument, document_comment, gate, nobody_answered,
     reminder,
 };
-pub use held::{Hold, ModelWait, with_pause};
+pub use issue_filing::{IssueOrigin, filed_issue, filed_title, labels_lacking, questions_unknown, similar};
 pub use labels::{
     DONE, LabelView, NEEDS_YOU, OLD_WORKING, STATES, STOPPED, TRIGGER_COLOR, trigger_description,
 };
-pub use leave::{LeaveCard, allowed, leave, leave_reminder};
+pub use merge_watch::{
+    ChangeLesson, CiGiveUpReason, CiView, PushObstacle, RemarkOutcome, ci_fails, conflicts, failing, lesson,
+    mend, merged_as, merged_meanwhile, not_pushed, not_taken_up, thread, waits_for_merge, without_logs,
+};
+pub use model_waits::{ModelWait, ModelWaitReason, with_pause};
 pub use pull::{
     Acceptance, Provenance, PullCard, ReviewLog, RoundLog, pull_body, pull_section, pull_title, review_log,
 };
-pub use questions::{Answering, QuestionView, QuestionsCard, no_such_question, questions};
+pub use questions::{QuestionView, QuestionsCard, QuestionsState, no_such_question, questions};
 pub use replies::{
-    HelpRow, LONGEST_DIFF, RunLine, already_running, answers, came_late, empty_args, help, in_vain,
+    HelpRow, LONGEST_DIFF, RunStatusRow, already_running, answers, came_late, empty_args, help, in_vain,
     issue_changed, left, no_findings, no_gate, no_such_finding, no_such_verb, no_way, not_by_email,
     not_by_review, not_plain, not_understood, not_yet, nothing_to_restart, nothing_to_retry, over, runs,
     settled_already, several, stale, together, too_many_runs, too_much_spent, too_soon, unknown_command,
@@ -64,23 +64,24 @@ pub use replies::{
 };
 pub use report::{ChangeCard, ChangeReport, ProofLine, change_report, change_section};
 pub use routing::{
-    AnswerCard, Declined, PlaceLine, RouteCard, RouteOffer, Stands, route_answered, route_begun, route_busy,
-    route_declined, route_halted, route_none_open, route_not_allowed, route_note, route_off, route_offer,
+    AnswerCard, CodeLink, ConflictingRunState, DeclineReason, RouteCard, RouteOffer, route_answered,
+    route_begun, route_busy, route_declined, route_halted, route_none_open, route_not_allowed, route_note,
+    route_off, route_offer,
 };
 pub use search::{
     files_not_searched, further_failed, not_fetched, not_planned, not_searched_further, nothing_found,
     search_failed, searches_limited,
 };
 pub use status::{
-    DraftView, Note, RoleState, RoundLine, StageResult, State, StatusView, StepAt, Waiting, ends_here,
-    status, waived, without_commands,
+    DraftView, RoleState, RoundLine, RunDisplayState, RunWaitReason, StageResult, StatusNote, StatusView,
+    StepPosition, ends_here, status, waived, without_commands,
 };
 
 use std::collections::BTreeMap;
 
 use crate::{
     documents::findings::Finding,
-    git::{Changed, Mode},
+    git::{ChangedPath, EntryMode},
     github::outbound,
     types::{Family, Hash, IN_PLACE, NEW, Role, Verdict, count},
 };
@@ -276,15 +277,15 @@ fn paths<'p>(all: impl ExactSizeIterator<Item = (&'p str, &'static str)>) -> Str
 }
 
 /// What others have on the branch of a document, if anything, as a paragraph of its own.
-fn others(files: &[Changed]) -> String {
+fn others(files: &[ChangedPath]) -> String {
     if files.is_empty() {
         return String::new();
     }
-    let what = |changed: &Changed| match changed.now {
-        Some((Mode::File, _)) => "",
-        Some((Mode::Executable, _)) => " (executable)",
-        Some((Mode::Symlink, _)) => " (a link)",
-        Some((Mode::Submodule, _)) => " (a submodule)",
+    let what = |changed: &ChangedPath| match changed.now {
+        Some((EntryMode::File, _)) => "",
+        Some((EntryMode::Executable, _)) => " (executable)",
+        Some((EntryMode::Symlink, _)) => " (a link)",
+        Some((EntryMode::Submodule, _)) => " (a submodule)",
         None => " (removed)",
     };
     format!(
@@ -323,8 +324,8 @@ mod tests {
     use super::{Author, Provenance};
     use crate::{
         documents::{
-            findings::{Finding, Status},
-            verdict::Severity,
+            findings::{Finding, FindingStatus},
+            verdict::FindingSeverity,
         },
         types::{Family, Hash, RepoId, RunId, Verdict},
     };
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    pub(super) fn finding(id: &str, severity: Severity, place: &str, text: &str) -> Finding {
+    pub(super) fn finding(id: &str, severity: FindingSeverity, place: &str, text: &str) -> Finding {
         Finding {
             id: id.into(),
             round: 1,
@@ -360,7 +361,7 @@ mod tests {
             place: place.into(),
             title: text.into(),
             detail: text.into(),
-            status: Status::Open,
+            status: FindingStatus::Open,
             why: String::new(),
             must_fix: false,
             reply: None,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{Author, cost::spending, folded, link, others, place, rehearsal, sign, stage_name};
 use crate::{
     documents::findings::Finding,
-    git::Changed,
-    github::outbound::{Body, clean, code, line, plain, subject},
+    git::ChangedPath,
+    github::outbound::{OutboundBody, clean, code, line, plain, subject},
     store::Spending,
     types::{Hash, IssueNo, RunId, Timestamp, Verdict},
 };
@@ -126,12 +126,12 @@ pub struct PullCard {
     pub log_path: String,
     pub provenance: Provenance,
     /// Files that others have on the branch.
-    pub others: Vec<Changed>,
+    pub others: Vec<ChangedPath>,
 }
 
 /// What stands on a pull request: a section a stage, each the text of a body, as the stages came to the branch. Once there is
 /// a change it comes first, and the documents are folded.
-pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
+pub fn pull_body(issue: IssueNo, sections: &[String]) -> OutboundBody {
     let closes = format!("Closes #{issue}");
     let is_ours = |line: &str| line.trim_end_matches('.') == closes;
     let (change, documents): (Vec<&str>, Vec<&str>) =
@@ -142,11 +142,11 @@ pub fn pull_body(issue: IssueNo, sections: &[String]) -> Body {
         (false, true) => change,
         (false, false) => format!("{change}\n\n{}", folded("Documents that it was made from", &documents)),
     };
-    Body::frame(text).for_history(is_ours)
+    OutboundBody::frame(text).for_history(is_ours)
 }
 
 /// What one stage says on the pull request.
-pub fn pull_section(card: &PullCard) -> Body {
+pub fn pull_section(card: &PullCard) -> OutboundBody {
     let provenance = &card.provenance;
     let path = code(&card.document_path, 150);
     let document =
@@ -162,7 +162,7 @@ pub fn pull_section(card: &PullCard) -> Body {
         Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
         Some(_) => "The document is accepted, by somebody who was shown what else is here.".to_owned(),
     };
-    Body::frame(format!(
+    OutboundBody::frame(format!(
         "### {}\n\n{}Drafted and reviewed by models of different makers.\n\n{}\n\n{next}{}\n\n<sub>Run {}</sub>",
         stage_name(&card.stage),
         rehearsal(provenance.rehearsal),
@@ -232,7 +232,7 @@ pub fn review_log(log: &ReviewLog) -> String {
         let detail = clean(&finding.detail, 4_000);
         out.push_str(&format!("\n### {}\n\n{detail}\n", finding.id));
     }
-    Body::frame(out).as_str().to_owned()
+    OutboundBody::frame(out).as_str().to_owned()
 }
 
 /// Findings and their ends.
@@ -257,7 +257,7 @@ fn ended(findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::*, *};
-    use crate::documents::{findings::Status, verdict::Severity};
+    use crate::documents::{findings::FindingStatus, verdict::FindingSeverity};
 
     fn card() -> PullCard {
         PullCard {
@@ -315,9 +315,9 @@ mod tests {
     #[test]
     fn the_log_holds_every_round_and_every_end() {
         let fixed = |text: &str, why: &str| Finding {
-            status: Status::Fixed,
+            status: FindingStatus::Fixed,
             why: why.into(),
-            ..finding("F1", Severity::High, "3", text)
+            ..finding("F1", FindingSeverity::High, "3", text)
         };
         let mut log = ReviewLog {
             issue: IssueNo(42),

@@ -1,8 +1,8 @@
 //! What people are asked before anything is drafted, and what they said.
 
-use super::{access, held::day_and_clock, rehearsal};
+use super::{access, model_waits::day_and_clock, rehearsal};
 use crate::{
-    github::outbound::{Body, plain},
+    github::outbound::{OutboundBody, plain},
     types::{Role, RunId, Timestamp, count},
 };
 
@@ -23,13 +23,13 @@ pub struct QuestionsCard {
     pub run: RunId,
     pub questions: Vec<QuestionView>,
     pub until: Timestamp,
-    pub standing: Answering,
+    pub standing: QuestionsState,
     pub rehearsal: bool,
 }
 
 /// Are they still waited for?
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answering {
+pub enum QuestionsState {
     Waits,
     /// All are answered.
     Answered,
@@ -39,26 +39,26 @@ pub enum Answering {
     Ended(String),
 }
 
-pub fn questions(card: &QuestionsCard) -> Body {
+pub fn questions(card: &QuestionsCard) -> OutboundBody {
     let open = card.questions.iter().filter(|question| question.answer.is_none()).count();
     let asked = count(card.questions.len(), "question", "questions");
     let headline = match card.standing {
-        Answering::Waits => format!("### ✋ {asked} before this is drafted"),
+        QuestionsState::Waits => format!("### ✋ {asked} before this is drafted"),
         _ => format!("### {asked} before this was drafted"),
     };
     let until = day_and_clock(card.until);
     let how = match &card.standing {
-        Answering::Waits => format!(
+        QuestionsState::Waits => format!(
             "Whoever opened the issue, or someone with {}, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` \
              takes what is said below. What is not answered by {until} goes by its default.",
             access(Role::Write)
         ),
-        Answering::Answered => "**All are answered.** Nobody needs to answer them any more.".to_owned(),
-        Answering::Over => format!(
+        QuestionsState::Answered => "**All are answered.** Nobody needs to answer them any more.".to_owned(),
+        QuestionsState::Over => format!(
             "**The time was over on {until}**: {} by the default.",
             count(open, "question goes", "questions go")
         ),
-        Answering::Ended(why) => {
+        QuestionsState::Ended(why) => {
             format!("**Nobody needs to answer this any more**: {}.", plain(why, 500).trim_end_matches('.'))
         }
     };
@@ -67,7 +67,7 @@ pub fn questions(card: &QuestionsCard) -> Body {
             (plain(&question.text, QUESTION_CHARS), plain(&question.default, QUESTION_CHARS));
         let said = match &question.answer {
             Some((text, by)) => format!("**{}**: {}", plain(by, 60), plain(text, ANSWER_CHARS)),
-            None if card.standing == Answering::Over => format!("**By default**: {default}"),
+            None if card.standing == QuestionsState::Over => format!("**By default**: {default}"),
             None => format!("Otherwise: {default}"),
         };
         format!("{number}. {asked}\n   - {said}")
@@ -78,14 +78,17 @@ pub fn questions(card: &QuestionsCard) -> Body {
         card.run
     );
     let parts = [headline, how, lines.join("\n"), sub];
-    Body::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal(card.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
 /// A number of which there is no question.
-pub fn no_such_question(numbers: &[usize], there_are: usize) -> Body {
+pub fn no_such_question(numbers: &[usize], there_are: usize) -> OutboundBody {
     let all: Vec<String> = numbers.iter().map(usize::to_string).collect();
     let questions = count(there_are, "question", "questions");
-    Body::frame(format!("There is no question {}: {questions} can be answered here.", all.join(" or ")))
+    OutboundBody::frame(format!(
+        "There is no question {}: {questions} can be answered here.",
+        all.join(" or ")
+    ))
 }
 
 #[cfg(test)]
@@ -103,7 +106,7 @@ mod tests {
             run: RUN,
             questions: vec![view("Which?", None), view("How many?", Some(("Twenty", "mona")))],
             until: Timestamp(0),
-            standing: Answering::Waits,
+            standing: QuestionsState::Waits,
             rehearsal: false,
         };
         insta::assert_snapshot!(questions(&card).as_str(), @r##"
@@ -119,9 +122,12 @@ mod tests {
         <sub>Run 8123-4 · answers are told to the models as they are, and start nothing</sub>
         "##);
         card.questions = vec![view(HOSTILE, Some((HOSTILE, HOSTILE)))];
-        for standing in
-            [Answering::Waits, Answering::Answered, Answering::Over, Answering::Ended(HOSTILE.into())]
-        {
+        for standing in [
+            QuestionsState::Waits,
+            QuestionsState::Answered,
+            QuestionsState::Over,
+            QuestionsState::Ended(HOSTILE.into()),
+        ] {
             card.standing = standing;
             assert_inert(questions(&card).as_str());
         }

@@ -1,9 +1,9 @@
 //! Short answers to commands that could not be taken as they were.
 
-use super::{ApproveLine, Inconclusive, access, count, folded, link, others, overrides, paths};
+use super::{ApproveLine, InconclusiveReason, access, count, folded, link, others, overrides, paths};
 use crate::{
-    git::Changed,
-    github::outbound::{Body, code, fenced, plain},
+    git::ChangedPath,
+    github::outbound::{OutboundBody, code, fenced, plain},
     types::{Role, RunId},
 };
 
@@ -17,7 +17,7 @@ pub struct HelpRow {
 }
 
 /// The hash that was given is of another version than the one that waits.
-pub fn stale(line: &ApproveLine) -> Body {
+pub fn stale(line: &ApproveLine) -> OutboundBody {
     said(&format!(
         "That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:\n\n{}",
         line.block()
@@ -29,7 +29,11 @@ pub const LONGEST_DIFF: usize = 6_000;
 
 /// An approval did not pass, for what it covers besides the document: `files` that this speaks of have changed on the
 /// default branch as the diff says, or others have files on its own. Without a line an override is what passes.
-pub fn not_yet((files, diff): (&[String], &str), theirs: &[Changed], line: Option<&ApproveLine>) -> Body {
+pub fn not_yet(
+    (files, diff): (&[String], &str),
+    theirs: &[ChangedPath],
+    line: Option<&ApproveLine>,
+) -> OutboundBody {
     let mut what = String::new();
     if !files.is_empty() {
         let files = paths(files.iter().map(|path| (path.as_str(), "")));
@@ -53,7 +57,7 @@ pub fn not_yet((files, diff): (&[String], &str), theirs: &[Changed], line: Optio
 }
 
 /// For the pull request of a branch that somebody rewrote.
-pub fn left(branch: &str, follows: &str, pull_url: &str) -> Body {
+pub fn left(branch: &str, follows: &str, pull_url: &str) -> OutboundBody {
     said(&format!(
         "Somebody rewrote the branch {}: the last commit of Countersign is not in it any more. It is left as it is, and \
          the document goes on at {}, on the branch {}.",
@@ -64,7 +68,7 @@ pub fn left(branch: &str, follows: &str, pull_url: &str) -> Body {
 }
 
 /// A bare approval came when its writer could not have read what waits, or may have read what this login wrote.
-pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> Body {
+pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> OutboundBody {
     let why = match touched_by {
         Some(login) => format!(
             "The comment that asks was changed by {}, so what you read may not have been ours",
@@ -78,12 +82,12 @@ pub fn too_soon(line: &ApproveLine, touched_by: Option<&str>) -> Body {
 }
 
 /// A revision was asked for of what no review could count of.
-pub fn in_vain(why: &Inconclusive) -> Body {
+pub fn in_vain(why: &InconclusiveReason) -> OutboundBody {
     said(&why.sentence())
 }
 
 /// A review of the pull request came, where what waits is not on it yet.
-pub fn not_by_review(line: &ApproveLine) -> Body {
+pub fn not_by_review(line: &ApproveLine) -> OutboundBody {
     said(&format!(
         "Nothing was approved: that was a review of the pull request, and what waits here is not on it before it is accepted. \
          To accept it:\n\n{}",
@@ -92,7 +96,7 @@ pub fn not_by_review(line: &ApproveLine) -> Body {
 }
 
 /// The way of accepting it was not named, or another one was.
-pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
+pub fn no_way(verb: &str, line: &ApproveLine) -> OutboundBody {
     let (why, write) = match line.ways.as_slice() {
         [paths] if paths.starts_with('+') => ("it is all of these files, or none", "Write this"),
         [] | [_] => ("that is no way to", "Write this"),
@@ -106,25 +110,25 @@ pub fn no_way(verb: &str, line: &ApproveLine) -> Body {
 }
 
 /// A bare approval, and more than one gate it may have meant.
-pub fn several(lines: &[ApproveLine]) -> Body {
+pub fn several(lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
     said(&format!("More than one decision waits here. Write the one you mean:\n\n{}", all.join("\n\n")))
 }
 
 /// The stage that was named is not the one that waits.
-pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> Body {
+pub fn wrong_stage(stage: &str, lines: &[ApproveLine]) -> OutboundBody {
     let all: Vec<String> = lines.iter().map(ApproveLine::block).collect();
     said(&format!("Nothing waits at stage {}. What does wait:\n\n{}", code(stage, 20), all.join("\n\n")))
 }
 
 /// A run is alive, but nothing waits for a person.
-pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> Body {
+pub fn no_gate(run: RunId, at_step: &str, status_url: Option<&str>) -> OutboundBody {
     let status = status_url.map_or(String::new(), |url| format!(" {}", link("How it stands", url)));
     said(&format!("Nothing waits for a decision: run `{run}` is at “{}”.{status}", plain(at_step, 80)))
 }
 
 /// Nothing is alive that could wait for a decision; `status` is how the newest run ended.
-pub fn over(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> Body {
+pub fn over(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> OutboundBody {
     let ended = match why {
         Some(why) => format!("ended: {}", plain(why, 300).trim_end_matches('.')),
         None => format!("is {}", stands(status)),
@@ -136,7 +140,7 @@ pub fn over(run: RunId, workflow: &str, status: &str, why: Option<&str>) -> Body
 }
 
 /// A gate is open, but not to this command.
-pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
+pub fn no_such_verb(command: &str, usages: &[&str]) -> OutboundBody {
     let overridden = usages.iter().any(|usage| usage.starts_with("/override"));
     let why = match command {
         "approve" if overridden => " passes only what the review approved, and it did not approve this",
@@ -148,7 +152,7 @@ pub fn no_such_verb(command: &str, usages: &[&str]) -> Body {
 }
 
 /// What was said came here long after it was said, and the work has gone on since.
-pub fn came_late(command: &str) -> Body {
+pub fn came_late(command: &str) -> OutboundBody {
     said(&format!(
         "Your {} came late: GitHub could not bring it when you wrote it, and the work has gone on since. Nothing was \
          done; if you still mean it, say it again.",
@@ -157,25 +161,25 @@ pub fn came_late(command: &str) -> Body {
 }
 
 /// All that there is to say to one comment.
-pub fn together(bodies: &[Body]) -> Body {
-    let texts: Vec<_> = bodies.iter().map(Body::as_str).collect();
-    Body::again(texts.join("\n\n"))
+pub fn together(bodies: &[OutboundBody]) -> OutboundBody {
+    let texts: Vec<_> = bodies.iter().map(OutboundBody::as_str).collect();
+    OutboundBody::again(texts.join("\n\n"))
 }
 
 /// Stands between answers in one comment; nothing of ours holds such a line.
 const ANSWERS_APART: &str = "\n\n---\n\n";
 
 /// The comment with the last answer to each of `/status`, `/cost` and `/help`, the newest first; `before` is its text so far.
-pub fn answers(new: &[Body], before: &str) -> Body {
+pub fn answers(new: &[OutboundBody], before: &str) -> OutboundBody {
     let question = |answer: &str| answer.lines().next().unwrap_or_default().to_owned();
-    let new: Vec<&str> = new.iter().map(Body::as_str).collect();
+    let new: Vec<&str> = new.iter().map(OutboundBody::as_str).collect();
     let asked_again = |old: &&str| new.iter().any(|new| question(new) == question(old));
     let kept = before.split(ANSWERS_APART).filter(|old| !old.is_empty() && !asked_again(old));
-    Body::again(new.iter().copied().chain(kept).collect::<Vec<_>>().join(ANSWERS_APART))
+    OutboundBody::again(new.iter().copied().chain(kept).collect::<Vec<_>>().join(ANSWERS_APART))
 }
 
 /// A comment is a command alone, in a form that does not count: the line to write, or the lines of the gates that wait.
-pub fn not_plain(command: &str, lines: &[ApproveLine]) -> Body {
+pub fn not_plain(command: &str, lines: &[ApproveLine]) -> OutboundBody {
     let blocks = match lines {
         [] => fenced("", command, 1_000),
         lines => lines.iter().map(ApproveLine::block).collect::<Vec<_>>().join("\n\n"),
@@ -187,7 +191,7 @@ pub fn not_plain(command: &str, lines: &[ApproveLine]) -> Body {
 }
 
 /// An approval came by email, or stood below a text of ours that was repeated, as mail programs do.
-pub fn not_by_email(command: &str, gate_url: Option<&str>) -> Body {
+pub fn not_by_email(command: &str, gate_url: Option<&str>) -> OutboundBody {
     let place = gate_url.map_or("on the page of this issue".to_owned(), |url| link("on the page", url));
     said(&format!(
         "{} was ignored: it counts neither by email nor below quoted text of Countersign. Write it {place}.",
@@ -196,11 +200,11 @@ pub fn not_by_email(command: &str, gate_url: Option<&str>) -> Body {
 }
 
 /// The arguments of a command were not understood; `why` is a sentence of ours.
-pub fn not_understood(command: &str, why: &str) -> Body {
+pub fn not_understood(command: &str, why: &str) -> OutboundBody {
     said(&format!("That {} was not understood: {}.", code(&format!("/{command}"), 40), plain(why, 200)))
 }
 
-pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> Body {
+pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> OutboundBody {
     let word = code(&format!("/{word}"), 40);
     match did_you_mean {
         Some(name) => said(&format!("There is no {word}. Did you mean {}?", code(&format!("/{name}"), 40))),
@@ -208,7 +212,7 @@ pub fn unknown_command(word: &str, did_you_mean: Option<&str>) -> Body {
     }
 }
 
-pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> Body {
+pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> OutboundBody {
     let status = status_url.map_or(String::new(), |url| format!(": {}", link("how it stands", url)));
     said(&format!(
         "Run `{run}` of {} is already at work on this issue{status}. `/stop` ends it.",
@@ -217,7 +221,7 @@ pub fn already_running(run: RunId, workflow: &str, status_url: Option<&str>) -> 
 }
 
 /// A person has started enough for a day.
-pub fn too_many_runs(most: u32) -> Body {
+pub fn too_many_runs(most: u32) -> OutboundBody {
     said(&format!(
         "You have started {} in this repository today, which is as many as one person may in a day of UTC. \
          Somebody else may, or you tomorrow; whoever runs the server can raise `runs_a_day` in its settings.",
@@ -226,7 +230,7 @@ pub fn too_many_runs(most: u32) -> Body {
 }
 
 /// What a person started has cost enough for a day.
-pub fn too_much_spent() -> Body {
+pub fn too_much_spent() -> OutboundBody {
     said(
         "The runs you started in this repository today have cost as much as those of one person may in a day of UTC. \
          Somebody else may start this, or you tomorrow; whoever runs the server can raise `cost_a_day` in its settings.",
@@ -234,18 +238,18 @@ pub fn too_much_spent() -> Body {
 }
 
 /// Nothing was reviewed yet that a person could settle something of.
-pub fn no_findings() -> Body {
+pub fn no_findings() -> OutboundBody {
     said("There is no finding to settle: no review of a run that is at work here has found anything.")
 }
 
 /// Each run counts its findings from F1.
-pub fn whose_finding() -> Body {
+pub fn whose_finding() -> OutboundBody {
     said(
         "More than one document is at work here and has findings of such a name. Wait for one, or `/stop` it.",
     )
 }
 
-pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -> Body {
+pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -> OutboundBody {
     let open: Vec<_> = open.map(|id| plain(id, 10).to_string()).collect();
     let there = match &open[..] {
         [] => "None is open.".to_owned(),
@@ -255,22 +259,22 @@ pub fn no_such_finding<'o>(finding: &str, open: impl Iterator<Item = &'o str>) -
     said(&format!("There is no finding {}. {there}", plain(finding, 10)))
 }
 
-pub fn settled_already(finding: &str, status: &str) -> Body {
+pub fn settled_already(finding: &str, status: &str) -> OutboundBody {
     said(&format!("Nothing was done: {} is {} already.", plain(finding, 10), plain(status, 20)))
 }
 
 /// `/restart`, and there is no run of which it could be.
-pub fn nothing_to_restart() -> Body {
+pub fn nothing_to_restart() -> OutboundBody {
     said("There is nothing to start anew: no such run is at work here, and the newest one was another.")
 }
 
 /// `/retry`, and nothing on the issue halted.
-pub fn nothing_to_retry() -> Body {
+pub fn nothing_to_retry() -> OutboundBody {
     said("There is nothing to try again: the newest run on this issue did not halt.")
 }
 
 /// A command that needs text came without.
-pub fn empty_args(command: &str) -> Body {
+pub fn empty_args(command: &str) -> OutboundBody {
     let what = match command {
         "revise" => "what should change",
         "override" | "dismiss" => "the reason",
@@ -287,7 +291,7 @@ pub fn empty_args(command: &str) -> Body {
 
 /// One run as `/status` tells it.
 #[derive(Debug, Clone)]
-pub struct RunLine {
+pub struct RunStatusRow {
     pub run: RunId,
     pub workflow: String,
     pub status: &'static str,
@@ -298,7 +302,7 @@ pub struct RunLine {
 }
 
 /// The runs of an issue, the newest first.
-pub fn runs(runs: &[RunLine]) -> Body {
+pub fn runs(runs: &[RunStatusRow]) -> OutboundBody {
     if runs.is_empty() {
         return said(
             "### Runs on this issue\n\nNothing is running. `/countersign help` lists what can be started.",
@@ -327,7 +331,7 @@ fn stands(status: &str) -> &str {
 }
 
 /// The issue was edited after the gate was posted; a bare approval does not cover the new text.
-pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
+pub fn issue_changed(diff: &str, line: &ApproveLine) -> OutboundBody {
     said(&format!(
         "The issue was edited after this document was posted, so nothing was approved yet:\n\n{}\n\n\
          If the document is right all the same, accept it with its hash:\n\n{}",
@@ -337,7 +341,7 @@ pub fn issue_changed(diff: &str, line: &ApproveLine) -> Body {
 }
 
 /// The command table as people read it.
-pub fn help(rows: &[HelpRow], user_owned: bool) -> Body {
+pub fn help(rows: &[HelpRow], user_owned: bool) -> OutboundBody {
     let mut out = String::from(
         "### Commands\n\nAt the start of a line of a comment:\n\n| Command | What it does | Who may |\n|---|---|---|",
     );
@@ -367,8 +371,8 @@ pub fn help(rows: &[HelpRow], user_owned: bool) -> Body {
     said(&out)
 }
 
-fn said(text: &str) -> Body {
-    Body::frame(text.to_owned())
+fn said(text: &str) -> OutboundBody {
+    OutboundBody::frame(text.to_owned())
 }
 
 #[cfg(test)]
@@ -400,7 +404,7 @@ mod tests {
             not_by_email("approve", Some("https://x/1")),
             not_by_email("override", None),
             runs(&[]),
-            runs(&[RunLine {
+            runs(&[RunStatusRow {
                 run: RUN,
                 workflow: "lld".into(),
                 status: "asking",
@@ -413,10 +417,10 @@ mod tests {
         for body in all.iter().chain([&not_plain(HOSTILE, &[])]) {
             assert_inert(body.as_str());
         }
-        let theirs = [Changed { path: HOSTILE.into(), now: None }];
+        let theirs = [ChangedPath { path: HOSTILE.into(), now: None }];
         let diff = "-a\n+```\n+/approve @mona\n+</details>";
         assert_inert(not_yet((&[HOSTILE.into()], diff), &theirs, Some(&line)).as_str());
-        insta::assert_snapshot!(all.iter().map(Body::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
+        insta::assert_snapshot!(all.iter().map(OutboundBody::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
         That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
 
         ```

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{Provenance, capital, folded, in_words, link, list_paths, place, rehearsal, stage_name};
 use crate::{
-    documents::{change::Evidence, findings::Finding},
-    git::Changed,
-    github::outbound::{Body, clean, code, fenced, has_marks, plain},
+    documents::{change::TestEvidence, findings::Finding},
+    git::ChangedPath,
+    github::outbound::{OutboundBody, clean, code, fenced, has_marks, plain},
     types::{IssueNo, count},
 };
 
@@ -36,7 +36,7 @@ pub struct ChangeReport {
     pub why: String,
     /// It has no code.
     pub only_documents: bool,
-    pub evidence: Evidence,
+    pub evidence: TestEvidence,
     pub proofs: Vec<ProofLine>,
     /// The requirements in words, by their ids.
     pub requirements: BTreeMap<String, String>,
@@ -66,7 +66,7 @@ pub struct ChangeCard {
     /// Those that are open.
     pub findings: Vec<Finding>,
     /// Files that others have on the branch.
-    pub others: Vec<Changed>,
+    pub others: Vec<ChangedPath>,
     /// Files that a build or CI runs by itself.
     pub executed: Vec<String>,
     /// A patch for people to apply: what this bot doesn't commit.
@@ -89,11 +89,11 @@ pub fn change_report(report: &ChangeReport) -> String {
         report.table(),
         report.ran()
     );
-    Body::frame(text).as_str().to_owned()
+    OutboundBody::frame(text).as_str().to_owned()
 }
 
 /// What the pull request of a change says, and its check run.
-pub fn change_section(card: &ChangeCard) -> Body {
+pub fn change_section(card: &ChangeCard) -> OutboundBody {
     let (report, run) = (&card.report, card.provenance.run);
     let review = for_review(card);
     let mut folds = vec![folded("Requirements, and the tests that show them", &report.table())];
@@ -113,7 +113,7 @@ pub fn change_section(card: &ChangeCard) -> Body {
         };
         folded(summary, &inside)
     }));
-    Body::frame(format!(
+    OutboundBody::frame(format!(
         "{}{}\n\nCloses #{}{}{}\n\n{}\n\n<sub>Run {run}</sub>",
         rehearsal(card.provenance.rehearsal),
         report.why(),
@@ -234,13 +234,13 @@ fn fact(text: &str) -> String {
 pub(super) mod tests {
     use super::{super::tests::*, *};
     use crate::{
-        documents::verdict::Severity,
+        documents::verdict::FindingSeverity,
         messages::Acceptance,
         types::{Hash, Timestamp},
     };
 
     pub(in crate::messages) fn report() -> ChangeReport {
-        let mut evidence = Evidence::default();
+        let mut evidence = TestEvidence::default();
         evidence.show(
             "Before the change",
             "4 tests fail by an assertion, 1 test passes (it guards existing behaviour).".into(),
@@ -281,7 +281,7 @@ pub(super) mod tests {
                 audit: Some(Hash::of(b"y")),
                 ..provenance()
             },
-            findings: vec![finding("F1", Severity::High, "REQ-1", "The turn of the year has no test")],
+            findings: vec![finding("F1", FindingSeverity::High, "REQ-1", "The turn of the year has no test")],
             others: Vec::new(),
             executed: vec!["Cargo.toml".into()],
             patch: None,
@@ -341,7 +341,7 @@ pub(super) mod tests {
     #[test]
     fn pull_request_of_a_large_change_is_read_at_a_glance() {
         let mut card = card();
-        card.findings = vec![finding("F1", Severity::High, "REQ-1", "No"); 60];
+        card.findings = vec![finding("F1", FindingSeverity::High, "REQ-1", "No"); 60];
         card.report.why = "It adds up.\n\n".repeat(60);
         let text = change_section(&card).as_str().to_owned();
         let seen = text.split("<details>").next().unwrap();
@@ -362,7 +362,7 @@ pub(super) mod tests {
         let [proof] = report.proofs.as_mut_slice() else { panic!() };
         (proof.test, proof.file) = (HOSTILE.to_owned(), HOSTILE.to_owned());
         proof.requirements.push(HOSTILE.to_owned());
-        card.findings.push(finding("F2", Severity::High, "REQ-1", HOSTILE));
+        card.findings.push(finding("F2", FindingSeverity::High, "REQ-1", HOSTILE));
         card.executed.push(HOSTILE.to_owned());
         card.patch = Some(HOSTILE.to_owned());
         assert_inert(&change_report(&card.report));

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::access;
 use crate::{
-    documents::routing::Lead,
-    github::outbound::{Body, clean, code, fenced, line, plain},
+    documents::routing::RoutingAction,
+    github::outbound::{OutboundBody, clean, code, fenced, line, plain},
     types::{Role, count},
 };
 
@@ -45,7 +45,7 @@ pub struct RouteCard {
 }
 
 /// Nothing was begun: the person chooses.
-pub fn route_offer(card: &RouteCard) -> Body {
+pub fn route_offer(card: &RouteCard) -> OutboundBody {
     let why = match &card.fell_back {
         Some(why) => format!("No model could say what this asks for: {}", plain(why, 200)),
         None => "It is not clear what this asks for".to_owned(),
@@ -87,10 +87,10 @@ pub fn route_offer(card: &RouteCard) -> Body {
 }
 
 /// It begins, and may have been meant otherwise.
-pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: Lead) -> Body {
+pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: RoutingAction) -> OutboundBody {
     let (skill, usage) = (code(skill, 64), code(usage, 40));
     let text = match lead {
-        Lead::Probably => {
+        RoutingAction::Probably => {
             let reasoning = match plain(&card.reasoning, 300) {
                 text if text.is_empty() => String::new(),
                 text => format!(" The model's reason: {text}"),
@@ -103,12 +103,12 @@ pub fn route_begun(card: &RouteCard, skill: &str, usage: &str, lead: Lead) -> Bo
         }
         _ => format!("{usage} begins for this, as a {skill}."),
     };
-    said(text + &missing_if(lead == Lead::Probably, card) + &faults(card))
+    said(text + &missing_if(lead == RoutingAction::Probably, card) + &faults(card))
 }
 
 /// Why a request is neither begun nor answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Declined {
+pub enum DeclineReason {
     /// It is none.
     NoWork,
     /// Another question of this person's was answered within the hour.
@@ -118,16 +118,16 @@ pub enum Declined {
 }
 
 /// It asks for no work.
-pub fn route_declined(why: &Declined) -> Body {
+pub fn route_declined(why: &DeclineReason) -> OutboundBody {
     let why = match why {
-        Declined::NoWork => {
+        DeclineReason::NoWork => {
             "This reads like a remark, and not like a request for work, so nothing was begun.".to_owned()
         }
-        Declined::TooSoon => {
+        DeclineReason::TooSoon => {
             "This reads like a question, and of one person’s questions one an hour is answered. Nothing was begun; ask again later."
                 .to_owned()
         }
-        Declined::NoAnswer(why) => format!(
+        DeclineReason::NoAnswer(why) => format!(
             "This reads like a question, and no model could answer it: {}. Nothing was begun; ask again in an hour.",
             plain(why, 200)
         ),
@@ -139,7 +139,7 @@ pub fn route_declined(why: &Declined) -> Body {
 #[derive(Debug, Clone)]
 pub struct AnswerCard {
     pub answer: String,
-    pub places: Vec<PlaceLine>,
+    pub places: Vec<CodeLink>,
     /// Places that it named and that are not there.
     pub dropped: usize,
     /// Short.
@@ -148,7 +148,7 @@ pub struct AnswerCard {
 
 /// A place in the code.
 #[derive(Debug, Clone)]
-pub struct PlaceLine {
+pub struct CodeLink {
     pub path: String,
     pub lines: Option<(u64, u64)>,
     /// Ours, to that commit.
@@ -157,8 +157,8 @@ pub struct PlaceLine {
 }
 
 /// A question is answered.
-pub fn route_answered(card: &AnswerCard) -> Body {
-    let place = |place: &PlaceLine| {
+pub fn route_answered(card: &AnswerCard) -> OutboundBody {
+    let place = |place: &CodeLink| {
         let lines = place.lines.map_or_else(String::new, |(from, to)| format!(", lines {from} to {to}"));
         let what = match plain(&place.what, 200) {
             what if what.is_empty() => what,
@@ -189,7 +189,7 @@ pub fn route_answered(card: &AnswerCard) -> Body {
 }
 
 /// An answer to a request that is not there.
-pub fn route_none_open() -> Body {
+pub fn route_none_open() -> OutboundBody {
     said(
         "There is no request of yours on this issue that waits for an answer: the last one is older than a day, asked nothing, \
          or work was begun since. Say all of it in one comment. `/help` lists the commands."
@@ -198,7 +198,7 @@ pub fn route_none_open() -> Body {
 }
 
 /// Whoever asked may not say the command for it.
-pub fn route_not_allowed(skill: &str, usage: &str, needs: Role) -> Body {
+pub fn route_not_allowed(skill: &str, usage: &str, needs: Role) -> OutboundBody {
     said(format!(
         "This reads like a {}, and what that leads to takes {}. Nothing was begun; somebody who has it may write {}.",
         code(skill, 64),
@@ -208,13 +208,13 @@ pub fn route_not_allowed(skill: &str, usage: &str, needs: Role) -> Body {
 }
 
 /// The settings have it that no free words are read.
-pub fn route_off() -> Body {
+pub fn route_off() -> OutboundBody {
     said("Requests in free words are not read here. `/help` lists the commands.".to_owned())
 }
 
 /// How the work stands because of which words begin nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stands {
+pub enum ConflictingRunState {
     AtWork,
     /// It waits for a person.
     Asking,
@@ -223,14 +223,16 @@ pub enum Stands {
 }
 
 /// Something else is at work on the issue, or was begun since.
-pub fn route_busy(workflow: &str, stands: Stands) -> Body {
+pub fn route_busy(workflow: &str, stands: ConflictingRunState) -> OutboundBody {
     let (is, how) = match stands {
-        Stands::AtWork => ("is at work on this issue", "`/status` shows how it stands, `/stop` ends it"),
-        Stands::Asking => (
+        ConflictingRunState::AtWork => {
+            ("is at work on this issue", "`/status` shows how it stands, `/stop` ends it")
+        }
+        ConflictingRunState::Asking => (
             "is at work on this issue",
             "It waits for a person: `/revise TEXT` sends it back with your words",
         ),
-        Stands::Over => {
+        ConflictingRunState::Over => {
             ("was begun on this issue since you wrote", "It has ended; if you still mean it, say it again")
         }
     };
@@ -241,7 +243,7 @@ pub fn route_busy(workflow: &str, stands: Stands) -> Body {
 }
 
 /// The run that was to read the request could not.
-pub fn route_halted(why: &str) -> Body {
+pub fn route_halted(why: &str) -> OutboundBody {
     said(format!(
         "The request could not be read, and nothing was begun. {} `/help` lists the commands.",
         plain(why, 400)
@@ -286,8 +288,8 @@ fn faults(card: &RouteCard) -> String {
     format!("\n\nBrief skills of this repository that cannot be used:\n\n{}", rows.join("\n"))
 }
 
-fn said(text: String) -> Body {
-    Body::frame(text)
+fn said(text: String) -> OutboundBody {
+    OutboundBody::frame(text)
 }
 
 #[cfg(test)]
@@ -317,12 +319,12 @@ mod tests {
             route_offer(&card),
             route_offer(&fallen),
             route_offer(&nothing),
-            route_begun(&card, "feature-brief", "/lld", Lead::Probably),
-            route_begun(&card, "feature-brief", "/lld", Lead::Begin),
-            route_declined(&Declined::NoAnswer(HOSTILE.into())),
+            route_begun(&card, "feature-brief", "/lld", RoutingAction::Probably),
+            route_begun(&card, "feature-brief", "/lld", RoutingAction::Begin),
+            route_declined(&DeclineReason::NoAnswer(HOSTILE.into())),
             route_answered(&AnswerCard {
                 answer: HOSTILE.into(),
-                places: vec![PlaceLine {
+                places: vec![CodeLink {
                     path: HOSTILE.into(),
                     lines: Some((1, 2)),
                     url: "https://github.com/o/r/blob/c/p".into(),
@@ -334,7 +336,7 @@ mod tests {
             route_none_open(),
             route_not_allowed("feature-brief", "/implement", Role::Write),
             route_off(),
-            route_busy("lld", Stands::Over),
+            route_busy("lld", ConflictingRunState::Over),
             route_halted(HOSTILE),
         ] {
             assert_inert(body.as_str());

@@ -1,12 +1,12 @@
 //! The status comment: one an issue, edited in place ever after. It says how each stage stands; the rest is folded.
 
 use super::{
-    Acceptance, Author, CiView, CostView, ModelWait, access, after::waits, capital, count, folded,
-    held::day_and_clock, link, rehearsal, sign, spending, stage_name,
+    Acceptance, Author, CiView, CostView, ModelWait, access, capital, count, folded, link,
+    merge_watch::waits, model_waits::day_and_clock, rehearsal, sign, spending, stage_name,
 };
 use crate::{
-    documents::visible::{Hidden, HiddenKind},
-    github::outbound::{Body, clean, code, plain},
+    documents::hidden_text::{HiddenText, HiddenTextKind},
+    github::outbound::{OutboundBody, clean, code, plain},
     store::Spending,
     types::{Role, RunId, Timestamp, Verdict, WorkerPool},
 };
@@ -25,20 +25,20 @@ pub struct StatusView {
     /// The login of who asked.
     pub requested_by: String,
     pub rehearsal: bool,
-    pub state: State,
-    pub step: StepAt,
+    pub state: RunDisplayState,
+    pub step: StepPosition,
     /// What came of it, once it is done.
     pub result: StageResult,
     /// The issue's other stages that are done or at work, the oldest first.
-    pub others: Vec<(String, State, StageResult)>,
+    pub others: Vec<(String, RunDisplayState, StageResult)>,
     /// The one that begins by itself where this one is done.
     pub follows: Option<&'static str>,
     pub rounds: Vec<RoundLine>,
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<RunWaitReason>,
     pub draft: Option<DraftView>,
-    pub notes: Vec<Note>,
+    pub notes: Vec<StatusNote>,
     /// What no model was shown, since people do not see it either.
-    pub hidden: Vec<Hidden>,
+    pub hidden: Vec<HiddenText>,
     /// None where it is not to be shown.
     pub cost: Option<CostView>,
     pub updated: Timestamp,
@@ -71,7 +71,7 @@ impl RoleState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RunDisplayState {
     Working,
     NeedsYou,
     /// Whoever runs the server has to do something first.
@@ -83,7 +83,7 @@ pub enum State {
 
 /// The step that a run is at.
 #[derive(Debug, Clone, Copy)]
-pub struct StepAt {
+pub struct StepPosition {
     pub title: &'static str,
     /// From 1, among the steps that are on by the run's settings.
     pub number: usize,
@@ -104,7 +104,7 @@ pub struct RoundLine {
 
 /// What a run waits for.
 #[derive(Debug, Clone)]
-pub enum Waiting {
+pub enum RunWaitReason {
     /// A person, at a gate. Without APPROVED only an override passes.
     Decision {
         /// `None` before the review.
@@ -132,7 +132,7 @@ pub struct DraftView {
 
 /// Something a reader should know.
 #[derive(Debug, Clone)]
-pub enum Note {
+pub enum StatusNote {
     /// Code found mistakes and sent the draft back, without a reviewer.
     SentBack {
         mistakes: usize,
@@ -159,7 +159,7 @@ pub enum Note {
     Said(String),
 }
 
-impl Note {
+impl StatusNote {
     fn text(&self) -> String {
         match self {
             Self::SentBack { mistakes } => {
@@ -215,13 +215,14 @@ pub fn without_commands(role: &str) -> String {
 }
 
 /// The whole comment.
-pub fn status(view: &StatusView) -> Body {
+pub fn status(view: &StatusView) -> OutboundBody {
     let mut parts = vec![headline(view), stages(view)];
     parts.extend(view.waiting.as_ref().map(waiting_text));
     parts.extend(next_step(view));
     let (told, notes): (Vec<_>, Vec<_>) =
-        view.notes.iter().partition(|note| matches!(note, Note::Said(_) | Note::Hosts(_)));
-    let list = |notes: &[&Note]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
+        view.notes.iter().partition(|note| matches!(note, StatusNote::Said(_) | StatusNote::Hosts(_)));
+    let list =
+        |notes: &[&StatusNote]| notes.iter().map(|note| format!("- {}", note.text())).collect::<Vec<_>>();
     if !told.is_empty() {
         parts.push(list(&told).join("\n"));
     }
@@ -250,29 +251,29 @@ pub fn status(view: &StatusView) -> Body {
         plain(&view.requested_by, 60),
         day_and_clock(view.updated)
     ));
-    Body::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
+    OutboundBody::frame(rehearsal(view.rehearsal).to_owned() + &parts.join("\n\n"))
 }
 
-fn hidden(row: &Hidden) -> String {
+fn hidden(row: &HiddenText) -> String {
     let (one, many) = match row.kind {
-        HiddenKind::Comment => ("comment in HTML", "comments in HTML"),
-        HiddenKind::Attribute => ("attribute of a tag", "attributes of tags"),
-        HiddenKind::Title => ("title of a link", "titles of links"),
-        HiddenKind::Description => ("description of an image", "descriptions of images"),
-        HiddenKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
-        HiddenKind::Math => ("formula that may not show", "formulas that may not show"),
-        HiddenKind::Tags => ("text in invisible letters", "texts in invisible letters"),
-        HiddenKind::Direction => {
+        HiddenTextKind::Comment => ("comment in HTML", "comments in HTML"),
+        HiddenTextKind::Attribute => ("attribute of a tag", "attributes of tags"),
+        HiddenTextKind::Title => ("title of a link", "titles of links"),
+        HiddenTextKind::Description => ("description of an image", "descriptions of images"),
+        HiddenTextKind::Tiny => ("text in letters too small to read", "texts in letters too small to read"),
+        HiddenTextKind::Math => ("formula that may not show", "formulas that may not show"),
+        HiddenTextKind::Tags => ("text in invisible letters", "texts in invisible letters"),
+        HiddenTextKind::Direction => {
             ("sign that turns the direction of text", "signs that turn the direction of text")
         }
-        HiddenKind::Invisible => ("invisible sign", "invisible signs"),
-        HiddenKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
+        HiddenTextKind::Invisible => ("invisible sign", "invisible signs"),
+        HiddenTextKind::Unshown => ("text that Markdown does not show", "texts that Markdown does not show"),
     };
     let says = if row.excerpt.is_empty() { String::new() } else { format!(": {}", code(&row.excerpt, 80)) };
     format!("- {}{says}", count(row.count, one, many))
 }
 
-impl State {
+impl RunDisplayState {
     fn sign(self) -> &'static str {
         match self {
             Self::Working => "⏳",
@@ -286,32 +287,32 @@ impl State {
 
 fn headline(view: &StatusView) -> String {
     let words = match view.state {
-        State::Working => "working",
-        State::NeedsYou => "waiting for you",
-        State::Parked => "waiting for whoever runs this server",
-        State::Done => "done",
-        State::Stopped => "stopped",
-        State::Failed => "halted",
+        RunDisplayState::Working => "working",
+        RunDisplayState::NeedsYou => "waiting for you",
+        RunDisplayState::Parked => "waiting for whoever runs this server",
+        RunDisplayState::Done => "done",
+        RunDisplayState::Stopped => "stopped",
+        RunDisplayState::Failed => "halted",
     };
     format!("### {} {}: {words}", view.state.sign(), plain(&view.workflow, 30))
 }
 
 /// A line a stage, this one last.
 fn stages(view: &StatusView) -> String {
-    let line = |state: State, workflow: &str, says: &str| {
+    let line = |state: RunDisplayState, workflow: &str, says: &str| {
         format!("- {} **{}**{says}", state.sign(), capital(&stage_name(workflow)))
     };
-    let other = |(workflow, state, result): &(String, State, StageResult)| match state {
-        State::Done => line(*state, workflow, &format!(": {}", result.text())),
-        State::NeedsYou => line(*state, workflow, " waits for you as well"),
+    let other = |(workflow, state, result): &(String, RunDisplayState, StageResult)| match state {
+        RunDisplayState::Done => line(*state, workflow, &format!(": {}", result.text())),
+        RunDisplayState::NeedsYou => line(*state, workflow, " waits for you as well"),
         _ => line(*state, workflow, " is at work as well"),
     };
     let mut lines: Vec<String> = view.others.iter().map(other).collect();
     lines.push(match view.state {
-        State::Done => line(view.state, &view.workflow, &format!(": {}", view.result.text())),
+        RunDisplayState::Done => line(view.state, &view.workflow, &format!(": {}", view.result.text())),
         _ => view.step.line(),
     });
-    lines.extend(view.follows.map(|next| line(State::Working, next, " begins")));
+    lines.extend(view.follows.map(|next| line(RunDisplayState::Working, next, " begins")));
     lines.join("\n")
 }
 
@@ -323,10 +324,10 @@ fn next_step(view: &StatusView) -> Option<String> {
         _ => return None,
     };
     let began = view.others.iter().any(|(workflow, ..)| later.contains(&workflow.as_str()));
-    (view.state == State::Done && view.follows.is_none() && !began).then(|| says.to_owned())
+    (view.state == RunDisplayState::Done && view.follows.is_none() && !began).then(|| says.to_owned())
 }
 
-impl StepAt {
+impl StepPosition {
     /// `Step 6 of 11: write the code (2 min)`
     fn line(&self) -> String {
         let Self { title, number, of, minutes } = self;
@@ -364,18 +365,18 @@ pub(super) fn its_page(url: Option<&str>) -> String {
     url.map(|url| format!(" ({})", link("its page, for the operator", url))).unwrap_or_default()
 }
 
-fn waiting_text(waiting: &Waiting) -> String {
+fn waiting_text(waiting: &RunWaitReason) -> String {
     match waiting {
-        Waiting::Model(wait) => wait.sentence(),
-        Waiting::Merge { ci, conflicts, on_top, unknown } => {
+        RunWaitReason::Model(wait) => wait.sentence(),
+        RunWaitReason::Merge { ci, conflicts, on_top, unknown } => {
             waits(ci.as_ref(), *conflicts, *on_top, *unknown)
         }
-        Waiting::Answers { url, until } => format!(
+        RunWaitReason::Answers { url, until } => format!(
             "**Waits for answers** to {}, until {}; then the defaults hold.",
             link("these questions", url),
             day_and_clock(*until)
         ),
-        Waiting::Decision { verdict, gate_url } => {
+        RunWaitReason::Decision { verdict, gate_url } => {
             let what = gate_url.as_ref().map_or("its gate".to_owned(), |url| link("what to decide", url));
             match verdict {
                 None | Some(Verdict::Approved) => {
@@ -384,7 +385,7 @@ fn waiting_text(waiting: &Waiting) -> String {
                 Some(verdict) => format!("**Waits for a decision**, since the verdict is {verdict}: {what}."),
             }
         }
-        Waiting::Budget { url } => {
+        RunWaitReason::Budget { url } => {
             format!("**Paused**: {}.", link("the budget leaves too little for the next call", url))
         }
     }
@@ -427,10 +428,10 @@ mod tests {
             page: Some("https://ops.example.org/runs/8123/4".into()),
             requested_by: "mona".into(),
             rehearsal: true,
-            state: State::NeedsYou,
-            step: StepAt { title: "Human gate: verdict", number: 6, of: 7, minutes: 0 },
+            state: RunDisplayState::NeedsYou,
+            step: StepPosition { title: "Human gate: verdict", number: 6, of: 7, minutes: 0 },
             result: StageResult::default(),
-            others: vec![("lld".into(), State::Done, result())],
+            others: vec![("lld".into(), RunDisplayState::Done, result())],
             follows: None,
             rounds: vec![RoundLine {
                 round: 1,
@@ -439,7 +440,7 @@ mod tests {
                 drafter: model("claude-opus-4-6", "claude"),
                 reviewer: Author::Model { served: None, family: None, in_place_of: None },
             }],
-            waiting: Some(Waiting::Decision {
+            waiting: Some(RunWaitReason::Decision {
                 verdict: Some(Verdict::Approved),
                 gate_url: Some("https://github.com/o/r/issues/42#issuecomment-1".into()),
             }),
@@ -448,7 +449,7 @@ mod tests {
                 text: "# 42 - Feature: x".into(),
                 url: None,
             }),
-            notes: vec![Note::FilesNotShown(2), Note::Said("CI has no logs.".into())],
+            notes: vec![StatusNote::FilesNotShown(2), StatusNote::Said("CI has no logs.".into())],
             hidden: vec![],
             cost: None,
             updated: Timestamp(0),
@@ -500,8 +501,8 @@ mod tests {
 
     #[test]
     fn each_stage_of_the_issue_is_a_line() {
-        let lines = |state, others: &[(&str, State)], follows| {
-            let step = StepAt { title: "Write the code", number: 7, of: 18, minutes: 2 };
+        let lines = |state, others: &[(&str, RunDisplayState)], follows| {
+            let step = StepPosition { title: "Write the code", number: 7, of: 18, minutes: 2 };
             let others =
                 others.iter().map(|(name, state)| ((*name).to_owned(), *state, StageResult::default()));
             let view = StatusView {
@@ -517,11 +518,11 @@ mod tests {
             text.as_str().split("\n\n").take(2).collect::<Vec<_>>().join("\n")
         };
         let all = [
-            lines(State::Working, &[("lld", State::NeedsYou)], None),
-            lines(State::Failed, &[], None),
-            lines(State::Stopped, &[("lld", State::Working)], None),
-            lines(State::Done, &[], Some("scout")),
-            lines(State::Done, &[("lld", State::Done)], None),
+            lines(RunDisplayState::Working, &[("lld", RunDisplayState::NeedsYou)], None),
+            lines(RunDisplayState::Failed, &[], None),
+            lines(RunDisplayState::Stopped, &[("lld", RunDisplayState::Working)], None),
+            lines(RunDisplayState::Done, &[], Some("scout")),
+            lines(RunDisplayState::Done, &[("lld", RunDisplayState::Done)], None),
         ];
         insta::assert_snapshot!(all.join("\n\n"), @r"
         ### ⏳ implement: working
@@ -551,10 +552,10 @@ mod tests {
         hostile.requested_by = HOSTILE.into();
         hostile.workflow = HOSTILE.into();
         hostile.rounds[0].drafter = model(HOSTILE, HOSTILE);
-        hostile.notes = vec![Note::Said(HOSTILE.into())];
-        let kind = HiddenKind::Comment;
-        hostile.hidden = vec![Hidden { kind, count: 2, excerpt: HOSTILE.into() }];
-        (hostile.state, hostile.result.url) = (State::Done, Some("javascript:alert(1)".into()));
+        hostile.notes = vec![StatusNote::Said(HOSTILE.into())];
+        let kind = HiddenTextKind::Comment;
+        hostile.hidden = vec![HiddenText { kind, count: 2, excerpt: HOSTILE.into() }];
+        (hostile.state, hostile.result.url) = (RunDisplayState::Done, Some("javascript:alert(1)".into()));
         hostile.draft = Some(DraftView {
             path: Some(HOSTILE.into()),
             text: HOSTILE.repeat(3000),

@@ -20,12 +20,12 @@ pub struct Confinement {
     /// TCP ports that it may connect to, on any machine. It listens on none.
     pub ports: Vec<u16>,
     /// Which system calls are refused.
-    pub calls: Calls,
+    pub calls: SyscallPolicy,
 }
 
 /// What system calls are refused to a child depends on what else holds it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Calls {
+pub enum SyscallPolicy {
     /// A program of somebody we trust not to want anything bad, under the user that we are.
     #[default]
     Program,
@@ -131,13 +131,13 @@ mod kernel {
 
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-    use super::{Calls, Confinement, DEVICES, SYSTEM, tried};
+    use super::{Confinement, DEVICES, SYSTEM, SyscallPolicy, tried};
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"))]
-    use crate::proc::filter::refuse_on_this_thread;
+    use crate::proc::seccomp::refuse_on_this_thread;
 
     /// For other machines there is no filter.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-    fn refuse_on_this_thread(_: Calls) -> Result<(), Box<dyn std::error::Error>> {
+    fn refuse_on_this_thread(_: SyscallPolicy) -> Result<(), Box<dyn std::error::Error>> {
         Err("no filter is made for this kind of processor".into())
     }
 
@@ -204,7 +204,7 @@ mod kernel {
         rules.add_rules(ports).map_err(|error: RulesetError| unable(&error))
     }
 
-    fn empty(calls: Calls) -> Result<RulesetCreated, RulesetError> {
+    fn empty(calls: SyscallPolicy) -> Result<RulesetCreated, RulesetError> {
         let rules = Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(NEEDED))?
@@ -213,8 +213,10 @@ mod kernel {
             .scope(Scope::from_all(WANTED))?;
         // In a network of its own it may listen and connect.
         match calls {
-            Calls::Isolated => rules,
-            Calls::Program | Calls::Alone => rules.handle_access(AccessNet::from_all(WANTED))?,
+            SyscallPolicy::Isolated => rules,
+            SyscallPolicy::Program | SyscallPolicy::Alone => {
+                rules.handle_access(AccessNet::from_all(WANTED))?
+            }
         }
         .create()
     }
@@ -239,7 +241,8 @@ mod kernel {
     pub(super) fn try_out() -> Result<(i32, bool), String> {
         let trial = || {
             let abi = restrict_this_thread(&Confinement::default())?;
-            let filters = refuse_on_this_thread(Calls::Program).is_ok() && UnixDatagram::unbound().is_err();
+            let filters =
+                refuse_on_this_thread(SyscallPolicy::Program).is_ok() && UnixDatagram::unbound().is_err();
             match std::fs::read_dir("/") {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok((abi, filters)),
                 _ => Err("the kernel took the rules and does not hold to them".to_owned()),

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
-    orphans::Record,
-    table::{Started, Tree, Used, signal_each},
+    orphans::ChildRecord,
+    processes::{ProcessTree, ProcessUsage, StartedChild, signal_each},
 };
 
 /// How often the memory of a child and its descendants is added up. A look reads all of `/proc`, which takes a
@@ -24,7 +24,7 @@ const CHILD_KILL_LOOKS: u32 = 500;
 const MOST_BETWEEN: Duration = Duration::from_millis(20);
 
 /// Why we ended a child ourselves.
-pub(super) enum Ended {
+pub(super) enum KillReason {
     TimedOut,
     Cancelled,
     TooLong,
@@ -33,40 +33,40 @@ pub(super) enum Ended {
     Io(io::Error),
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for KillReason {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
 /// A running child, ended with all its own when dropped.
-pub(super) struct Group {
+pub(super) struct ChildGroup {
     /// Taken once the child was waited for.
-    running: Option<Running>,
-    tree: Tree,
+    running: Option<RunningChild>,
+    tree: ProcessTree,
 }
 
 /// The process group's number stays ours for as long as the child is not waited for, so a signal to it can't hit a
 /// stranger.
-struct Running {
+struct RunningChild {
     child: Child,
     pid: Option<Pid>,
-    tree: Tree,
+    tree: ProcessTree,
     /// Kept until none of them is left.
-    record: Option<Record>,
+    record: Option<ChildRecord>,
     kill_delay: Duration,
-    _started: Option<Started>,
+    _started: Option<StartedChild>,
 }
 
-impl Group {
+impl ChildGroup {
     pub(super) fn new(
-        (child, started): (Child, Option<Started>),
-        tree: Tree,
-        record: Option<Record>,
+        (child, started): (Child, Option<StartedChild>),
+        tree: ProcessTree,
+        record: Option<ChildRecord>,
         kill_delay: Duration,
     ) -> Self {
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let running = Running { child, pid, tree: tree.clone(), record, kill_delay, _started: started };
+        let running = RunningChild { child, pid, tree: tree.clone(), record, kill_delay, _started: started };
         Self { tree, running: Some(running) }
     }
 
@@ -76,9 +76,9 @@ impl Group {
         &mut self,
         stdin: Vec<u8>,
         thorough: bool,
-        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<T, Ended>,
-    ) -> Result<(ExitStatus, T), Ended> {
-        let Running { child, pid, tree, .. } = self.running.as_mut().expect("driven once");
+        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<T, KillReason>,
+    ) -> Result<(ExitStatus, T), KillReason> {
+        let RunningChild { child, pid, tree, .. } = self.running.as_mut().expect("driven once");
         let (input, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async move {
             if let Some(mut input) = input {
@@ -86,7 +86,7 @@ impl Group {
                 let _ = input.write_all(&stdin).await;
                 let _ = input.shutdown().await;
             }
-            Ok::<_, Ended>(())
+            Ok::<_, KillReason>(())
         };
         let exit = async {
             let status = child.wait().await?;
@@ -95,7 +95,7 @@ impl Group {
             if thorough {
                 kill_all(tree, BTreeSet::new()).await;
             }
-            Ok::<_, Ended>(status)
+            Ok::<_, KillReason>(status)
         };
         let (status, (), read) = tokio::try_join!(exit, feed, read(out, err))?;
         self.running = None;
@@ -107,7 +107,7 @@ impl Group {
         &self,
         memory: Option<u64>,
         processes: Option<u64>,
-    ) -> impl Future<Output = Ended> + use<> {
+    ) -> impl Future<Output = KillReason> + use<> {
         let tree = self.tree.clone();
         async move {
             if memory.is_none() && processes.is_none() {
@@ -115,12 +115,12 @@ impl Group {
             }
             loop {
                 tokio::time::sleep(CHILD_MEMORY_LOOK).await;
-                let Used { bytes, members } = tree.used(memory.unwrap_or(u64::MAX)).await;
+                let ProcessUsage { bytes, members } = tree.used(memory.unwrap_or(u64::MAX)).await;
                 if memory.is_some_and(|limit| bytes > limit) {
-                    return Ended::TooLarge { used: bytes };
+                    return KillReason::TooLarge { used: bytes };
                 }
                 if processes.is_some_and(|limit| members > limit) {
-                    return Ended::TooMany { processes: members };
+                    return KillReason::TooMany { processes: members };
                 }
             }
         }
@@ -137,7 +137,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ChildGroup {
     fn drop(&mut self) {
         let Some(running) = self.running.take() else { return };
         // A dropped call can't wait; a task does, so that the group has its moment to end well.
@@ -149,7 +149,7 @@ impl Drop for Group {
 }
 
 /// SIGTERM to all of them, the time they have, SIGKILL, and the child's status collected.
-async fn end(mut running: Running) {
+async fn end(mut running: RunningChild) {
     let (pid, delay) = (running.pid, running.kill_delay);
     // Looked for while the child is still there: once it has ended its children have another parent.
     let known = running.tree.members(BTreeSet::new()).await;
@@ -173,7 +173,7 @@ async fn end(mut running: Running) {
 }
 
 /// SIGKILL until nobody is left: between a look and the signal one may have had another child.
-pub(super) async fn kill_all(tree: &Tree, mut known: BTreeSet<super::table::Identity>) {
+pub(super) async fn kill_all(tree: &ProcessTree, mut known: BTreeSet<super::processes::ProcessIdentity>) {
     for look in 0..CHILD_KILL_LOOKS {
         known = tree.members(known).await;
         if known.is_empty() {

@@ -8,11 +8,11 @@
 //! Time limits here are on the real clock, whatever `Clock` says: a process runs in real time.
 
 mod confinement;
-mod filter;
 mod group;
 mod orphans;
 mod output;
-mod table;
+mod processes;
+mod seccomp;
 
 use std::{
     collections::BTreeMap,
@@ -37,16 +37,16 @@ use tokio_util::sync::CancellationToken;
 #[cfg(target_os = "linux")]
 pub use self::confinement::confine_for_good;
 pub use self::{
-    confinement::{Calls, Confinement, DEVICES, SYSTEM, confinement_lacks, confinement_works},
+    confinement::{Confinement, DEVICES, SYSTEM, SyscallPolicy, confinement_lacks, confinement_works},
     orphans::{end_orphans, remove_all},
-    output::Stream,
-    table::{adopt_orphans, memory_available},
+    output::OutputStream,
+    processes::{adopt_orphans, memory_available},
 };
 use self::{
-    group::{Ended, Group},
-    orphans::Record,
+    group::{ChildGroup, KillReason},
+    orphans::ChildRecord,
     output::{read_all, read_pieces, read_tail},
-    table::{Identity, MARK, Started, Tree},
+    processes::{MARK, ProcessIdentity, ProcessTree, StartedChild},
 };
 use crate::limits;
 
@@ -68,7 +68,7 @@ pub fn reserved_address() -> io::Result<(SocketAddr, TcpSocket)> {
 
 /// What a child that ended by itself left behind.
 #[derive(Debug, Clone)]
-pub struct Output {
+pub struct ChildOutput {
     /// The exit status; `None` when a signal ended it.
     pub status: Option<i32>,
     /// The signal that ended it.
@@ -79,7 +79,7 @@ pub struct Output {
     pub elapsed: Duration,
 }
 
-impl Output {
+impl ChildOutput {
     pub fn success(&self) -> bool {
         self.status == Some(0)
     }
@@ -90,7 +90,7 @@ impl Output {
     }
 }
 
-/// Why there is no [`Output`].
+/// Why there is no [`ChildOutput`].
 #[derive(Debug, thiserror::Error)]
 pub enum ProcError {
     #[error("`{program}` was not found; install it or give its full path")]
@@ -146,9 +146,9 @@ fn port_of(proxy: &str) -> Option<u16> {
     url::Url::parse(&address).ok()?.port_or_known_default()
 }
 
-/// A child process to be. Build it, then [`run`](Command::run) it.
+/// A child process to be. Build it, then [`run`](ChildCommand::run) it.
 #[derive(Clone)]
-pub struct Command {
+pub struct ChildCommand {
     program: OsString,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
@@ -167,7 +167,7 @@ pub struct Command {
     scratch: Option<PathBuf>,
 }
 
-impl Command {
+impl ChildCommand {
     /// `program` is a path, or a name looked up in our own `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         // The path is the machine's, not the operator's: a program's helpers are found through it.
@@ -292,28 +292,28 @@ impl Command {
         self
     }
 
-    /// Runs the child to its end. A status other than 0 is an [`Output`], not an error.
-    pub async fn run(self, cancel: &CancellationToken) -> Result<Output, ProcError> {
+    /// Runs the child to its end. A status other than 0 is an [`ChildOutput`], not an error.
+    pub async fn run(self, cancel: &CancellationToken) -> Result<ChildOutput, ProcError> {
         self.run_and_tell(cancel, None::<fn(&[u8])>).await
     }
 
-    /// As [`run`](Command::run), and `line` sees each line of standard output (without its end) as
+    /// As [`run`](ChildCommand::run), and `line` sees each line of standard output (without its end) as
     /// it is printed.
     pub async fn run_lines(
         self,
         cancel: &CancellationToken,
         line: impl FnMut(&[u8]) + Send,
-    ) -> Result<Output, ProcError> {
+    ) -> Result<ChildOutput, ProcError> {
         self.run_and_tell(cancel, Some(line)).await
     }
 
-    /// As [`run`](Command::run), but `sink` gets each piece of both outputs as it is printed, and nothing is kept of them. The
+    /// As [`run`](ChildCommand::run), but `sink` gets each piece of both outputs as it is printed, and nothing is kept of them. The
     /// limit is for both together.
     pub async fn run_pieces(
         self,
         cancel: &CancellationToken,
-        sink: impl FnMut(Stream, &[u8]) + Send,
-    ) -> Result<Output, ProcError> {
+        sink: impl FnMut(OutputStream, &[u8]) + Send,
+    ) -> Result<ChildOutput, ProcError> {
         let limit = self.output_limit;
         let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
             read_pieces(out, err, limit, sink).await.map(|()| (Vec::new(), Vec::new()))
@@ -325,7 +325,7 @@ impl Command {
         self,
         cancel: &CancellationToken,
         line: Option<impl FnMut(&[u8]) + Send>,
-    ) -> Result<Output, ProcError> {
+    ) -> Result<ChildOutput, ProcError> {
         let limit = self.output_limit;
         let read = async move |out: Option<ChildStdout>, err: Option<ChildStderr>| {
             tokio::try_join!(read_all(out, limit, line), read_tail(err))
@@ -336,8 +336,8 @@ impl Command {
     async fn run_and_read(
         mut self,
         cancel: &CancellationToken,
-        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<(Vec<u8>, Vec<u8>), Ended>,
-    ) -> Result<Output, ProcError> {
+        read: impl AsyncFnOnce(Option<ChildStdout>, Option<ChildStderr>) -> Result<(Vec<u8>, Vec<u8>), KillReason>,
+    ) -> Result<ChildOutput, ProcError> {
         if cancel.is_cancelled() {
             return Err(ProcError::Cancelled);
         }
@@ -349,29 +349,29 @@ impl Command {
         let ended = tokio::select! {
             done = group.drive(stdin, self.is_guarded(), read) => done,
             why = outgrown => Err(why),
-            () = tokio::time::sleep(timeout) => Err(Ended::TimedOut),
-            () = cancel.cancelled() => Err(Ended::Cancelled),
+            () = tokio::time::sleep(timeout) => Err(KillReason::TimedOut),
+            () = cancel.cancelled() => Err(KillReason::Cancelled),
         };
         match ended {
             Ok((status, (stdout, stderr))) => {
                 let (status, signal) = (status.code(), status.signal());
-                Ok(Output { status, signal, stdout, stderr, elapsed: started.elapsed() })
+                Ok(ChildOutput { status, signal, stdout, stderr, elapsed: started.elapsed() })
             }
             Err(why) => {
                 // Who takes all the memory has no time to end well.
-                let at_once = matches!(why, Ended::TooLarge { .. } | Ended::TooMany { .. });
+                let at_once = matches!(why, KillReason::TooLarge { .. } | KillReason::TooMany { .. });
                 group.end(at_once).await;
                 Err(match why {
-                    Ended::TimedOut => ProcError::TimedOut { elapsed: started.elapsed() },
-                    Ended::Cancelled => ProcError::Cancelled,
-                    Ended::TooLong => ProcError::OutputTooLong { limit: self.output_limit },
-                    Ended::TooLarge { used } => {
+                    KillReason::TimedOut => ProcError::TimedOut { elapsed: started.elapsed() },
+                    KillReason::Cancelled => ProcError::Cancelled,
+                    KillReason::TooLong => ProcError::OutputTooLong { limit: self.output_limit },
+                    KillReason::TooLarge { used } => {
                         ProcError::ResourceExhausted { limit: self.memory_limit.unwrap_or(0), used }
                     }
-                    Ended::TooMany { processes } => {
+                    KillReason::TooMany { processes } => {
                         ProcError::TooMany { limit: self.process_limit.unwrap_or(0), processes }
                     }
-                    Ended::Io(source) => ProcError::Io { program: self.shown(), source },
+                    KillReason::Io(source) => ProcError::Io { program: self.shown(), source },
                 })
             }
         }
@@ -399,7 +399,7 @@ impl Command {
             || self.records.is_some()
     }
 
-    fn spawn(&self) -> Result<Group, ProcError> {
+    fn spawn(&self) -> Result<ChildGroup, ProcError> {
         let mark = new_mark().map_err(|source| self.failed(source))?;
         let mut command = tokio::process::Command::new(located(&self.program));
         command
@@ -415,21 +415,21 @@ impl Command {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
-        let mut tree = Tree { leader: None, mark, user: self.user };
+        let mut tree = ProcessTree { leader: None, mark, user: self.user };
         let mut record = self.record(&tree);
         let child = self.start(command, &tree.mark)?;
-        tree.leader = child.0.id().and_then(|id| Identity::of(i32::try_from(id).ok()?));
+        tree.leader = child.0.id().and_then(|id| ProcessIdentity::of(i32::try_from(id).ok()?));
         if let (Some(record), Some(leader)) = (&mut record, tree.leader)
             && let Err(error) = record.identify(leader)
         {
             tracing::warn!(%error, "the record of a child process is not whole; only its mark tells it");
         }
-        Ok(Group::new(child, tree, record, self.kill_delay))
+        Ok(ChildGroup::new(child, tree, record, self.kill_delay))
     }
 
-    fn record(&self, tree: &Tree) -> Option<Record> {
+    fn record(&self, tree: &ProcessTree) -> Option<ChildRecord> {
         let directory = self.records.as_ref()?;
-        Record::keep(directory, tree, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
+        ChildRecord::keep(directory, tree, self.shown(), self.scratch.clone()).unwrap_or_else(|error| {
             tracing::warn!(directory = %directory.display(), %error, "no record of a child process could be kept");
             None
         })
@@ -440,13 +440,13 @@ impl Command {
         &self,
         mut command: tokio::process::Command,
         mark: &str,
-    ) -> Result<(Child, Option<Started>), ProcError> {
+    ) -> Result<(Child, Option<StartedChild>), ProcError> {
         if self.from_lasting_thread {
             let mark = mark.to_owned();
-            let started = on_lasting_thread(move || Started::note(&mark, || command.spawn()));
+            let started = on_lasting_thread(move || StartedChild::note(&mark, || command.spawn()));
             return started.and_then(|started| started).map_err(|source| self.failed(source));
         }
-        let mut spawn = || Started::note(mark, || command.spawn()).map_err(|source| self.failed(source));
+        let mut spawn = || StartedChild::note(mark, || command.spawn()).map_err(|source| self.failed(source));
         if self.confinement.is_none() && self.nice == 0 {
             return spawn();
         }
@@ -501,9 +501,9 @@ impl Command {
 
 /// Done by the one thread that only does this.
 fn on_lasting_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    type Work = Box<dyn FnOnce() + Send>;
-    static LASTING: LazyLock<mpsc::Sender<Work>> = LazyLock::new(|| {
-        let (send, receive) = mpsc::channel::<Work>();
+    type ThreadTask = Box<dyn FnOnce() + Send>;
+    static LASTING: LazyLock<mpsc::Sender<ThreadTask>> = LazyLock::new(|| {
+        let (send, receive) = mpsc::channel::<ThreadTask>();
         // Where no thread can be made, nobody receives, and the sender is told.
         let _ = std::thread::Builder::new().spawn(move || receive.into_iter().for_each(|work| work()));
         send

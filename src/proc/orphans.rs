@@ -16,18 +16,18 @@ use tokio::time::Instant;
 
 use super::{
     group::kill_all,
-    table::{Identity, Tree, signal_each},
+    processes::{ProcessIdentity, ProcessTree, signal_each},
 };
 use crate::limits;
 
 /// One child's file; removed when dropped.
-pub(super) struct Record {
+pub(super) struct ChildRecord {
     path: PathBuf,
-    written: Written,
+    written: ChildRecordFile,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct ChildRecordFile {
     /// Who it is, once it was started; until then only by its mark.
     pid: Option<i32>,
     started: Option<u64>,
@@ -42,18 +42,18 @@ struct Written {
     scratch: Option<PathBuf>,
 }
 
-impl Record {
+impl ChildRecord {
     /// Before the child is started, so that none is ever without one. `None` where processes can't be told apart anyway.
     pub(super) fn keep(
         directory: &Path,
-        Tree { mark, user, .. }: &Tree,
+        ProcessTree { mark, user, .. }: &ProcessTree,
         program: String,
         scratch: Option<PathBuf>,
     ) -> io::Result<Option<Self>> {
         let Some(boot) = boot() else { return Ok(None) };
         let (mark, user) = (mark.clone(), *user);
         let path = directory.join(format!("{mark}.json"));
-        let written = Written { pid: None, started: None, boot, mark, user, program, scratch };
+        let written = ChildRecordFile { pid: None, started: None, boot, mark, user, program, scratch };
         fs::create_dir_all(directory)?;
         let record = Self { path, written };
         record.write()?;
@@ -61,7 +61,7 @@ impl Record {
     }
 
     /// The child is there, and that is who it is.
-    pub(super) fn identify(&mut self, leader: Identity) -> io::Result<()> {
+    pub(super) fn identify(&mut self, leader: ProcessIdentity) -> io::Result<()> {
         (self.written.pid, self.written.started) = (Some(leader.pid), Some(leader.started));
         self.write()
     }
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-impl Drop for Record {
+impl Drop for ChildRecord {
     fn drop(&mut self) {
         // One that stays names a process that is gone, and is removed at the next start.
         let _ = fs::remove_file(&self.path);
@@ -104,10 +104,11 @@ pub async fn end_orphans(directory: &Path) -> io::Result<usize> {
 async fn end_orphan(path: &Path, boot: Option<&str>) -> io::Result<usize> {
     let mut ended = 0;
     // One that was cut short names nobody who could be recognised.
-    if let Ok(written) = serde_json::from_slice::<Written>(&fs::read(path)?) {
+    if let Ok(written) = serde_json::from_slice::<ChildRecordFile>(&fs::read(path)?) {
         if Some(written.boot.as_str()) == boot {
-            let leader = written.pid.zip(written.started).map(|(pid, started)| Identity { pid, started });
-            ended = end_tree(&Tree { leader, mark: written.mark, user: written.user }).await;
+            let leader =
+                written.pid.zip(written.started).map(|(pid, started)| ProcessIdentity { pid, started });
+            ended = end_tree(&ProcessTree { leader, mark: written.mark, user: written.user }).await;
         }
         if ended > 0 {
             tracing::warn!(program = %written.program, pid = written.pid, processes = ended, "ended what a crashed server had left running");
@@ -139,7 +140,7 @@ pub fn remove_all(directory: &Path) -> io::Result<()> {
     if gone { Ok(()) } else { Err(io::Error::other(format!("{} can't be removed", directory.display()))) }
 }
 
-async fn end_tree(tree: &Tree) -> usize {
+async fn end_tree(tree: &ProcessTree) -> usize {
     let mut known = tree.members(BTreeSet::new()).await;
     let count = known.len();
     signal_each(&known, Signal::TERM);

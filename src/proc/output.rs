@@ -3,14 +3,14 @@
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::group::Ended;
+use super::group::KillReason;
 use crate::limits;
 
 pub(super) async fn read_all(
     stream: Option<impl AsyncRead + Unpin>,
     limit: usize,
     mut line: Option<impl FnMut(&[u8])>,
-) -> Result<Vec<u8>, Ended> {
+) -> Result<Vec<u8>, KillReason> {
     let Some(mut stream) = stream else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     let mut line_start = 0;
@@ -20,7 +20,7 @@ pub(super) async fn read_all(
             break;
         }
         if all.len() > limit {
-            return Err(Ended::TooLong);
+            return Err(KillReason::TooLong);
         }
         let Some(line) = &mut line else { continue };
         for at in seen..all.len() {
@@ -40,7 +40,7 @@ pub(super) async fn read_all(
 
 /// Which of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     Out,
     Err,
 }
@@ -50,22 +50,22 @@ pub(super) async fn read_pieces(
     out: Option<impl AsyncRead + Unpin>,
     err: Option<impl AsyncRead + Unpin>,
     limit: usize,
-    mut sink: impl FnMut(Stream, &[u8]),
-) -> Result<(), Ended> {
+    mut sink: impl FnMut(OutputStream, &[u8]),
+) -> Result<(), KillReason> {
     let (Some(mut out), Some(mut err)) = (out, err) else { return Ok(()) };
     let (mut from_out, mut from_err) = (BytesMut::with_capacity(PIECE), BytesMut::with_capacity(PIECE));
     let (mut more_out, mut more_err, mut seen) = (true, true, 0);
     while more_out || more_err {
         let (stream, piece, more) = tokio::select! {
-            read = out.read_buf(&mut from_out), if more_out => (Stream::Out, &mut from_out, (read?, &mut more_out)),
-            read = err.read_buf(&mut from_err), if more_err => (Stream::Err, &mut from_err, (read?, &mut more_err)),
+            read = out.read_buf(&mut from_out), if more_out => (OutputStream::Out, &mut from_out, (read?, &mut more_out)),
+            read = err.read_buf(&mut from_err), if more_err => (OutputStream::Err, &mut from_err, (read?, &mut more_err)),
         };
         *more.1 = more.0 != 0;
         seen += piece.len();
         sink(stream, piece);
         piece.clear();
         if seen > limit {
-            return Err(Ended::TooLong);
+            return Err(KillReason::TooLong);
         }
     }
     Ok(())
@@ -74,7 +74,7 @@ pub(super) async fn read_pieces(
 /// What is read of an output at a time: what a pipe holds.
 const PIECE: usize = 64 * 1024;
 
-pub(super) async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Ended> {
+pub(super) async fn read_tail(stream: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, KillReason> {
     let Some(mut stream) = stream else { return Ok(Vec::new()) };
     let mut tail = Vec::new();
     while stream.read_buf(&mut tail).await? != 0 {

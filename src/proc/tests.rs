@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn shell(script: &str) -> Command {
-    Command::new("sh").args(["-c", script])
+fn shell(script: &str) -> ChildCommand {
+    ChildCommand::new("sh").args(["-c", script])
 }
 
 /// Is the process there and not merely waiting to be collected?
@@ -24,7 +24,7 @@ async fn gone(pid: &str) -> bool {
 
 #[tokio::test]
 async fn only_the_environment_given_arrives() {
-    let output = Command::new("env").env("GIVEN", "1").run(&CancellationToken::new()).await.unwrap();
+    let output = ChildCommand::new("env").env("GIVEN", "1").run(&CancellationToken::new()).await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut names: Vec<_> = text.lines().filter_map(|l| l.split('=').next()).collect();
     names.sort_unstable();
@@ -35,7 +35,7 @@ async fn only_the_environment_given_arrives() {
 #[tokio::test]
 async fn large_input_and_output_do_not_block_each_other() {
     let input = vec![b'x'; 8 * 1024 * 1024];
-    let output = Command::new("cat").stdin(input.clone()).run(&CancellationToken::new()).await.unwrap();
+    let output = ChildCommand::new("cat").stdin(input.clone()).run(&CancellationToken::new()).await.unwrap();
     assert!(output.success());
     assert_eq!(output.stdout, input);
 }
@@ -117,12 +117,16 @@ fn a_proxy_has_a_port_however_it_is_written() {
 
 #[tokio::test]
 async fn endless_output_and_missing_programs_are_named() {
-    let error = Command::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();
-    assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
-    let error = Command::new("no-such-program-here").run(&CancellationToken::new()).await.unwrap_err();
-    assert!(matches!(&error, ProcError::NotFound { program } if program == "no-such-program-here"));
     let error =
-        Command::new("true").current_dir("/no/such/place").run(&CancellationToken::new()).await.unwrap_err();
+        ChildCommand::new("yes").output_limit(100_000).run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(error, ProcError::OutputTooLong { limit: 100_000 }));
+    let error = ChildCommand::new("no-such-program-here").run(&CancellationToken::new()).await.unwrap_err();
+    assert!(matches!(&error, ProcError::NotFound { program } if program == "no-such-program-here"));
+    let error = ChildCommand::new("true")
+        .current_dir("/no/such/place")
+        .run(&CancellationToken::new())
+        .await
+        .unwrap_err();
     assert!(matches!(error, ProcError::Io { .. }));
 }
 
@@ -199,7 +203,7 @@ async fn what_cannot_be_confined_is_not_started() {
     let place = tempfile::tempdir().unwrap();
     let confinement = Confinement { write: vec![place.path().join("missing")], ..Confinement::default() };
     let trace = place.path().join("trace");
-    let touch = Command::new("touch").arg(&trace).confined(confinement);
+    let touch = ChildCommand::new("touch").arg(&trace).confined(confinement);
     let error = touch.run(&CancellationToken::new()).await.unwrap_err();
     assert!(matches!(&error, ProcError::NotConfined { why } if why.contains("missing")), "{error}");
     assert!(!trace.exists());
@@ -210,7 +214,7 @@ async fn what_cannot_be_confined_is_not_started() {
 async fn the_priority_is_lower_than_ours_by_so_much_and_ours_stays() {
     let own = || field(&std::fs::read_to_string("/proc/thread-self/stat").unwrap(), 16);
     let before = own();
-    let cat = Command::new("cat").arg("/proc/self/stat").nice(7);
+    let cat = ChildCommand::new("cat").arg("/proc/self/stat").nice(7);
     let output = cat.run(&CancellationToken::new()).await.unwrap();
     let theirs = field(&String::from_utf8(output.stdout).unwrap(), 16);
     assert_eq!(theirs, (before + 7).min(19));
@@ -305,9 +309,13 @@ async fn the_next_server_ends_what_a_crashed_one_left() {
     std::fs::remove_dir(children.join("not-ours")).unwrap();
     assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0);
 
-    Command::new("true").recorded_in(&children).run(&CancellationToken::new()).await.unwrap();
+    ChildCommand::new("true").recorded_in(&children).run(&CancellationToken::new()).await.unwrap();
     assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0, "one that ended is forgotten");
-    Command::new("no-such-program").recorded_in(&children).run(&CancellationToken::new()).await.unwrap_err();
+    ChildCommand::new("no-such-program")
+        .recorded_in(&children)
+        .run(&CancellationToken::new())
+        .await
+        .unwrap_err();
     assert_eq!(std::fs::read_dir(&children).unwrap().count(), 0, "and so is one that never began");
 }
 

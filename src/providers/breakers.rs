@@ -15,10 +15,10 @@ use std::{
 
 use tokio::sync::Mutex;
 
-use super::{Call, CallError, CallErrorKind, Reply};
+use super::{CallError, CallErrorKind, ModelCall, ModelReply};
 use crate::{
     limits,
-    store::{Outage, Store},
+    store::{RouteOutage, Store},
     types::Timestamp,
 };
 
@@ -30,17 +30,20 @@ const BREAKER_FAILURES: u32 = 2;
 
 /// How a call failed, as far as it says anything of those after it. Whoever sorts a request waits neither for a place nor
 /// for an answer that others would wait for.
-pub(super) fn failed<'a>(call: &Call, outcome: &'a Result<Reply, CallError>) -> Option<&'a CallErrorKind> {
+pub(super) fn failed<'a>(
+    call: &ModelCall,
+    outcome: &'a Result<ModelReply, CallError>,
+) -> Option<&'a CallErrorKind> {
     let error = outcome.as_ref().err()?;
     let hasty = error.usage.attempts == 0 || matches!(error.kind, CallErrorKind::Timeout { .. });
     Some(if !call.role.is_waited_for() && hasty { &CallErrorKind::Cancelled } else { &error.kind })
 }
 
 #[derive(Default)]
-pub(super) struct Breakers {
+pub(super) struct CircuitBreakers {
     store: Option<Arc<Store>>,
     /// None: the store was not read yet.
-    routes: Mutex<Option<BTreeMap<String, Breaker>>>,
+    routes: Mutex<Option<BTreeMap<String, CircuitBreaker>>>,
     /// When it was read, as [`Store::learned_elsewhere`] counts.
     learned: AtomicU64,
     /// How each model failed last, since the server started.
@@ -60,7 +63,7 @@ pub struct LastFailure {
 
 /// What is not asked before a time.
 #[derive(Debug, Clone)]
-pub struct Resting {
+pub struct ActiveCooldown {
     /// `account claude`, `model gemini:pro`, or a route: `claude:opus`.
     pub what: String,
     /// In a row; none where it named its time itself.
@@ -69,21 +72,21 @@ pub struct Resting {
 }
 
 #[derive(Clone, Copy)]
-struct Breaker {
-    outage: Outage,
+struct CircuitBreaker {
+    outage: RouteOutage,
     /// A call is trying it; others keep away until it is back, and not beyond this.
     tried_until: Option<Timestamp>,
 }
 
-impl Breaker {
-    fn of(outage: Outage) -> Self {
+impl CircuitBreaker {
+    fn of(outage: RouteOutage) -> Self {
         Self { outage, tried_until: None }
     }
 }
 
 /// What named a time before which it is not to be asked.
 #[derive(Clone, Copy)]
-pub(super) enum Cooldown<'a> {
+pub(super) enum CooldownTarget<'a> {
     /// All that is paid for together: `claude`, `opencode:google`.
     Account(&'a str),
     Model {
@@ -92,7 +95,7 @@ pub(super) enum Cooldown<'a> {
     },
 }
 
-impl Cooldown<'_> {
+impl CooldownTarget<'_> {
     /// Its name in the store, where no route to a model has a space.
     fn name(self) -> String {
         match self {
@@ -102,7 +105,7 @@ impl Cooldown<'_> {
     }
 }
 
-impl Breakers {
+impl CircuitBreakers {
     /// Remembers in `store`, if there is one, and what is remembered there.
     pub(super) fn kept_in(store: Option<Arc<Store>>) -> Self {
         Self { store, ..Self::default() }
@@ -134,12 +137,12 @@ impl Breakers {
     }
 
     /// All that is left alone now.
-    pub(super) async fn resting(&self, now: Timestamp) -> Vec<Resting> {
+    pub(super) async fn resting(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         let mut routes = self.routes.lock().await;
         let all = self.read(&mut routes).await.iter();
         let resting = all.map(|(what, breaker)| {
-            let Outage { failures, until } = breaker.outage;
-            Resting { what: what.clone(), failures, until }
+            let RouteOutage { failures, until } = breaker.outage;
+            ActiveCooldown { what: what.clone(), failures, until }
         });
         resting
             .filter(|one| now < one.until && (one.failures == 0 || one.failures >= BREAKER_FAILURES))
@@ -186,7 +189,7 @@ impl Breakers {
                 | CallErrorKind::Timeout { .. },
             ) => {
                 let failures = routes.get(name).map_or(0, |route| route.outage.failures).saturating_add(1);
-                Some(Outage { failures, until: now.plus(limits::BREAKER_HOLDS) })
+                Some(RouteOutage { failures, until: now.plus(limits::BREAKER_HOLDS) })
             }
             // Somebody was there and answered.
             _ => None,
@@ -195,21 +198,21 @@ impl Breakers {
     }
 
     /// It said "not before `after`", or that its allowance is used up and not until when.
-    pub(super) async fn cool(&self, what: Cooldown<'_>, now: Timestamp, after: Option<Duration>) {
+    pub(super) async fn cool(&self, what: CooldownTarget<'_>, now: Timestamp, after: Option<Duration>) {
         let (usual, most) = match what {
-            Cooldown::Account(_) => (limits::QUOTA_COOLDOWN, limits::COOLDOWN_MOST),
-            Cooldown::Model { .. } => (limits::RATE_COOLDOWN, MODEL_COOLDOWN_MOST),
+            CooldownTarget::Account(_) => (limits::QUOTA_COOLDOWN, limits::COOLDOWN_MOST),
+            CooldownTarget::Model { .. } => (limits::RATE_COOLDOWN, MODEL_COOLDOWN_MOST),
         };
         let until = now.plus(after.unwrap_or(usual).clamp(limits::COOLDOWN_LEAST, most));
         let name = what.name();
         tracing::warn!(what = name, %until, "not asked for a while");
         let mut routes = self.routes.lock().await;
         let routes = self.read(&mut routes).await;
-        self.note(routes, &name, Some(Outage { failures: 0, until })).await;
+        self.note(routes, &name, Some(RouteOutage { failures: 0, until })).await;
     }
 
     /// Until when it is left alone, if it is.
-    pub(super) async fn cools_until(&self, what: Cooldown<'_>, now: Timestamp) -> Option<Timestamp> {
+    pub(super) async fn cools_until(&self, what: CooldownTarget<'_>, now: Timestamp) -> Option<Timestamp> {
         let mut routes = self.routes.lock().await;
         let until = self.read(&mut routes).await.get(&what.name())?.outage.until;
         // A clock that was set back makes no cooldown longer than one can be.
@@ -217,17 +220,22 @@ impl Breakers {
     }
 
     /// It was asked and answered.
-    pub(super) async fn answered(&self, what: Cooldown<'_>) {
+    pub(super) async fn answered(&self, what: CooldownTarget<'_>) {
         let mut routes = self.routes.lock().await;
         let routes = self.read(&mut routes).await;
         self.note(routes, &what.name(), None).await;
     }
 
-    async fn note(&self, routes: &mut BTreeMap<String, Breaker>, name: &str, outage: Option<Outage>) {
+    async fn note(
+        &self,
+        routes: &mut BTreeMap<String, CircuitBreaker>,
+        name: &str,
+        outage: Option<RouteOutage>,
+    ) {
         let changed = match outage {
-            Some(outage) => {
-                routes.insert(name.to_owned(), Breaker::of(outage)).is_none_or(|known| known.outage != outage)
-            }
+            Some(outage) => routes
+                .insert(name.to_owned(), CircuitBreaker::of(outage))
+                .is_none_or(|known| known.outage != outage),
             None => routes.remove(name).is_some(),
         };
         if changed
@@ -241,8 +249,8 @@ impl Breakers {
 
     async fn read<'a>(
         &self,
-        routes: &'a mut Option<BTreeMap<String, Breaker>>,
-    ) -> &'a mut BTreeMap<String, Breaker> {
+        routes: &'a mut Option<BTreeMap<String, CircuitBreaker>>,
+    ) -> &'a mut BTreeMap<String, CircuitBreaker> {
         let learned = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
         if self.learned.swap(learned, Relaxed) != learned {
             *routes = None;
@@ -252,8 +260,12 @@ impl Breakers {
         {
             match store.outages().await {
                 Ok(known) => {
-                    *routes =
-                        Some(known.into_iter().map(|(route, outage)| (route, Breaker::of(outage))).collect());
+                    *routes = Some(
+                        known
+                            .into_iter()
+                            .map(|(route, outage)| (route, CircuitBreaker::of(outage)))
+                            .collect(),
+                    );
                 }
                 Err(error) => tracing::warn!(%error, "known outages could not be read"),
             }
@@ -270,9 +282,11 @@ mod tests {
 
     #[tokio::test]
     async fn no_cooldown_is_longer_than_one_can_be_nor_by_a_clock_that_was_set_back() {
-        let model = Cooldown::Model { provider: "p", model: "m" };
-        for (what, most) in [(Cooldown::Account("p"), limits::COOLDOWN_MOST), (model, MODEL_COOLDOWN_MOST)] {
-            let breakers = Breakers::default();
+        let model = CooldownTarget::Model { provider: "p", model: "m" };
+        for (what, most) in
+            [(CooldownTarget::Account("p"), limits::COOLDOWN_MOST), (model, MODEL_COOLDOWN_MOST)]
+        {
+            let breakers = CircuitBreakers::default();
             breakers.cool(what, NOW, Some(Duration::MAX)).await;
             assert_eq!(breakers.cools_until(what, NOW).await, Some(NOW.plus(most)));
             assert_eq!(breakers.cools_until(what, NOW.plus(most)).await, None);
@@ -284,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_tries_a_route_and_gives_up_leaves_it_to_the_next() {
-        let (breakers, long) = (Breakers::default(), Duration::from_secs(300));
+        let (breakers, long) = (CircuitBreakers::default(), Duration::from_secs(300));
         for _ in 0..BREAKER_FAILURES {
             breakers.admit("r", NOW, long).await.unwrap();
             breakers.record("r", NOW, Some(&CallErrorKind::Capacity)).await;

@@ -18,38 +18,40 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::{Answering, Attempt, Call, CallError, CallErrorKind, Provider, Reply, ResolveError, Usage};
+use super::{
+    CallAttempt, CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, ResolveError, Usage,
+};
 use crate::{
     config::{CassetteMode, CassetteSettings},
     documents::secrets,
     types::Hash,
 };
 
-/// Facts of a call that are random words, as [`Call::facts`] names them.
+/// Facts of a call that are random words, as [`ModelCall::facts`] names them.
 const RANDOM: [&str; 2] = ["nonce", "fence"];
 
 /// One request and how it ended, each time it was made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cassette {
-    pub request: Request,
+    pub request: CassetteRequest,
     /// In order; after the last one, that one again.
-    pub takes: Vec<Take>,
+    pub takes: Vec<CassetteEntry>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Take {
+pub struct CassetteEntry {
     /// What the back end tried within the call before this: with other keys, for instance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<Attempt>,
-    pub outcome: Outcome,
+    pub before: Vec<CallAttempt>,
+    pub outcome: CassetteOutcome,
     pub usage: Usage,
 }
 
 /// What decides the answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct CassetteRequest {
     /// [`Provider::name`]: two ways to one model are asked the same, and need not answer the same.
     pub provider: String,
     pub role: String,
@@ -61,12 +63,12 @@ pub struct Request {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CassetteOutcome {
     Answer { text: String, value: Option<Value> },
     Error { kind: CallErrorKind, message: String },
 }
 
-impl Request {
+impl CassetteRequest {
     fn hash(&self) -> Hash {
         let schema = self.schema.as_ref().map(Value::to_string).unwrap_or_default();
         // The last part once said how hard to think; what was recorded then keeps its name.
@@ -107,7 +109,7 @@ fn named(cassette: Cassette, name: &str) -> Result<Cassette, String> {
 }
 
 /// The folder, and what must not get into it.
-pub(super) struct Library {
+pub(super) struct CassetteLibrary {
     dir: PathBuf,
     mode: CassetteMode,
     secrets: Vec<SecretString>,
@@ -115,7 +117,7 @@ pub(super) struct Library {
     made: Mutex<HashMap<String, usize>>,
 }
 
-impl Library {
+impl CassetteLibrary {
     pub(super) fn open(
         settings: &CassetteSettings,
         secrets: Vec<SecretString>,
@@ -137,14 +139,16 @@ impl Library {
     /// The same back end with its answers kept, or without itself.
     pub(super) fn around(self: &Arc<Self>, back_end: Arc<dyn Provider>) -> Arc<dyn Provider> {
         match self.mode {
-            CassetteMode::Record => Arc::new(Recorder { library: Arc::clone(self), back_end }),
-            CassetteMode::Replay => Arc::new(Player { library: Arc::clone(self), name: back_end.name() }),
+            CassetteMode::Record => Arc::new(RecordingProvider { library: Arc::clone(self), back_end }),
+            CassetteMode::Replay => {
+                Arc::new(ReplayingProvider { library: Arc::clone(self), name: back_end.name() })
+            }
         }
     }
 
-    fn request(&self, provider: &str, call: &Call) -> Request {
+    fn request(&self, provider: &str, call: &ModelCall) -> CassetteRequest {
         let plain = |text: &str| self.scrubbed(&hidden(text, call));
-        Request {
+        CassetteRequest {
             provider: provider.to_owned(),
             role: call.role.as_str().to_owned(),
             model: call.model.clone(),
@@ -163,7 +167,12 @@ impl Library {
         secrets::redact(&text)
     }
 
-    fn keep(&self, provider: &str, call: &Call, result: &Result<Reply, CallError>) -> io::Result<()> {
+    fn keep(
+        &self,
+        provider: &str,
+        call: &ModelCall,
+        result: &Result<ModelReply, CallError>,
+    ) -> io::Result<()> {
         // Nobody's answer: the caller went away.
         if result.as_ref().is_err_and(|error| error.kind == CallErrorKind::Cancelled) {
             return Ok(());
@@ -186,25 +195,30 @@ impl Library {
         Ok(())
     }
 
-    fn take(&self, call: &Call, result: &Result<Reply, CallError>) -> Take {
+    fn take(&self, call: &ModelCall, result: &Result<ModelReply, CallError>) -> CassetteEntry {
         let plain = |text: &str| self.scrubbed(&hidden(text, call));
         let (outcome, usage, before) = match result {
             Err(error) => {
-                let outcome = Outcome::Error { kind: error.kind.clone(), message: plain(&error.message) };
+                let outcome =
+                    CassetteOutcome::Error { kind: error.kind.clone(), message: plain(&error.message) };
                 (outcome, (*error.usage).clone(), &error.before)
             }
             Ok(reply) => {
                 let value = reply.value.clone().map(|value| with_texts(value, &plain));
-                (Outcome::Answer { text: plain(&reply.text), value }, reply.usage.clone(), &reply.before)
+                (
+                    CassetteOutcome::Answer { text: plain(&reply.text), value },
+                    reply.usage.clone(),
+                    &reply.before,
+                )
             }
         };
         let before = before.iter().cloned();
-        let before = before.map(|attempt| Attempt { message: plain(&attempt.message), ..attempt });
-        Take { before: before.collect(), outcome, usage }
+        let before = before.map(|attempt| CallAttempt { message: plain(&attempt.message), ..attempt });
+        CassetteEntry { before: before.collect(), outcome, usage }
     }
 
     /// What this request is answered the next time.
-    fn next(&self, provider: &str, call: &Call) -> Result<Take, String> {
+    fn next(&self, provider: &str, call: &ModelCall) -> Result<CassetteEntry, String> {
         let name = self.request(provider, call).file_name();
         let cassette = read(&self.dir.join(&name)).and_then(|cassette| named(cassette, &name));
         let mut takes = cassette.map_err(|why| format!("{name} in {} {why}", self.dir.display()))?.takes;
@@ -217,16 +231,16 @@ impl Library {
 }
 
 /// The text with the call's random words as placeholders.
-fn hidden(text: &str, call: &Call) -> String {
+fn hidden(text: &str, call: &ModelCall) -> String {
     swapped(text, call, |word, placeholder| (word, placeholder))
 }
 
 /// The text with the placeholders as the call's random words.
-fn shown(text: &str, call: &Call) -> String {
+fn shown(text: &str, call: &ModelCall) -> String {
     swapped(text, call, |word, placeholder| (placeholder, word))
 }
 
-fn swapped(text: &str, call: &Call, turn: for<'a> fn(&'a str, &'a str) -> (&'a str, &'a str)) -> String {
+fn swapped(text: &str, call: &ModelCall, turn: for<'a> fn(&'a str, &'a str) -> (&'a str, &'a str)) -> String {
     let mut text = text.to_owned();
     for name in RANDOM {
         if let Some(word) = call.facts.get(name).filter(|word| !word.is_empty()) {
@@ -250,13 +264,13 @@ fn with_texts(value: Value, change: &impl Fn(&str) -> String) -> Value {
     }
 }
 
-struct Recorder {
-    library: Arc<Library>,
+struct RecordingProvider {
+    library: Arc<CassetteLibrary>,
     back_end: Arc<dyn Provider>,
 }
 
-impl Recorder {
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+impl RecordingProvider {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let result = self.back_end.call(call, cancel).await;
         // An answer that was paid for is not given up for the want of a disk.
         if let Err(error) = self.library.keep(self.name(), call, &result) {
@@ -266,7 +280,7 @@ impl Recorder {
     }
 }
 
-impl Provider for Recorder {
+impl Provider for RecordingProvider {
     fn name(&self) -> &'static str {
         self.back_end.name()
     }
@@ -279,18 +293,18 @@ impl Provider for Recorder {
         self.back_end.bills()
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
-struct Player {
-    library: Arc<Library>,
+struct ReplayingProvider {
+    library: Arc<CassetteLibrary>,
     name: &'static str,
 }
 
-impl Player {
-    fn answer(&self, call: &Call) -> Result<Reply, CallError> {
+impl ReplayingProvider {
+    fn answer(&self, call: &ModelCall) -> Result<ModelReply, CallError> {
         let take = self.library.next(self.name, call).map_err(|why| {
             let message =
                 format!("{}: {why}; record it with mode = \"record\" under [models] cassettes", self.name);
@@ -301,20 +315,20 @@ impl Player {
         let plain = |text: &str| shown(text, call);
         let before = take.before.into_iter();
         let before =
-            before.map(|attempt| Attempt { usage: unpaid(attempt.usage), ..attempt }).collect::<Vec<_>>();
+            before.map(|attempt| CallAttempt { usage: unpaid(attempt.usage), ..attempt }).collect::<Vec<_>>();
         match take.outcome {
-            Outcome::Answer { text, value } => {
+            CassetteOutcome::Answer { text, value } => {
                 let value = value.map(|value| with_texts(value, &plain));
-                Ok(Reply { before, ..Reply::new(plain(&text), value, unpaid(take.usage)) })
+                Ok(ModelReply { before, ..ModelReply::new(plain(&text), value, unpaid(take.usage)) })
             }
-            Outcome::Error { kind, message } => {
+            CassetteOutcome::Error { kind, message } => {
                 Err(CallError { before, ..CallError::new(kind, message, unpaid(take.usage)) })
             }
         }
     }
 }
 
-impl Provider for Player {
+impl Provider for ReplayingProvider {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -323,7 +337,7 @@ impl Provider for Player {
         false
     }
 
-    fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async { self.answer(call) })
     }
 }

@@ -10,8 +10,9 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Attempt, Call, CallError, CallErrorKind, Estimate, Provider, Reply, RouteState, Usage,
-    breakers::{self, Breakers},
+    CallAttempt, CallError, CallErrorKind, CostEstimate, ModelCall, ModelReply, Provider, ReplyFuture,
+    RouteState, Usage,
+    breakers::{self, CircuitBreakers},
 };
 use crate::{
     clock::SharedClock,
@@ -19,29 +20,29 @@ use crate::{
 };
 
 /// A back end and the most of a call's time it gets.
-pub(super) struct Leg {
+pub(super) struct FallbackLeg {
     pub(super) back_end: Arc<dyn Provider>,
     pub(super) limit: Duration,
 }
 
-pub(super) struct Fallback {
+pub(super) struct FallbackProvider {
     /// Each checks on its own whether a call fits it and its budget.
-    legs: [Leg; 2],
-    breakers: Arc<Breakers>,
+    legs: [FallbackLeg; 2],
+    breakers: Arc<CircuitBreakers>,
     clock: SharedClock,
 }
 
-impl Fallback {
-    pub(super) fn new(legs: [Leg; 2], breakers: Arc<Breakers>, clock: SharedClock) -> Self {
+impl FallbackProvider {
+    pub(super) fn new(legs: [FallbackLeg; 2], breakers: Arc<CircuitBreakers>, clock: SharedClock) -> Self {
         Self { legs, breakers, clock }
     }
 
-    fn legs(&self) -> &[Leg] {
+    fn legs(&self) -> &[FallbackLeg] {
         let both = self.legs[1].back_end.lacks().is_none();
         &self.legs[..if both { 2 } else { 1 }]
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let legs = self.legs();
         if let [alone] = legs {
             return alone.back_end.call(call, cancel).await;
@@ -52,13 +53,13 @@ impl Fallback {
             let started = self.clock.now();
             let deadline = leg.limit.min(left);
             // Both together may cost no more than was held back for the call.
-            let call = Call { budget, deadline, ..call.clone() };
+            let call = ModelCall { budget, deadline, ..call.clone() };
             let attempt = match self.take(leg, &call, cancel).await {
                 Ok(mut reply) => {
                     reply.before = before;
                     return Ok(reply);
                 }
-                Err(error) => Attempt::of(error),
+                Err(error) => CallAttempt::of(error),
             };
             let paid = attempt.paid(leg.back_end.estimate(&call).most.0);
             budget = budget.map(|budget| budget.saturating_sub(paid));
@@ -74,7 +75,12 @@ impl Fallback {
         Err(verdict(before))
     }
 
-    async fn take(&self, leg: &Leg, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn take(
+        &self,
+        leg: &FallbackLeg,
+        call: &ModelCall,
+        cancel: &CancellationToken,
+    ) -> Result<ModelReply, CallError> {
         let name = leg.back_end.name();
         let skipped = |why: String| {
             let usage = Usage { provider: name.to_owned(), ..Usage::asking(&call.model) };
@@ -99,7 +105,7 @@ impl Fallback {
 
 /// One error that names all of `attempts`. What the caller does next is decided by the last that was really made; one
 /// that was skipped says less.
-fn verdict(mut attempts: Vec<Attempt>) -> CallError {
+fn verdict(mut attempts: Vec<CallAttempt>) -> CallError {
     let message = attempts.iter().map(|attempt| attempt.message.as_str()).collect::<Vec<_>>().join("; ");
     let made = attempts.iter().rposition(|attempt| attempt.usage.attempts > 0);
     let at = made.unwrap_or_else(|| soonest(&attempts));
@@ -108,7 +114,7 @@ fn verdict(mut attempts: Vec<Attempt>) -> CallError {
 }
 
 /// Of attempts that were all skipped: the last, or, where that is a matter of time, the one that can be made the first.
-fn soonest(attempts: &[Attempt]) -> usize {
+fn soonest(attempts: &[CallAttempt]) -> usize {
     let back = |at: &usize| match attempts[*at].kind {
         CallErrorKind::RateLimited { reset } | CallErrorKind::Quota { reset } => reset,
         _ => None,
@@ -117,7 +123,7 @@ fn soonest(attempts: &[Attempt]) -> usize {
     back(&last).map_or(last, |_| (0..=last).filter(|at| back(at).is_some()).min_by_key(back).unwrap_or(last))
 }
 
-impl Provider for Fallback {
+impl Provider for FallbackProvider {
     fn name(&self) -> &'static str {
         self.legs[0].back_end.name()
     }
@@ -145,13 +151,13 @@ impl Provider for Fallback {
         self.legs().iter().any(|leg| leg.back_end.bills())
     }
 
-    fn estimate(&self, call: &Call) -> Estimate {
+    fn estimate(&self, call: &ModelCall) -> CostEstimate {
         let able = self.legs.iter().filter(|leg| leg.back_end.lacks().is_none());
         able.map(|leg| leg.back_end.estimate(call))
-            .fold(Estimate::NOTHING, |sum, one| sum.or(one, MicroUsd::plus))
+            .fold(CostEstimate::NOTHING, |sum, one| sum.or(one, MicroUsd::plus))
     }
 
-    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         let paid = self.legs().iter().find(|leg| leg.back_end.bills() && leg.back_end.lacks().is_none());
         match paid {
             Some(leg) => leg.back_end.count(call),
@@ -167,7 +173,7 @@ impl Provider for Fallback {
             .is_some_and(|leg| leg.back_end.crowded(pool))
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
@@ -178,40 +184,42 @@ mod tests {
 
     use super::*;
     use crate::providers::{
-        checked::Checked,
-        samples::{self, Hands, Script, Scripted},
+        checked_provider::CheckedProvider,
+        samples::{self, ModelScript, ModelTestClock, ScriptedProvider},
     };
 
     const OPUS: &str = "claude-opus-4-6";
     const LATE: CallErrorKind = CallErrorKind::Timeout { idle: false, elapsed: Duration::ZERO };
 
     /// The program and the API behind it, as scripted.
-    struct Both {
-        fallback: Fallback,
-        script: Arc<Mutex<Script>>,
-        clock: Arc<Hands>,
+    struct FallbackFixture {
+        fallback: FallbackProvider,
+        script: Arc<Mutex<ModelScript>>,
+        clock: Arc<ModelTestClock>,
     }
 
-    impl Both {
+    impl FallbackFixture {
         /// The program fails by these kinds and then answers, as the API does by those.
         fn failing(program: &[CallErrorKind], api: &[CallErrorKind]) -> Self {
             let failures = [("claude", program), ("anthropic", api)]
                 .map(|(name, kinds)| (format!("{name}:{OPUS}"), kinds.iter().cloned().collect()));
-            let script = Arc::new(Mutex::new(Script { failures: failures.into(), ..Script::default() }));
-            let (clock, breakers) = (Arc::new(Hands::default()), Arc::default());
+            let script =
+                Arc::new(Mutex::new(ModelScript { failures: failures.into(), ..ModelScript::default() }));
+            let (clock, breakers) = (Arc::new(ModelTestClock::default()), Arc::default());
             let shared = Arc::clone(&clock) as SharedClock;
             let leg = |name, limit| {
                 let (script, clock) = (Arc::clone(&script), Arc::clone(&clock));
-                let back_end = Arc::new(Scripted { name, billed: name == "anthropic", script, clock });
                 let back_end =
-                    Checked::around(back_end, &Arc::default(), &breakers, &Arc::default(), &shared);
-                Leg { back_end, limit: Duration::from_secs(limit) }
+                    Arc::new(ScriptedProvider { name, billed: name == "anthropic", script, clock });
+                let back_end =
+                    CheckedProvider::around(back_end, &Arc::default(), &breakers, &Arc::default(), &shared);
+                FallbackLeg { back_end, limit: Duration::from_secs(limit) }
             };
             let legs = [leg("claude", 180), leg("anthropic", 300)];
-            Self { fallback: Fallback::new(legs, breakers, shared), script, clock }
+            Self { fallback: FallbackProvider::new(legs, breakers, shared), script, clock }
         }
 
-        async fn ask(&self, call: &Call) -> Result<Reply, CallError> {
+        async fn ask(&self, call: &ModelCall) -> Result<ModelReply, CallError> {
             self.fallback.call(call, &CancellationToken::new()).await
         }
 
@@ -223,25 +231,27 @@ mod tests {
         }
     }
 
-    fn question(deadline: u64) -> Call {
-        Call { deadline: Duration::from_secs(deadline), ..samples::call() }
+    fn question(deadline: u64) -> ModelCall {
+        ModelCall { deadline: Duration::from_secs(deadline), ..samples::call() }
     }
 
     #[test]
     fn the_paid_way_is_what_a_call_may_cost_and_the_free_one_is_told() {
-        let both = Both::failing(&[], &[]);
-        let Estimate { most, free_way, unpriced, .. } = both.fallback.estimate(&question(1));
+        let both = FallbackFixture::failing(&[], &[]);
+        let CostEstimate { most, free_way, unpriced, .. } = both.fallback.estimate(&question(1));
         assert_eq!((most > MicroUsd(1_600_000), free_way, unpriced), (true, true, false));
-        let paid = |leg: &Leg| Leg { back_end: Arc::clone(&leg.back_end), limit: leg.limit };
+        let paid = |leg: &FallbackLeg| FallbackLeg { back_end: Arc::clone(&leg.back_end), limit: leg.limit };
         let legs = [paid(&both.fallback.legs[1]), paid(&both.fallback.legs[1])];
-        let twice = Fallback::new(legs, Arc::default(), Arc::new(Hands::default())).estimate(&question(1));
+        let twice = FallbackProvider::new(legs, Arc::default(), Arc::new(ModelTestClock::default()))
+            .estimate(&question(1));
         assert_eq!((twice.most, twice.free_way), (MicroUsd(2 * most.0), false));
     }
 
     #[tokio::test]
     async fn both_legs_together_spend_no_more_than_the_call_may() {
         const BUDGET: u64 = 10_000_000;
-        let most = Both::failing(&[], &[]).fallback.legs[1].back_end.estimate(&question(480)).most.0;
+        let most =
+            FallbackFixture::failing(&[], &[]).fallback.legs[1].back_end.estimate(&question(480)).most.0;
         for (kind, tokens, left) in [
             (CallErrorKind::InvalidOutput, Some(1000), BUDGET - 25_000),
             (CallErrorKind::Capacity, None, BUDGET),
@@ -249,11 +259,11 @@ mod tests {
             (LATE, None, BUDGET - most),
             (LATE, Some(1000), BUDGET - most),
         ] {
-            let mut both = Both::failing(&[], &[kind]);
+            let mut both = FallbackFixture::failing(&[], &[kind]);
             // The API as both of its legs.
             both.fallback.legs[0].back_end = Arc::clone(&both.fallback.legs[1].back_end);
             both.script.lock().unwrap().paid = tokens.map(|tokens| (OPUS.to_owned(), tokens));
-            both.ask(&Call { budget: Some(BUDGET), ..question(480) }).await.unwrap();
+            both.ask(&ModelCall { budget: Some(BUDGET), ..question(480) }).await.unwrap();
             assert_eq!(both.script.lock().unwrap().budgets, [Some(BUDGET), Some(left)], "{tokens:?}");
         }
     }
@@ -265,7 +275,7 @@ mod tests {
             (300, vec![("claude", 180), ("anthropic", 120)]),
             (100, vec![("claude", 100)]),
         ] {
-            let both = Both::failing(&[LATE], &[LATE]);
+            let both = FallbackFixture::failing(&[LATE], &[LATE]);
             let error = both.ask(&question(deadline)).await.unwrap_err();
             let given: Vec<_> = given.into_iter().map(|(name, time)| (name.to_owned(), time)).collect();
             assert_eq!((both.given(), &error.kind), (given, &LATE), "what was skipped decides nothing");
@@ -284,7 +294,7 @@ mod tests {
             (CallErrorKind::Quota { reset }, "its account is used up"),
             (CallErrorKind::RateLimited { reset }, "it asked not to be asked"),
         ] {
-            let both = Both::failing(&[kind], &[CallErrorKind::Auth, CallErrorKind::Auth]);
+            let both = FallbackFixture::failing(&[kind], &[CallErrorKind::Auth, CallErrorKind::Auth]);
             let asked = || both.given().iter().filter(|(name, _)| name == "claude").count();
             both.ask(&question(480)).await.unwrap_err();
             let error = both.ask(&question(480)).await.unwrap_err();
@@ -299,7 +309,7 @@ mod tests {
     #[tokio::test]
     async fn what_the_model_itself_did_is_not_bought_again() {
         for kind in [CallErrorKind::Refused, CallErrorKind::Truncated, CallErrorKind::Cancelled] {
-            let both = Both::failing(std::slice::from_ref(&kind), &[]);
+            let both = FallbackFixture::failing(std::slice::from_ref(&kind), &[]);
             let error = both.ask(&question(480)).await.unwrap_err();
             assert_eq!((both.given().len(), error.kind, error.before.len()), (1, kind, 0));
         }
@@ -307,7 +317,7 @@ mod tests {
 
     #[tokio::test]
     async fn waiting_for_a_place_is_no_part_of_the_time() {
-        let both = Both::failing(&[CallErrorKind::Unavailable], &[]);
+        let both = FallbackFixture::failing(&[CallErrorKind::Unavailable], &[]);
         both.script.lock().unwrap().queued = Duration::from_secs(60);
         both.ask(&question(100)).await.unwrap();
         assert_eq!(both.given(), [("claude".to_owned(), 100), ("anthropic".to_owned(), 100)]);
@@ -315,7 +325,7 @@ mod tests {
 
     #[test]
     fn of_two_that_were_skipped_the_first_that_is_back_speaks() {
-        let skipped = |kind| Attempt { kind, message: "skipped".into(), usage: Usage::asking("m") };
+        let skipped = |kind| CallAttempt { kind, message: "skipped".into(), usage: Usage::asking("m") };
         let quota = |seconds| CallErrorKind::Quota { reset: Some(Duration::from_secs(seconds)) };
         for (first, second, speaks) in [
             (quota(10), quota(20), quota(10)),

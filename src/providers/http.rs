@@ -12,7 +12,7 @@ use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use url::Url;
 
-use super::{CallError, CallErrorKind, Metered, ResolveError, Usage, quote};
+use super::{CallError, CallErrorKind, Metering, ResolveError, Usage, quote};
 use crate::{
     limits,
     types::{Hash, Timestamp, with_causes},
@@ -28,12 +28,12 @@ const COUNT_TIME: Duration = Duration::from_secs(10);
 const ERROR_CODE: usize = 60;
 
 /// Shared by the back ends: making a client reads the system's certificates.
-pub(super) struct Clients {
+pub(super) struct HttpClients {
     anywhere: Client,
     this_machine: Client,
 }
 
-impl Clients {
+impl HttpClients {
     pub(super) fn new() -> Result<Self, ResolveError> {
         // An error means that one is installed already: the same one, for there is no other here.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -61,9 +61,9 @@ impl Clients {
 /// key was taken out of them: a cut in the middle of one would leave the rest of it.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
-pub(super) struct Fault(pub(super) CallErrorKind, pub(super) String);
+pub(super) struct CallFault(pub(super) CallErrorKind, pub(super) String);
 
-impl Fault {
+impl CallFault {
     pub(super) fn new(kind: CallErrorKind, why: &str) -> Self {
         Self(kind, why.to_owned())
     }
@@ -81,7 +81,7 @@ impl Fault {
     }
 }
 
-impl From<reqwest::Error> for Fault {
+impl From<reqwest::Error> for CallFault {
     fn from(error: reqwest::Error) -> Self {
         let error = error.without_url();
         let kind = if error.is_timeout() && !error.is_connect() {
@@ -94,17 +94,17 @@ impl From<reqwest::Error> for Fault {
 }
 
 /// What stands above an answer's body.
-pub(super) struct Head {
+pub(super) struct ResponseHead {
     pub(super) status: StatusCode,
     pub(super) retry_after: Option<Duration>,
     /// What the service's people find the call by.
     request_id: Option<String>,
 }
 
-impl Head {
+impl ResponseHead {
     /// A fault that the service told of.
-    pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> Fault {
-        Fault(kind, self.naming(format!("{}: {message}", self.status)))
+    pub(super) fn fault(&self, kind: CallErrorKind, message: &str) -> CallFault {
+        CallFault(kind, self.naming(format!("{}: {message}", self.status)))
     }
 
     /// Adds the call's id, where the service gave one.
@@ -122,20 +122,20 @@ pub(super) async fn send(
     request: RequestBuilder,
     now: Timestamp,
     usage: &mut Usage,
-) -> Result<(Head, Response), Fault> {
-    (usage.attempts, usage.metered) = (usage.attempts + 1, Metered::Unknown);
+) -> Result<(ResponseHead, Response), CallFault> {
+    (usage.attempts, usage.metered) = (usage.attempts + 1, Metering::Unknown);
     let sent = request.send().await;
     let nothing_done = match &sent {
         Ok(response) => bills_nothing(response.status().as_u16()),
         Err(error) => error.is_connect(),
     };
     if nothing_done {
-        usage.metered = Metered::Known;
+        usage.metered = Metering::Known;
     }
     let response = sent?;
     let headers = response.headers();
     let id = ["request-id", "x-request-id"].into_iter().find_map(|name| headers.get(name)?.to_str().ok());
-    let head = Head {
+    let head = ResponseHead {
         status: response.status(),
         retry_after: retry_after(headers, now),
         request_id: id.map(str::to_owned),
@@ -174,11 +174,11 @@ pub(super) fn failure_kind(status: u16, named: &Value) -> CallErrorKind {
 }
 
 /// The whole body, unless it is longer than any honest one.
-pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, Fault> {
+pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, CallFault> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if body.len() + chunk.len() > limits::MODEL_ANSWER_BYTES {
-            return Err(Fault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+            return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
         }
         body.extend_from_slice(&chunk);
     }
@@ -186,9 +186,9 @@ pub(super) async fn body(mut response: Response) -> Result<Vec<u8>, Fault> {
 }
 
 /// `value` as a header that no log shows; `name` is what the operator calls it.
-pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, Fault> {
+pub(super) fn secret(name: &str, value: &str) -> Result<HeaderValue, CallFault> {
     let mut header = HeaderValue::from_str(value)
-        .map_err(|_| Fault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
+        .map_err(|_| CallFault(CallErrorKind::Auth, format!("{name} holds characters no key has")))?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -237,10 +237,10 @@ mod tests {
     #[test]
     fn a_fault_shows_no_key_however_the_service_quotes_it() {
         let key = SecretString::from("sk-the-key");
-        let fault = Fault::new(CallErrorKind::Auth, "no such key: sk-the-key");
+        let fault = CallFault::new(CallErrorKind::Auth, "no such key: sk-the-key");
         let error = fault.of_call("service", Some(&key), Usage::asking("model"));
         assert_eq!(error.to_string(), "service: no such key: [key]");
-        let long = Fault::new(CallErrorKind::Auth, &format!("{} sk-the-key", "x".repeat(293)));
+        let long = CallFault::new(CallErrorKind::Auth, &format!("{} sk-the-key", "x".repeat(293)));
         let error = long.of_call("service", Some(&key), Usage::asking("model"));
         assert!(!error.to_string().contains("sk-"), "{error}");
         let header = secret("KEY", "sk-the-key").unwrap();

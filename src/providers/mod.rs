@@ -5,19 +5,20 @@
 //! on its own account, and takes no text inside an answer for a signal. What an answer says is for
 //! others to read.
 
-mod answer;
+mod answer_checks;
 mod anthropic;
 mod breakers;
 mod cassette;
-mod checked;
+mod checked_provider;
 mod claude_cli;
-mod counted;
 mod fallback;
 mod gemini;
 mod http;
+mod key_check;
+mod metrics;
 mod model_lists;
 pub mod models;
-mod native;
+mod native_tools;
 mod ollama;
 mod openai;
 mod opencode;
@@ -27,10 +28,9 @@ mod routes;
 #[cfg(test)]
 mod samples;
 mod schema;
-mod streamed;
+mod streaming;
 mod strict_json;
 mod stub;
-mod trial;
 mod workers;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -39,25 +39,25 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-pub use breakers::{LastFailure, Resting};
-pub use cassette::{Cassette, Outcome, Take, cassettes};
-pub use checked::successor_line;
-pub use counted::Counted;
-pub use gemini::{KeyState as GeminiKeyState, states as gemini_keys};
+pub use breakers::{ActiveCooldown, LastFailure};
+pub use cassette::{Cassette, CassetteEntry, CassetteOutcome, cassettes};
+pub use checked_provider::successor_line;
+pub use gemini::{GeminiKeyState, states as gemini_keys};
+pub use key_check::{ApiService, KeyCheck, try_key};
+pub use metrics::ModelMetrics;
 pub use model_lists::{ListCheck, ModelSetting};
 pub use stub::{REHEARSAL, SAMPLE};
-pub use trial::{Service, Trial, try_key};
 
 use crate::{
     clock::SharedClock,
     config::{
-        AnthropicSettings, GeminiKey, GeminiSettings, Live, ModelSettings, Names, OpenAiSettings, Timeouts,
-        same_secrets,
+        AnthropicSettings, GeminiKey, GeminiSettings, ModelSettings, Names, OpenAiSettings, ReloadableValue,
+        Timeouts, same_secrets,
     },
     documents::{is_invisible, unix_lines},
     limits,
     store::Store,
-    types::{Family, Malformed, MicroUsd, Timestamp, WorkerPool},
+    types::{Family, MalformedValue, MicroUsd, Timestamp, WorkerPool},
 };
 
 /// [`Provider::name`] of what chooses among several models. Who answered is in [`Usage::provider`].
@@ -98,12 +98,12 @@ impl fmt::Display for CallRole {
 
 /// One question to a model.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct ModelCall {
     pub role: CallRole,
     /// Standing instructions.
     pub system: String,
     pub prompt: String,
-    /// JSON Schema of the answer; with one, [`Reply::value`] is set and fits it.
+    /// JSON Schema of the answer; with one, [`ModelReply::value`] is set and fits it.
     pub schema: Option<serde_json::Value>,
     /// Tools that the answer may ask for instead, each with `name`, `description` and the `parameters`' schema: for services
     /// that have a form of their own for that. The prompt tells of them, too. Never with a schema.
@@ -131,7 +131,7 @@ pub struct Call {
     pub facts: BTreeMap<String, String>,
 }
 
-impl Call {
+impl ModelCall {
     /// What is sent of the form of its answer.
     fn form(&self) -> Option<&serde_json::Value> {
         self.schema.as_ref().or(self.tools.as_ref())
@@ -152,7 +152,7 @@ impl Call {
 /// Is everything counted that a call may be billed for?
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metered {
+pub enum Metering {
     /// No: the service did not say how many tokens it took, or not to the end. What is counted is the least.
     #[default]
     Unknown,
@@ -165,7 +165,7 @@ pub enum Metered {
 pub struct Usage {
     /// Unknown, unless whoever counts the tokens says otherwise: what is not counted is never taken for nothing.
     #[serde(default)]
-    pub metered: Metered,
+    pub metered: Metering,
     /// Tokens of the prompt that came from no cache.
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -210,7 +210,7 @@ impl Usage {
     /// May more of it come on a bill than its cost says?
     pub fn may_cost_more(&self) -> bool {
         let priced = self.cost_microusd.is_some() || (self.prompt_tokens(), self.output_tokens) == (0, 0);
-        self.billed && (self.metered == Metered::Unknown || !priced)
+        self.billed && (self.metered == Metering::Unknown || !priced)
     }
 
     fn prompt_tokens(&self) -> u64 {
@@ -220,7 +220,7 @@ impl Usage {
 
 /// A model's answer that passed every check a back end can make.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct ModelReply {
     /// Never blank.
     pub text: String,
     /// Set, and fitting the schema, when the call had one.
@@ -229,10 +229,10 @@ pub struct Reply {
     pub thoughts: String,
     pub usage: Usage,
     /// What was tried before this answer came, in order.
-    pub before: Vec<Attempt>,
+    pub before: Vec<CallAttempt>,
 }
 
-impl Reply {
+impl ModelReply {
     fn new(text: String, value: Option<serde_json::Value>, usage: Usage) -> Self {
         Self { text: unix_lines(text), value, thoughts: String::new(), usage, before: Vec::new() }
     }
@@ -240,14 +240,14 @@ impl Reply {
 
 /// One of several back ends that a call was given to, and that had no answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Attempt {
+pub struct CallAttempt {
     pub kind: CallErrorKind,
     /// As [`CallError::message`].
     pub message: String,
     pub usage: Usage,
 }
 
-impl Attempt {
+impl CallAttempt {
     fn of(error: CallError) -> Self {
         Self { kind: error.kind, message: error.message, usage: *error.usage }
     }
@@ -356,7 +356,7 @@ pub struct CallError {
     pub message: String,
     pub usage: Box<Usage>,
     /// What was tried before, where a call had several chances; this error is the last one's.
-    pub before: Vec<Attempt>,
+    pub before: Vec<CallAttempt>,
 }
 
 impl CallError {
@@ -367,18 +367,18 @@ impl CallError {
 
 /// What a call may put on a bill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
+pub struct CostEstimate {
     /// At most, by every way together that it may take and that we know the price of.
     pub most: MicroUsd,
     /// The prompt's part of `most`.
     pub input: MicroUsd,
     /// May an answer come that puts nothing on a bill?
     pub free_way: bool,
-    /// There is a way to be paid for at a price we do not know. With a [budget](Call::budget) it is not taken.
+    /// There is a way to be paid for at a price we do not know. With a [budget](ModelCall::budget) it is not taken.
     pub unpriced: bool,
 }
 
-impl Estimate {
+impl CostEstimate {
     /// Of no way at all.
     const NOTHING: Self = Self { most: MicroUsd(0), input: MicroUsd(0), free_way: false, unpriced: false };
 
@@ -400,7 +400,7 @@ pub struct RouteState {
 }
 
 /// An answer that is waited for.
-pub type Answering<'a> = BoxFuture<'a, Result<Reply, CallError>>;
+pub type ReplyFuture<'a> = BoxFuture<'a, Result<ModelReply, CallError>>;
 
 /// A source of answers.
 pub trait Provider: Send + Sync {
@@ -444,12 +444,12 @@ pub trait Provider: Send + Sync {
     }
 
     /// What this call may cost. What is held back for a call and what keeps it from being sent both come from here.
-    fn estimate(&self, _call: &Call) -> Estimate {
-        Estimate { free_way: !self.bills() && self.lacks().is_none(), ..Estimate::NOTHING }
+    fn estimate(&self, _call: &ModelCall) -> CostEstimate {
+        CostEstimate { free_way: !self.bills() && self.lacks().is_none(), ..CostEstimate::NOTHING }
     }
 
     /// Asks the service how many tokens the prompt has, where that is free; `None` where it cannot say.
-    fn count<'a>(&'a self, _call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+    fn count<'a>(&'a self, _call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(std::future::ready(None))
     }
 
@@ -463,7 +463,7 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// A [`CallError`]: its kind says what can be done about it, its usage what the attempt took.
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a>;
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a>;
 }
 
 /// A model, resolved from `provider:model` or a name for one; or a pool of them.
@@ -486,7 +486,7 @@ impl fmt::Display for ModelId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("{0}")]
-    Unknown(Malformed),
+    Unknown(MalformedValue),
     #[error(
         "drafter {drafter} and reviewer {reviewer} are both of the {family} family; \
          choose a reviewer of another, such as gemini:pro beside claude:opus"
@@ -527,7 +527,7 @@ pub enum ResolveError {
 
 impl ResolveError {
     fn unknown(spec: &str) -> Self {
-        Self::Unknown(Malformed {
+        Self::Unknown(MalformedValue {
             value: spec.chars().take(80).collect(),
             expected: "a model we know; `countersign models` lists them, and a [[model]] table in the settings adds one",
         })
@@ -536,7 +536,7 @@ impl ResolveError {
 
 /// Whether a model that the settings name can be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Readiness {
+pub struct ModelReadiness {
     /// "drafter", "reviewer", or the role that has a model of its own.
     pub role: String,
     pub spec: String,
@@ -545,15 +545,15 @@ pub struct Readiness {
 }
 
 /// What holds the keys of the APIs, shared with their back ends.
-struct Keys {
-    anthropic: Live<AnthropicSettings>,
-    gemini: Live<GeminiSettings>,
-    openai: Live<OpenAiSettings>,
+struct ProviderKeys {
+    anthropic: ReloadableValue<AnthropicSettings>,
+    gemini: ReloadableValue<GeminiSettings>,
+    openai: ReloadableValue<OpenAiSettings>,
 }
 
 /// Every back end there is.
-pub struct Providers {
-    table: Arc<models::Table>,
+pub struct ModelProviders {
+    table: Arc<models::ModelCatalog>,
     claude: Arc<dyn Provider>,
     anthropic: Arc<dyn Provider>,
     gemini: Arc<dyn Provider>,
@@ -561,18 +561,18 @@ pub struct Providers {
     openai: Arc<dyn Provider>,
     opencode: Arc<dyn Provider>,
     stub: Arc<dyn Provider>,
-    workers: Arc<workers::Workers>,
-    counted: Arc<Counted>,
-    breakers: Arc<breakers::Breakers>,
-    keys: Keys,
+    workers: Arc<workers::WorkerSlots>,
+    counted: Arc<ModelMetrics>,
+    breakers: Arc<breakers::CircuitBreakers>,
+    keys: ProviderKeys,
     names: Names,
-    pools: BTreeMap<String, Arc<pool::Pool>>,
+    pools: BTreeMap<String, Arc<pool::ModelPool>>,
     gemini_drafts: bool,
     attest_opencode: bool,
     timeouts: Timeouts,
 }
 
-impl Providers {
+impl ModelProviders {
     /// Starts nothing and calls nobody; an unusable script is an error here, a missing key is one at
     /// the call (see [`Provider::lacks`]).
     pub fn new(settings: &ModelSettings, clock: SharedClock) -> Result<Self, ResolveError> {
@@ -593,57 +593,60 @@ impl Providers {
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Result<Self, ResolveError> {
-        let table = Arc::new(models::Table::of(settings));
-        let clients = http::Clients::new()?;
-        let library =
-            settings.cassettes.as_ref().map(|given| cassette::Library::open(given, settings.secrets()));
+        let table = Arc::new(models::ModelCatalog::of(settings));
+        let clients = http::HttpClients::new()?;
+        let library = settings
+            .cassettes
+            .as_ref()
+            .map(|given| cassette::CassetteLibrary::open(given, settings.secrets()));
         let library = library.transpose()?;
-        let breakers = Arc::new(breakers::Breakers::kept_in(store.clone()));
-        let counted = Arc::<Counted>::default();
+        let breakers = Arc::new(breakers::CircuitBreakers::kept_in(store.clone()));
+        let counted = Arc::<ModelMetrics>::default();
         let checked = |back_end: Arc<dyn Provider>| {
             let back_end = match &library {
                 Some(library) => library.around(back_end),
                 None => back_end,
             };
-            checked::Checked::around(back_end, &table, &breakers, &counted, &clock)
+            checked_provider::CheckedProvider::around(back_end, &table, &breakers, &counted, &clock)
         };
-        let keys = Keys {
-            anthropic: Live::new(settings.anthropic.clone()),
-            gemini: Live::new(settings.gemini.clone()),
-            openai: Live::new(settings.openai.clone()),
+        let keys = ProviderKeys {
+            anthropic: ReloadableValue::new(settings.anthropic.clone()),
+            gemini: ReloadableValue::new(settings.gemini.clone()),
+            openai: ReloadableValue::new(settings.openai.clone()),
         };
-        let workers = workers::Workers::new(settings.workers.clone(), Arc::clone(&clock));
-        let program = checked(Arc::new(claude_cli::ClaudeCli::new(
+        let workers = workers::WorkerSlots::new(settings.workers.clone(), Arc::clone(&clock));
+        let program = checked(Arc::new(claude_cli::ClaudeCliProvider::new(
             settings.claude.clone(),
             settings.ours.clone(),
             Arc::clone(&workers),
             Arc::clone(&clock),
         )));
-        let anthropic = checked(Arc::new(anthropic::Anthropic::new(
+        let anthropic = checked(Arc::new(anthropic::AnthropicProvider::new(
             keys.anthropic.clone(),
             &clients,
             Arc::clone(&table),
             Arc::clone(&clock),
         )));
         let legs = [
-            fallback::Leg { back_end: program, limit: settings.timeouts.first_leg },
-            fallback::Leg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
+            fallback::FallbackLeg { back_end: program, limit: settings.timeouts.first_leg },
+            fallback::FallbackLeg { back_end: Arc::clone(&anthropic), limit: settings.timeouts.second_leg },
         ];
-        let claude = Arc::new(fallback::Fallback::new(legs, Arc::clone(&breakers), Arc::clone(&clock)));
+        let claude =
+            Arc::new(fallback::FallbackProvider::new(legs, Arc::clone(&breakers), Arc::clone(&clock)));
         let (ollama, openai) = (settings.ollama.clone(), keys.openai.clone());
         let mut all = Self {
             claude,
             anthropic,
-            gemini: checked(Arc::new(gemini::Gemini::new(
+            gemini: checked(Arc::new(gemini::GeminiProvider::new(
                 keys.gemini.clone(),
                 &clients,
                 Arc::clone(&table),
                 store,
                 Arc::clone(&clock),
             ))),
-            ollama: checked(Arc::new(ollama::Ollama::new(ollama, &clients, &table, &clock))),
-            openai: checked(Arc::new(openai::OpenAi::new(openai, &clients, &table, &clock))),
-            opencode: checked(Arc::new(opencode::OpenCode::new(
+            ollama: checked(Arc::new(ollama::OllamaProvider::new(ollama, &clients, &table, &clock))),
+            openai: checked(Arc::new(openai::OpenAiProvider::new(openai, &clients, &table, &clock))),
+            opencode: checked(Arc::new(opencode::OpenCodeProvider::new(
                 settings.opencode.clone(),
                 settings.ours.clone(),
                 settings.attest_opencode,
@@ -651,7 +654,7 @@ impl Providers {
                 &table,
                 &clock,
             ))),
-            stub: checked(Arc::new(stub::Stub::new(&settings.stub, Arc::clone(&clock))?)),
+            stub: checked(Arc::new(stub::StubProvider::new(&settings.stub, Arc::clone(&clock))?)),
             workers,
             counted,
             breakers: Arc::clone(&breakers),
@@ -671,7 +674,7 @@ impl Providers {
     /// was given for, and addresses hold until a restart.
     pub fn take_keys(&self, new: &ModelSettings) -> Vec<&'static str> {
         self.breakers.forget_substitutes();
-        let Keys { anthropic, gemini, openai } = &self.keys;
+        let ProviderKeys { anthropic, gemini, openai } = &self.keys;
         let mut changed = Vec::new();
         let old = anthropic.get();
         if old.base_url == new.anthropic.base_url && !same_secrets(&old.api_key, &new.anthropic.api_key) {
@@ -698,7 +701,7 @@ impl Providers {
 
     /// The names of the other keys that there are.
     pub fn other_keys(&self) -> Vec<&'static str> {
-        let Keys { anthropic, openai, .. } = &self.keys;
+        let ProviderKeys { anthropic, openai, .. } = &self.keys;
         let keys = [
             ("ANTHROPIC_API_KEY", anthropic.get().api_key.is_some()),
             ("OPENAI_API_KEY", openai.get().api_key.is_some()),
@@ -716,26 +719,26 @@ impl Providers {
         [&self.claude, &self.opencode].into_iter().find(|back_end| back_end.name() == name)
     }
 
-    pub fn counted(&self) -> &Counted {
+    pub fn counted(&self) -> &ModelMetrics {
         &self.counted
     }
 
-    pub fn table(&self) -> &models::Table {
+    pub fn table(&self) -> &models::ModelCatalog {
         &self.table
     }
 
     /// Whether those whose answers runs wait for can be asked.
-    pub fn readiness(&self, settings: &ModelSettings) -> Vec<Readiness> {
+    pub fn readiness(&self, settings: &ModelSettings) -> Vec<ModelReadiness> {
         let all = settings.drafters().chain([("reviewer", &settings.reviewer)]);
         let of = |(role, spec): (&str, &String)| {
             let lacks = self.lacks(spec);
-            Readiness { role: role.to_owned(), spec: spec.clone(), lacks }
+            ModelReadiness { role: role.to_owned(), spec: spec.clone(), lacks }
         };
         all.map(of).collect()
     }
 
     /// What is left alone now, and until when.
-    pub async fn resting(&self, now: Timestamp) -> Vec<Resting> {
+    pub async fn resting(&self, now: Timestamp) -> Vec<ActiveCooldown> {
         self.breakers.resting(now).await
     }
 
@@ -798,7 +801,7 @@ mod tests {
     #[test]
     fn a_pair_of_one_family_is_refused() {
         let settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
-        let providers = Providers::new(&settings, Arc::new(crate::clock::SystemClock)).unwrap();
+        let providers = ModelProviders::new(&settings, Arc::new(crate::clock::SystemClock)).unwrap();
         assert!(providers.check_pair("claude:opus", "gemini:pro").is_ok());
         assert!(providers.check_pair("stub:drafter", "stub:reviewer").is_ok());
         let error = providers.check_pair("claude:opus", "claude:sonnet").unwrap_err();

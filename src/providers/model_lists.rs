@@ -11,9 +11,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::{
-    Providers, http, line,
+    ModelProviders, http, key_check, line,
     models::{self, Model},
-    trial,
 };
 use crate::{
     clock::Clock,
@@ -67,7 +66,7 @@ fn uses(settings: &Settings) -> Vec<ModelSetting> {
     uses
 }
 
-impl Providers {
+impl ModelProviders {
     /// Reads the lists and compares them with the models of these settings.
     pub async fn check_lists(&self, settings: &Settings, now: Timestamp) -> ListCheck {
         // By provider and id of the model, the settings that name it.
@@ -206,7 +205,7 @@ fn concern(row: &Model, list: Option<&(String, BTreeSet<String>)>, now: Timestam
 }
 
 /// Format of a service's list of models.
-struct Form {
+struct ModelListFormat {
     path: &'static str,
     header: &'static str,
     /// Fields of the list and of each model's name.
@@ -218,7 +217,7 @@ struct Form {
     query: &'static str,
 }
 
-const ANTHROPIC: Form = Form {
+const ANTHROPIC: ModelListFormat = ModelListFormat {
     path: "v1/models?limit=1000",
     header: "x-api-key",
     items: "data",
@@ -228,7 +227,7 @@ const ANTHROPIC: Form = Form {
     query: "after_id",
 };
 
-const GEMINI: Form = Form {
+const GEMINI: ModelListFormat = ModelListFormat {
     path: "v1beta/models?pageSize=1000",
     header: "x-goog-api-key",
     items: "models",
@@ -239,11 +238,11 @@ const GEMINI: Form = Form {
 };
 
 /// Every id that the service lists, or why they are not known.
-async fn list(form: &Form, base: &Url, key: &SecretString) -> Result<BTreeSet<String>, String> {
+async fn list(form: &ModelListFormat, base: &Url, key: &SecretString) -> Result<BTreeSet<String>, String> {
     let mut ids = BTreeSet::new();
     let mut page = String::new();
     for _ in 0..PAGES {
-        let answer = trial::get(base, &format!("{}{page}", form.path), form.header, key).await?;
+        let answer = key_check::get(base, &format!("{}{page}", form.path), form.header, key).await?;
         if !answer.status().is_success() {
             return Err(answer.status().to_string());
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Call;
+use super::ModelCall;
 pub use crate::config::{Model, Price};
 use crate::{
     config::{ModelSettings, is_loopback, model_rows},
@@ -15,7 +15,7 @@ const BUILT_IN: &str = include_str!("models.toml");
 
 impl Model {
     /// Most tokens of its answer to this call.
-    pub(super) fn longest(&self, call: &Call) -> u64 {
+    pub(super) fn longest(&self, call: &ModelCall) -> u64 {
         self.longest_answer().min(call.longest)
     }
 
@@ -40,21 +40,21 @@ impl Model {
 
 /// Every model this server knows. The first row a short name fits wins.
 #[derive(Debug, Clone)]
-pub struct Table {
+pub struct ModelCatalog {
     models: Vec<Model>,
     /// By the id of the model asked.
-    successors: BTreeMap<String, Successors>,
+    successors: BTreeMap<String, ModelSuccessors>,
 }
 
 /// Ids that the operator accepts in place of another.
 #[derive(Debug, Clone)]
-struct Successors {
+struct ModelSuccessors {
     /// The model asked, as `[models.successors]` names it.
     key: String,
     ids: Vec<String>,
 }
 
-impl Default for Table {
+impl Default for ModelCatalog {
     fn default() -> Self {
         let mut models = model_rows(BUILT_IN, "models.toml").expect("a file that a test reads");
         // The two ends of a rehearsal count as two families, so that a rehearsal obeys the same rules.
@@ -78,7 +78,7 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl ModelCatalog {
     /// Those of the settings, and the built-in ones.
     pub fn of(settings: &ModelSettings) -> Self {
         let mut built_in = Self::default();
@@ -93,7 +93,7 @@ impl Table {
             if let Some(asked) = row.map(|row| row.id.clone()) {
                 // An alias and the id itself may both be listed.
                 let known = table.successors.entry(asked);
-                let known = known.or_insert_with(|| Successors { key: key.clone(), ids: Vec::new() });
+                let known = known.or_insert_with(|| ModelSuccessors { key: key.clone(), ids: Vec::new() });
                 known.ids.extend(ids.iter().cloned());
             }
         }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn family(served: &str) -> Option<String> {
-        Table::default().family_of(served).map(|f| f.0)
+        ModelCatalog::default().family_of(served).map(|f| f.0)
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn prices_go_by_the_served_id_the_length_of_the_prompt_and_the_day() {
-        let table = Table::default();
+        let table = ModelCatalog::default();
         let day = |text: &str| Timestamp::parse(&format!("{text}T00:00:00Z")).unwrap();
         let (autumn, new_year) = (day("2026-11-27"), day("2027-01-01"));
         for (served, tokens, now, cost) in [
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_price_and_a_source_and_every_successor_a_row() {
-        let table = Table::default();
+        let table = ModelCatalog::default();
         for row in table.models() {
             let sold = row.providers.iter().any(|provider| provider != "stub" && provider != "opencode");
             let read = row
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn nobody_knows_what_a_gateway_charges_unless_the_settings_say_it() {
         let id = "google/antigravity-gemini-3-pro";
-        let free = Table::default().find("opencode", id).unwrap().clone();
+        let free = ModelCatalog::default().find("opencode", id).unwrap().clone();
         for (base_url, rows, prices) in [
             (None, vec![], free.prices.clone()),
             (Some("http://127.0.0.1:9/v1"), vec![], free.prices.clone()),
@@ -311,7 +311,7 @@ mod tests {
             let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
             settings.opencode.base_url = base_url.map(|url| url.parse().unwrap());
             settings.table = rows;
-            let table = Table::of(&settings);
+            let table = ModelCatalog::of(&settings);
             assert_eq!(table.find("opencode", id).unwrap().prices, prices, "{settings:?}");
             assert!(!table.find("claude", "opus").unwrap().prices.is_empty());
         }
@@ -325,12 +325,12 @@ mod tests {
                 .map(|(asked, id)| (asked.to_owned(), vec![id.to_owned()]))
                 .into();
         let ids = ["gemini-3.8-flash", "gemini-4-neon"];
-        assert_eq!(Table::of(&settings).successors("gemini-3.1-pro-preview"), ids);
+        assert_eq!(ModelCatalog::of(&settings).successors("gemini-3.1-pro-preview"), ids);
     }
 
     #[test]
     fn names_are_unique_within_a_provider() {
-        let table = Table::default();
+        let table = ModelCatalog::default();
         let names = |m: &Model| m.aliases.iter().chain([&m.id]).cloned().collect::<Vec<_>>();
         let mut all = Vec::new();
         for model in table.models() {
@@ -361,12 +361,12 @@ mod tests {
             successor: None,
             source: None,
         };
-        let table = Table::default()
+        let table = ModelCatalog::default()
             .with(&[given("gemini-9-pro", "gemini", "gemini"), given("qwen3", "ollama", "qwen")]);
         assert_eq!(table.find("gemini", "pro").unwrap().id, "gemini-9-pro");
         assert_eq!(table.family_of("qwen3").unwrap().0, "qwen");
         assert!(table.find("gemini", "3-pro").is_some());
-        let corrected = Table::default().with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
+        let corrected = ModelCatalog::default().with(&[given("gemini-2.5-flash", "gemini", "gemini")]);
         assert_eq!(corrected.row_of("gemini-2.5-flash-001").unwrap().context, 32_000);
     }
 }

@@ -10,41 +10,41 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage,
-    http::{self, Clients, Fault, Head},
-    models::{Model, Table},
-    streamed::{Answer, Lines, bounded},
+    CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
+    http::{self, CallFault, HttpClients, ResponseHead},
+    models::{Model, ModelCatalog},
+    streaming::{ResponseLines, StreamedAnswer, bounded},
 };
 use crate::{clock::SharedClock, config::OllamaSettings, limits};
 
 /// Windows are asked for in steps, because a server loads the model anew for each size.
 const WINDOW_STEP_TOKENS: u64 = 4096;
 
-pub(super) struct Ollama {
+pub(super) struct OllamaProvider {
     settings: OllamaSettings,
     client: reqwest::Client,
-    table: Arc<Table>,
+    table: Arc<ModelCatalog>,
     clock: SharedClock,
 }
 
-impl Ollama {
+impl OllamaProvider {
     pub(super) fn new(
         settings: OllamaSettings,
-        clients: &Clients,
-        table: &Arc<Table>,
+        clients: &HttpClients,
+        table: &Arc<ModelCatalog>,
         clock: &SharedClock,
     ) -> Self {
         let client = clients.of(&settings.base_url);
         Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let mut usage = Usage::asking(&call.model);
-        let (mut answer, mut thoughts) = (Answer::default(), String::new());
+        let (mut answer, mut thoughts) = (StreamedAnswer::default(), String::new());
         let window = match self.table.find(self.name(), &call.model) {
-            Some(row) => Ok(Window::of(call, row)),
-            None => Err(Fault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
+            Some(row) => Ok(ContextWindow::of(call, row)),
+            None => Err(CallFault::new(CallErrorKind::Unavailable, "no row of the table of models has it")),
         };
         let outcome = match window {
             Err(fault) => Err(fault),
@@ -58,18 +58,18 @@ impl Ollama {
         };
         usage.elapsed = self.clock.now().since(started);
         match outcome {
-            Ok((text, value)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
+            Ok((text, value)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
             Err(fault) => Err(fault.of_call(self.name(), None, usage)),
         }
     }
 
     async fn exchange(
         &self,
-        call: &Call,
-        window: &Window,
-        answer: &mut Answer,
+        call: &ModelCall,
+        window: &ContextWindow,
+        answer: &mut StreamedAnswer,
         usage: &mut Usage,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallFault> {
         let base = self.settings.base_url.as_str().trim_end_matches('/');
         let request = self.client.post(format!("{base}/api/chat"));
         let request = request.json(&request_body(call, window));
@@ -78,33 +78,33 @@ impl Ollama {
         if !head.status.is_success() {
             return Err(failure(&head, &call.model, &http::body(response).await?));
         }
-        let mut lines = Lines::of(response, call, &self.clock);
+        let mut lines = ResponseLines::of(response, call, &self.clock);
         while let Some(line) = lines.next().await? {
             if line.is_empty() {
                 continue;
             }
             let event: Value = serde_json::from_str(&line).map_err(|error| {
-                Fault::new(
+                CallFault::new(
                     CallErrorKind::InvalidOutput,
                     &format!("a line of the answer is not JSON: {error}"),
                 )
             })?;
             if let Some(why) = event["error"].as_str() {
-                return Err(Fault::new(CallErrorKind::Unavailable, why));
+                return Err(CallFault::new(CallErrorKind::Unavailable, why));
             }
             take(call, &event, answer);
             if event["done"] == true {
                 return Ok(());
             }
         }
-        Err(Fault::new(CallErrorKind::Unavailable, "the answer broke off"))
+        Err(CallFault::new(CallErrorKind::Unavailable, "the answer broke off"))
     }
 
-    fn unreachable(&self, fault: Fault) -> Fault {
+    fn unreachable(&self, fault: CallFault) -> CallFault {
         match fault {
-            Fault(CallErrorKind::Unavailable, why) => {
+            CallFault(CallErrorKind::Unavailable, why) => {
                 let fix = "start it with `ollama serve`, or correct base_url under [providers.ollama]";
-                Fault(
+                CallFault(
                     CallErrorKind::Unavailable,
                     format!("{} does not answer; {fix} ({why})", self.settings.base_url),
                 )
@@ -114,7 +114,7 @@ impl Ollama {
     }
 }
 
-impl Provider for Ollama {
+impl Provider for OllamaProvider {
     fn name(&self) -> &'static str {
         "ollama"
     }
@@ -123,23 +123,23 @@ impl Provider for Ollama {
         false
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
 /// How many tokens the model is given to read and write.
 #[derive(Debug, PartialEq, Eq)]
-struct Window {
+struct ContextWindow {
     /// Prompt and answer together.
     all: u64,
     answer: u64,
 }
 
-impl Window {
+impl ContextWindow {
     /// Room for the prompt at its densest and for the longest answer, if the model has it. What can't fit is not asked
     /// for.
-    fn of(call: &Call, row: &Model) -> Self {
+    fn of(call: &ModelCall, row: &Model) -> Self {
         let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len());
         let bytes = (call.system.len() + call.prompt.len() + schema) as u64;
         let densest = bytes / limits::FEWEST_BYTES_A_TOKEN + limits::CHAT_FRAME_TOKENS;
@@ -148,7 +148,7 @@ impl Window {
     }
 }
 
-fn request_body(call: &Call, window: &Window) -> Value {
+fn request_body(call: &ModelCall, window: &ContextWindow) -> Value {
     let mut body = json!({
         "model": call.model,
         "messages": [
@@ -167,7 +167,7 @@ fn request_body(call: &Call, window: &Window) -> Value {
     body
 }
 
-fn take(call: &Call, event: &Value, answer: &mut Answer) {
+fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) {
     answer.text += event["message"]["content"].as_str().unwrap_or_default();
     answer.thoughts += event["message"]["thinking"].as_str().unwrap_or_default();
     if let Some(served) = event["model"].as_str() {
@@ -182,24 +182,28 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) {
     }
 }
 
-fn judge(call: &Call, window: &Window, answer: Answer) -> Result<(String, Option<Value>), Fault> {
+fn judge(
+    call: &ModelCall,
+    window: &ContextWindow,
+    answer: StreamedAnswer,
+) -> Result<(String, Option<Value>), CallFault> {
     answer.check_served(call)?;
     if answer.input_tokens >= window.all {
         let why = format!("the prompt filled all {} tokens of the window and was cut", window.all);
-        return Err(Fault::new(CallErrorKind::TooLong, &why));
+        return Err(CallFault::new(CallErrorKind::TooLong, &why));
     }
     match answer.ended.as_deref() {
         Some("stop") => answer.fit(call),
-        Some("length") => Err(Fault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
-            Err(Fault::new(CallErrorKind::InvalidOutput, &why))
+            Err(CallFault::new(CallErrorKind::InvalidOutput, &why))
         }
     }
 }
 
 /// What an answer with an error status means.
-fn failure(head: &Head, model: &str, body: &[u8]) -> Fault {
+fn failure(head: &ResponseHead, model: &str, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let message = parsed["error"].as_str().map_or_else(|| String::from_utf8_lossy(body), Into::into);
     let kind = match head.status {

@@ -10,46 +10,46 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage,
-    http::{self, Clients, Fault, Head},
-    models::Table,
-    native,
-    streamed::{Answer, Events, bounded},
+    CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
+    http::{self, CallFault, HttpClients, ResponseHead},
+    models::ModelCatalog,
+    native_tools,
+    streaming::{SseEvents, StreamedAnswer, bounded},
 };
 use crate::{
     clock::SharedClock,
-    config::{Live, OpenAiSettings, is_loopback},
+    config::{OpenAiSettings, ReloadableValue, is_loopback},
 };
 
 const KEY: &str = "OPENAI_API_KEY";
 const NO_KEY: &str = "there is no OPENAI_API_KEY in the .env file; add the endpoint's key";
 
-pub(super) struct OpenAi {
-    settings: Live<OpenAiSettings>,
+pub(super) struct OpenAiProvider {
+    settings: ReloadableValue<OpenAiSettings>,
     client: reqwest::Client,
-    table: Arc<Table>,
+    table: Arc<ModelCatalog>,
     clock: SharedClock,
 }
 
-impl OpenAi {
+impl OpenAiProvider {
     pub(super) fn new(
-        settings: Live<OpenAiSettings>,
-        clients: &Clients,
-        table: &Arc<Table>,
+        settings: ReloadableValue<OpenAiSettings>,
+        clients: &HttpClients,
+        table: &Arc<ModelCatalog>,
         clock: &SharedClock,
     ) -> Self {
         let client = clients.of(&settings.get().base_url);
         Self { settings, client, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let mut usage = Usage::asking(&call.model);
         if let Some(why) = self.lacks() {
             return Err(CallError::new(CallErrorKind::Auth, why, usage));
         }
         usage.billed = self.table.find(self.name(), &call.model).is_some_and(|row| !row.prices.is_empty());
-        let mut answer = Answer::default();
+        let mut answer = StreamedAnswer::default();
         let settings = self.settings.get();
         let exchange = self.exchange(call, &settings, &mut answer, &mut usage);
         let ended = bounded(exchange, call, cancel, &self.clock).await;
@@ -57,18 +57,18 @@ impl OpenAi {
         answer.count(&mut usage);
         let thoughts = answer.thoughts();
         match ended.and_then(|()| judge(call, answer)) {
-            Ok((text, value)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
+            Ok((text, value)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
             Err(fault) => Err(fault.of_call(self.name(), settings.api_key.as_ref(), usage)),
         }
     }
 
     async fn exchange(
         &self,
-        call: &Call,
+        call: &ModelCall,
         settings: &OpenAiSettings,
-        answer: &mut Answer,
+        answer: &mut StreamedAnswer,
         usage: &mut Usage,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallFault> {
         let (mut head, mut response) = self.send(call, settings, call.tools.as_ref(), usage).await?;
         if !head.status.is_success() {
             let body = http::body(response).await?;
@@ -81,37 +81,37 @@ impl OpenAi {
                 return Err(failure(&head, &http::body(response).await?));
             }
         }
-        let mut events = Events::of(response, call, &self.clock);
+        let mut events = SseEvents::of(response, call, &self.clock);
         while let Some(data) = events.next().await? {
             if data.trim() == "[DONE]" {
                 break;
             }
             let event: Value = serde_json::from_str(&data).map_err(|error| {
                 let why = format!("an event of the answer is not JSON: {error}");
-                Fault(CallErrorKind::InvalidOutput, head.naming(why))
+                CallFault(CallErrorKind::InvalidOutput, head.naming(why))
             })?;
             take(call, &event, answer)?;
         }
         match answer.ended {
             Some(_) => Ok(()),
-            None => Err(Fault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
+            None => Err(CallFault(CallErrorKind::Unavailable, head.naming("the answer broke off".into()))),
         }
     }
 
     async fn send(
         &self,
-        call: &Call,
+        call: &ModelCall,
         settings: &OpenAiSettings,
         tools: Option<&Value>,
         usage: &mut Usage,
-    ) -> Result<(Head, reqwest::Response), Fault> {
+    ) -> Result<(ResponseHead, reqwest::Response), CallFault> {
         let base = settings.base_url.as_str().trim_end_matches('/');
         let mut request = self.client.post(format!("{base}/chat/completions"));
         if let Some(key) = &settings.api_key {
             request = request.header(reqwest::header::AUTHORIZATION, bearer(key)?);
         }
         let mut body = self.request_body(call);
-        let tools = native::tools(tools, |name, description, parameters| {
+        let tools = native_tools::tools(tools, |name, description, parameters| {
             let function = json!({"name": name, "description": description, "parameters": parameters});
             json!({"type": "function", "function": function})
         });
@@ -121,7 +121,7 @@ impl OpenAi {
         http::send(request.json(&body), self.clock.now(), usage).await
     }
 
-    fn request_body(&self, call: &Call) -> Value {
+    fn request_body(&self, call: &ModelCall) -> Value {
         let mut body = json!({
             "model": call.model,
             "messages": [
@@ -152,7 +152,7 @@ impl OpenAi {
     }
 }
 
-impl Provider for OpenAi {
+impl Provider for OpenAiProvider {
     fn name(&self) -> &'static str {
         "openai"
     }
@@ -171,28 +171,28 @@ impl Provider for OpenAi {
         self.settings.get().api_key.as_ref().map(http::mark)
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
-fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, Fault> {
+fn bearer(key: &SecretString) -> Result<reqwest::header::HeaderValue, CallFault> {
     http::secret(KEY, &format!("Bearer {}", key.expose_secret()))
 }
 
 /// One event. The one with the counts comes last and has no choices.
-fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
+fn take(call: &ModelCall, event: &Value, answer: &mut StreamedAnswer) -> Result<(), CallFault> {
     if let Some(error) = event.get("error").filter(|error| !error.is_null()) {
         let code = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
         let kind = kind_of(code.unwrap_or_default(), error, None);
-        return Err(Fault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
+        return Err(CallFault::new(kind, error["message"].as_str().unwrap_or("an error without words")));
     }
     if let Some(served) = event["model"].as_str().filter(|served| !served.is_empty()) {
         answer.serves(call, served);
     }
     let choice = &event["choices"][0];
     if let Some(refusal) = choice["delta"]["refusal"].as_str() {
-        return Err(Fault::new(CallErrorKind::Refused, refusal));
+        return Err(CallFault::new(CallErrorKind::Refused, refusal));
     }
     answer.text += choice["delta"]["content"].as_str().unwrap_or_default();
     // No two servers have agreed on a word for it.
@@ -224,22 +224,22 @@ fn take(call: &Call, event: &Value, answer: &mut Answer) -> Result<(), Fault> {
     Ok(())
 }
 
-fn judge(call: &Call, answer: Answer) -> Result<(String, Option<Value>), Fault> {
+fn judge(call: &ModelCall, answer: StreamedAnswer) -> Result<(String, Option<Value>), CallFault> {
     answer.check_served(call)?;
     match answer.ended.as_deref() {
         Some("stop") => answer.fit(call),
         Some("tool_calls") if answer.calls.said(call).is_some() => answer.fit(call),
-        Some("length") => Err(Fault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
-        Some("content_filter") => Err(Fault::new(CallErrorKind::Refused, "the answer was withheld")),
+        Some("length") => Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut at its longest")),
+        Some("content_filter") => Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld")),
         other => {
             let why = format!("the answer ended with {}", other.unwrap_or("no reason"));
-            Err(Fault::new(CallErrorKind::InvalidOutput, &why))
+            Err(CallFault::new(CallErrorKind::InvalidOutput, &why))
         }
     }
 }
 
 /// Is it the tools that were refused, and nothing else? No two servers say it alike, and llama.cpp takes it for its own fault.
-fn says_of_tools(head: &Head, body: &[u8]) -> bool {
+fn says_of_tools(head: &ResponseHead, body: &[u8]) -> bool {
     let said = String::from_utf8_lossy(body).to_ascii_lowercase();
     match head.status.as_u16() {
         400 | 404 | 422 | 501 => said.contains("tool"),
@@ -249,7 +249,7 @@ fn says_of_tools(head: &Head, body: &[u8]) -> bool {
 }
 
 /// What an answer with an error status means.
-fn failure(head: &Head, body: &[u8]) -> Fault {
+fn failure(head: &ResponseHead, body: &[u8]) -> CallFault {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = &parsed["error"];
     let message = error["message"].as_str().or(error.as_str());
@@ -292,7 +292,12 @@ mod tests {
         ] {
             let settings = OpenAiSettings { base_url: base_url.parse().unwrap(), api_key: None };
             let clock: SharedClock = Arc::new(SystemClock);
-            let end = OpenAi::new(Live::new(settings), &Clients::new().unwrap(), &Arc::default(), &clock);
+            let end = OpenAiProvider::new(
+                ReloadableValue::new(settings),
+                &HttpClients::new().unwrap(),
+                &Arc::default(),
+                &clock,
+            );
             assert_eq!(end.longest_answer(), word, "{base_url}");
         }
     }

@@ -7,23 +7,23 @@ use std::{
 };
 
 use super::{
-    CallRole, ModelId, POOL, Provider, Providers, ResolveError,
-    breakers::Breakers,
-    pool::{List, Member, Pool, Route},
+    CallRole, ModelId, ModelProviders, POOL, Provider, ResolveError,
+    breakers::CircuitBreakers,
+    pool::{ModelPool, ModelRoute, PoolList, PoolMember},
     quote,
 };
 use crate::{
     clock::SharedClock,
-    config::{Level, Meaning, ModelSettings, Strategy},
+    config::{Level, ModelSettings, ResolvedModelName, Strategy},
     types::Family,
 };
 
-impl Providers {
+impl ModelProviders {
     /// The model that `provider:model` names, or another name that stands for one.
     pub fn model(&self, spec: &str) -> Result<ModelId, ResolveError> {
         match self.names.meaning(spec).map_err(ResolveError::Name)? {
-            Meaning::Model(spec) => self.found(spec),
-            Meaning::Pool(..) => Err(ResolveError::unknown(spec)),
+            ResolvedModelName::Model(spec) => self.found(spec),
+            ResolvedModelName::Pool(..) => Err(ResolveError::unknown(spec)),
         }
     }
 
@@ -31,12 +31,12 @@ impl Providers {
     /// the pool, which chooses the model.
     pub fn resolve(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         let name = match self.names.meaning(spec).map_err(ResolveError::Name)? {
-            Meaning::Model(spec) => {
+            ResolvedModelName::Model(spec) => {
                 let id = self.found(spec)?;
                 let back_end = self.back_end(&id.provider).ok_or_else(|| ResolveError::unknown(spec))?;
                 return Ok((Arc::clone(back_end), id));
             }
-            Meaning::Pool(name, _) => name,
+            ResolvedModelName::Pool(name, _) => name,
         };
         let pool = self.pools.get(name).ok_or_else(|| ResolveError::unknown(spec))?;
         if pool.members().all(|member| member.route.is_err()) {
@@ -174,23 +174,27 @@ impl Providers {
     }
 
     /// Every pool of the settings. A member that cannot be used stays out, with its reason.
-    pub(super) fn pools(&self, breakers: &Arc<Breakers>, clock: &SharedClock) -> BTreeMap<String, Arc<Pool>> {
+    pub(super) fn pools(
+        &self,
+        breakers: &Arc<CircuitBreakers>,
+        clock: &SharedClock,
+    ) -> BTreeMap<String, Arc<ModelPool>> {
         let made = self.names.pools.iter().map(|(name, given)| {
             let list = |specs: &[String]| {
                 let members = specs.iter().map(|spec| {
                     let route = self.route(spec, given.strategy).map_err(|error| error.to_string());
-                    Member { spec: spec.clone(), route: route.map_err(|why| quote(&why)) }
+                    PoolMember { spec: spec.clone(), route: route.map_err(|why| quote(&why)) }
                 });
-                List::new(members.collect(), given.strategy)
+                PoolList::new(members.collect(), given.strategy)
             };
             let lists = [list(&given.primary), list(&given.fallback)];
-            let pool = Pool::new(name, lists, given.retry, Arc::clone(breakers), Arc::clone(clock));
+            let pool = ModelPool::new(name, lists, given.retry, Arc::clone(breakers), Arc::clone(clock));
             (name.clone(), Arc::new(pool))
         });
         made.collect()
     }
 
-    /// As [`Providers::resolve`], for a member of a pool: there are others to draft what can be reviewed.
+    /// As [`ModelProviders::resolve`], for a member of a pool: there are others to draft what can be reviewed.
     pub fn member(&self, spec: &str) -> Result<(Arc<dyn Provider>, ModelId), ResolveError> {
         match self.resolve(spec)? {
             (_, id) if id.provider == "opencode" && !self.attest_opencode => Err(ResolveError::Unattested),
@@ -198,7 +202,7 @@ impl Providers {
         }
     }
 
-    fn route(&self, spec: &str, strategy: Strategy) -> Result<Route, ResolveError> {
+    fn route(&self, spec: &str, strategy: Strategy) -> Result<ModelRoute, ResolveError> {
         let (back_end, id) = self.member(spec)?;
         let rank = match strategy {
             Strategy::RoundRobin | Strategy::Priority => 0,
@@ -214,7 +218,7 @@ impl Providers {
             true => timeouts.both_legs(),
             false => timeouts.first_leg,
         });
-        Ok(Route { back_end, unfit: self.unfit(&id.provider), rank, turn, id })
+        Ok(ModelRoute { back_end, unfit: self.unfit(&id.provider), rank, turn, id })
     }
 
     /// The highest level of capability that this model stands for, whoever serves it.
@@ -276,18 +280,18 @@ mod tests {
         PoolSettings { primary, fallback: Vec::new(), strategy, ..usual }
     }
 
-    fn providers(pools: &[(&str, &[&str])], gemini_drafts: bool) -> Providers {
+    fn providers(pools: &[(&str, &[&str])], gemini_drafts: bool) -> ModelProviders {
         keyed(pools, gemini_drafts, None)
     }
 
-    fn keyed(pools: &[(&str, &[&str])], gemini_drafts: bool, gemini_key: Option<&str>) -> Providers {
+    fn keyed(pools: &[(&str, &[&str])], gemini_drafts: bool, gemini_key: Option<&str>) -> ModelProviders {
         let mut settings =
             ModelSettings::real(std::path::Path::new("/nowhere"), gemini_key.map(Into::into), None);
         settings.gemini.drafts = gemini_drafts;
         let made =
             pools.iter().map(|(name, primary)| ((*name).to_owned(), pool(primary, Strategy::Priority)));
         settings.names.pools.extend(made);
-        Providers::new(&settings, Arc::new(SystemClock)).unwrap()
+        ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap()
     }
 
     #[test]
@@ -388,7 +392,7 @@ mod tests {
             settings
         };
         let (bare, keyed) = (settings(None), settings(Some("a key")));
-        let providers = Providers::new(&bare, Arc::new(SystemClock)).unwrap();
+        let providers = ModelProviders::new(&bare, Arc::new(SystemClock)).unwrap();
         let (claude, id) = providers.resolve("claude:opus").unwrap();
         let times = || {
             let routes = providers.pools["p"].members().map(|member| member.route.as_ref().unwrap());
@@ -409,7 +413,7 @@ mod tests {
     fn all_of_the_usual_pool_draft_beside_any_reviewer_once_opencode_is_attested() {
         let mut settings = ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
         settings.attest_opencode = true;
-        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
         assert!(providers.pools["default"].members().all(|member| member.route.is_ok()));
         for reviewer in ["gemini:pro", "claude:opus", "stub:reviewer"] {
             assert_eq!(providers.check_pair("pool:default", reviewer), Ok(()));
@@ -421,7 +425,7 @@ mod tests {
         let providers = providers(&[], false);
         let (pool, id) = providers.resolve("pool:default").unwrap();
         assert_eq!((pool.name(), id.to_string().as_str(), id.family), (POOL, "pool:default", None));
-        let known = |member: &Member| (member.spec.clone(), member.route.is_ok());
+        let known = |member: &PoolMember| (member.spec.clone(), member.route.is_ok());
         let members: Vec<_> = providers.pools["default"].members().map(known).collect();
         assert_eq!(
             members.iter().filter(|(_, known)| *known).map(|(spec, _)| spec.as_str()).collect::<Vec<_>>(),
@@ -437,7 +441,7 @@ mod tests {
         for (name, strategy) in [("price", Strategy::Cheapest), ("level", Strategy::Capability)] {
             settings.names.pools.insert(name.to_owned(), pool(&all, strategy));
         }
-        let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+        let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
         let order = |name: &str| -> Vec<_> {
             providers.pools[name].members().map(|member| member.spec.as_str()).collect()
         };

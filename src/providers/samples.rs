@@ -13,12 +13,14 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Answering, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage};
+use super::{
+    CallError, CallErrorKind, CallRole, Metering, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
+};
 use crate::{clock::Clock, types::Timestamp};
 
 /// A call with nothing special about it; a test says what is special about its own.
-pub(super) fn call() -> Call {
-    Call {
+pub(super) fn call() -> ModelCall {
+    ModelCall {
         role: CallRole::Drafter,
         system: String::new(),
         prompt: "p".into(),
@@ -39,9 +41,9 @@ pub(super) fn call() -> Call {
 
 /// A clock on which whoever waits has waited.
 #[derive(Default)]
-pub(super) struct Hands(AtomicI64);
+pub(super) struct ModelTestClock(AtomicI64);
 
-impl Hands {
+impl ModelTestClock {
     pub(super) fn forward(&self, duration: Duration) {
         self.0.fetch_add(duration.as_millis() as i64, Ordering::Relaxed);
     }
@@ -51,7 +53,7 @@ impl Hands {
     }
 }
 
-impl Clock for Hands {
+impl Clock for ModelTestClock {
     fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::Relaxed))
     }
@@ -64,7 +66,7 @@ impl Clock for Hands {
 
 /// What the models will do, by `provider:model`, and who was asked when. Past its script a model answers.
 #[derive(Default)]
-pub(super) struct Script {
+pub(super) struct ModelScript {
     pub(super) failures: BTreeMap<String, VecDeque<CallErrorKind>>,
     pub(super) asked: Vec<(i64, String)>,
     /// Of each failure: who is said to have served, and the tokens of the answer. None: that is not known.
@@ -75,14 +77,14 @@ pub(super) struct Script {
     pub(super) queued: Duration,
 }
 
-pub(super) struct Scripted {
+pub(super) struct ScriptedProvider {
     pub(super) name: &'static str,
     pub(super) billed: bool,
-    pub(super) script: Arc<Mutex<Script>>,
-    pub(super) clock: Arc<Hands>,
+    pub(super) script: Arc<Mutex<ModelScript>>,
+    pub(super) clock: Arc<ModelTestClock>,
 }
 
-impl Provider for Scripted {
+impl Provider for ScriptedProvider {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -91,25 +93,29 @@ impl Provider for Scripted {
         self.billed
     }
 
-    fn call<'a>(&'a self, call: &'a Call, _: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
         let own = format!("{}:{}", self.name, call.model);
         let mut script = self.script.lock().unwrap();
         script.asked.push((self.clock.seconds(), own.clone()));
         script.budgets.push(call.budget);
         script.deadlines.push(call.deadline);
-        let mut usage =
-            Usage { attempts: 1, billed: self.billed, metered: Metered::Known, ..Usage::asking(&call.model) };
+        let mut usage = Usage {
+            attempts: 1,
+            billed: self.billed,
+            metered: Metering::Known,
+            ..Usage::asking(&call.model)
+        };
         if let Some((served, tokens)) = &script.paid {
             (usage.served, usage.output_tokens) = (Some(served.clone()), *tokens);
         }
         let result = match script.failures.get_mut(&own).and_then(VecDeque::pop_front) {
-            None => Ok(Reply::new("yes".into(), None, usage)),
+            None => Ok(ModelReply::new("yes".into(), None, usage)),
             Some(kind) => {
                 usage.queued = script.queued;
                 self.clock.forward(script.queued);
                 if matches!(kind, CallErrorKind::Timeout { .. }) {
                     self.clock.forward(call.deadline);
-                    usage.metered = Metered::Unknown;
+                    usage.metered = Metering::Unknown;
                 }
                 Err(CallError::new(kind, "it failed", usage))
             }

@@ -11,20 +11,20 @@ use serde_json::{Map, Value};
 
 /// The whole text as one value; an object with a key twice, at any depth, is an error.
 pub(super) fn parse(text: &str) -> Result<Value, serde_json::Error> {
-    serde_json::from_str::<Strict>(text).map(|strict| strict.0)
+    serde_json::from_str::<StrictValue>(text).map(|strict| strict.0)
 }
 
-struct Strict(Value);
+struct StrictValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
+impl<'de> Deserialize<'de> for StrictValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader).map(Self)
+        deserializer.deserialize_any(StrictVisitor).map(Self)
     }
 }
 
-struct Reader;
+struct StrictVisitor;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for Reader {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
+        while let Some(StrictValue(item)) = items.next_element()? {
             out.push(item);
         }
         Ok(Value::Array(out))
@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for Reader {
             if out.contains_key(&name) {
                 return Err(A::Error::custom(format!("`{}` stands twice", super::quote(&name))));
             }
-            let Strict(field) = fields.next_value()?;
+            let StrictValue(field) = fields.next_value()?;
             out.insert(name, field);
         }
         Ok(Value::Object(out))

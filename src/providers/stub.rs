@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Answering, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, ResolveError, Usage,
-    answer::fit, http::Fault,
+    CallError, CallErrorKind, CallRole, Metering, ModelCall, ModelReply, Provider, ReplyFuture, ResolveError,
+    Usage, answer_checks::fit, http::CallFault,
 };
 use crate::{clock::SharedClock, config::StubSettings, types::WorkerPool};
 
@@ -25,21 +25,21 @@ pub const SAMPLE: &str = include_str!("../../fixtures/models/pr.toml");
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Script {
+struct StubScript {
     /// Answers are put on a bill, by the price that a `[[model]]` of the settings gives.
     #[serde(default)]
     billed: bool,
     /// The one issue that the answers are for. Where they have none, the built-in ones answer.
     issue: Option<u64>,
     #[serde(rename = "answer")]
-    answers: Vec<Answer>,
+    answers: Vec<StubAnswer>,
 }
 
 /// One answer: exactly one of `text`, `json` and `error`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
-    role: Role,
+struct StubAnswer {
+    role: StubRole,
     /// Where it is one model's alone.
     model: Option<String>,
     /// Where it is for runs of one workflow alone, which then get no others.
@@ -51,7 +51,7 @@ struct Answer {
     issue: Option<u64>,
     text: Option<String>,
     json: Option<Value>,
-    error: Option<Failure>,
+    error: Option<StubFailure>,
     /// How long the answer takes.
     #[serde(default)]
     delay_ms: u64,
@@ -59,7 +59,7 @@ struct Answer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Role {
+enum StubRole {
     Drafter,
     Reviewer,
     Router,
@@ -68,7 +68,7 @@ enum Role {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Failure {
+enum StubFailure {
     Capacity,
     RateLimited,
     Quota,
@@ -85,7 +85,7 @@ enum Failure {
     ResourceExhausted,
 }
 
-impl Failure {
+impl StubFailure {
     fn kind(self) -> CallErrorKind {
         let reset = Some(Duration::from_secs(30));
         match self {
@@ -110,12 +110,12 @@ impl Failure {
     }
 }
 
-pub(super) struct Stub {
-    script: Script,
+pub(super) struct StubProvider {
+    script: StubScript,
     clock: SharedClock,
 }
 
-impl Stub {
+impl StubProvider {
     pub(super) fn new(settings: &StubSettings, clock: SharedClock) -> Result<Self, ResolveError> {
         let named =
             |name: &str, error: &dyn std::fmt::Display| ResolveError::Script(format!("{name}: {error}"));
@@ -127,7 +127,7 @@ impl Stub {
                 (name, text)
             }
         };
-        let mut script: Script = toml::from_str(&text).map_err(|error| named(&name, &error))?;
+        let mut script: StubScript = toml::from_str(&text).map_err(|error| named(&name, &error))?;
         for (at, answer) in script.answers.iter().enumerate() {
             let forms = [answer.text.is_some(), answer.json.is_some(), answer.error.is_some()];
             if forms.iter().filter(|given| **given).count() != 1 {
@@ -139,13 +139,14 @@ impl Stub {
         }
         if script.issue.is_some() {
             script.answers.iter_mut().for_each(|answer| answer.issue = script.issue);
-            let built_in: Script = toml::from_str(REHEARSAL).map_err(|error| named("built-in", &error))?;
+            let built_in: StubScript =
+                toml::from_str(REHEARSAL).map_err(|error| named("built-in", &error))?;
             script.answers.extend(built_in.answers);
         }
         Ok(Self { script, clock })
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let billed = self.script.billed;
         let mut usage =
@@ -168,41 +169,41 @@ impl Stub {
             }
         }
         if let Some(failure) = answer.error {
-            if !matches!(failure, Failure::Timeout | Failure::Unavailable) {
-                usage.metered = Metered::Known;
+            if !matches!(failure, StubFailure::Timeout | StubFailure::Unavailable) {
+                usage.metered = Metering::Known;
             }
             return fail(failure.kind(), "the script says so".into(), usage);
         }
-        usage.metered = Metered::Known;
-        let filled = answer.filled(&call.facts).map_err(|why| Fault(CallErrorKind::InvalidOutput, why));
+        usage.metered = Metering::Known;
+        let filled = answer.filled(&call.facts).map_err(|why| CallFault(CallErrorKind::InvalidOutput, why));
         match filled.and_then(|(text, value)| fit(call, text, value)) {
             Ok((text, value)) => {
                 // Made-up but plausible, so that cost pages show something in a rehearsal.
                 usage.input_tokens = ((call.system.len() + call.prompt.len()) / 4) as u64;
                 usage.output_tokens = (text.len() / 4) as u64;
-                Ok(Reply::new(text, value, usage))
+                Ok(ModelReply::new(text, value, usage))
             }
-            Err(Fault(kind, why)) => fail(kind, why, usage),
+            Err(CallFault(kind, why)) => fail(kind, why, usage),
         }
     }
 
     /// The answer this call gets, by its number alone.
-    fn next(&self, call: &Call) -> Option<&Answer> {
+    fn next(&self, call: &ModelCall) -> Option<&StubAnswer> {
         let role = match call.role {
-            CallRole::Drafter => Role::Drafter,
-            CallRole::Reviewer => Role::Reviewer,
-            CallRole::Router => Role::Router,
-            CallRole::Narrator => Role::Narrator,
+            CallRole::Drafter => StubRole::Drafter,
+            CallRole::Reviewer => StubRole::Reviewer,
+            CallRole::Router => StubRole::Router,
+            CallRole::Narrator => StubRole::Narrator,
         };
         let issue = call.facts.get("issue").and_then(|issue| issue.parse().ok());
-        let theirs = |answer: &&Answer| {
+        let theirs = |answer: &&StubAnswer| {
             answer.role == role
                 && (answer.issue.is_none() || answer.issue == issue)
                 && answer.model.as_ref().is_none_or(|model| *model == call.model)
                 && answer.task.as_ref() == call.facts.get("task")
         };
         let mut answers: Vec<_> = self.script.answers.iter().filter(theirs).collect();
-        let of_it = |answer: &&Answer| {
+        let of_it = |answer: &&StubAnswer| {
             answer.workflow.as_ref().is_some_and(|name| call.facts.get("workflow") == Some(name))
         };
         match answers.iter().any(of_it) {
@@ -218,7 +219,7 @@ impl Stub {
     }
 }
 
-impl Provider for Stub {
+impl Provider for StubProvider {
     fn name(&self) -> &'static str {
         "stub"
     }
@@ -227,12 +228,12 @@ impl Provider for Stub {
         self.script.billed
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
-impl Answer {
+impl StubAnswer {
     fn filled(&self, facts: &BTreeMap<String, String>) -> Result<(String, Option<Value>), String> {
         if let Some(value) = &self.json {
             let value = fill_value(value, facts)?;
@@ -289,16 +290,16 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
 
-    fn stub(script: &str) -> Result<Stub, ResolveError> {
+    fn stub(script: &str) -> Result<StubProvider, ResolveError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), script).unwrap();
-        Stub::new(&StubSettings { script: Some(file.path().into()) }, Arc::new(SystemClock))
+        StubProvider::new(&StubSettings { script: Some(file.path().into()) }, Arc::new(SystemClock))
     }
 
-    fn call(role: CallRole, number: usize, schema: Option<Value>) -> Call {
+    fn call(role: CallRole, number: usize, schema: Option<Value>) -> ModelCall {
         let facts =
             [("call", number.to_string()), ("nonce", "n0nce123".into()), ("title", "A {{nonce}}\nB".into())];
-        Call {
+        ModelCall {
             role,
             schema,
             model: format!("stub-{role}"),
@@ -367,7 +368,7 @@ mod tests {
             assert!(stub(script).is_err(), "{script}");
         }
         assert!(
-            Stub::new(&StubSettings::default(), Arc::new(SystemClock)).is_ok(),
+            StubProvider::new(&StubSettings::default(), Arc::new(SystemClock)).is_ok(),
             "the built-in one is good"
         );
     }

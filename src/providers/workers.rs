@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, CallError, CallErrorKind, Reply, Usage};
+use super::{CallError, CallErrorKind, ModelCall, ModelReply, Usage};
 use crate::{
     clock::SharedClock,
     config::{Bulkhead, WorkerSettings},
@@ -37,9 +37,9 @@ const MEMORY_LOOK: Duration = Duration::from_secs(1);
 const MEGABYTE: u64 = 1024 * 1024;
 
 /// How much memory the machine has left, where it says so.
-type Memory = fn() -> Option<u64>;
+type MemoryProbe = fn() -> Option<u64>;
 
-pub(super) struct Workers {
+pub(super) struct WorkerSlots {
     settings: WorkerSettings,
     /// In the order of [`WorkerPool::ALL`].
     places: [Semaphore; 4],
@@ -49,18 +49,18 @@ pub(super) struct Workers {
     running: AtomicUsize,
     /// Whoever has it begins next; two that looked at the same memory would both take it.
     beginning: Mutex<()>,
-    memory: Memory,
+    memory: MemoryProbe,
     /// No more places are given.
     closed: CancellationToken,
     clock: SharedClock,
 }
 
-impl Workers {
+impl WorkerSlots {
     pub(super) fn new(settings: WorkerSettings, clock: SharedClock) -> Arc<Self> {
         Self::with_memory(settings, clock, proc::memory_available)
     }
 
-    fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: Memory) -> Arc<Self> {
+    fn with_memory(settings: WorkerSettings, clock: SharedClock, memory: MemoryProbe) -> Arc<Self> {
         let places = WorkerPool::ALL.map(|pool| Semaphore::new(settings.of(pool).size));
         let (waiting, running, beginning) = Default::default();
         let closed = CancellationToken::new();
@@ -81,13 +81,13 @@ impl Workers {
     /// Waits for a place for the call; only being cancelled, or a machine without memory, keeps it from one.
     pub(super) async fn place(
         &self,
-        call: &Call,
+        call: &ModelCall,
         cancel: &CancellationToken,
-    ) -> Result<Place<'_>, CallError> {
+    ) -> Result<WorkerSlot<'_>, CallError> {
         let asked = self.clock.now();
         let pool = self.settings.of(call.workers);
         let place = async {
-            let waiting = Counted::one_of(&self.waiting[call.workers as usize]);
+            let waiting = CounterGuard::one_of(&self.waiting[call.workers as usize]);
             let permit = self.places[call.workers as usize].acquire().await;
             drop(waiting);
             let running = self.begin(pool).await.map_err(|why| (CallErrorKind::Unavailable, why))?;
@@ -104,7 +104,7 @@ impl Workers {
         let queued = self.clock.now().since(asked);
         match outcome {
             Ok((permit, running)) => {
-                Ok(Place { _permit: permit, _running: running, workers: self, pool, queued })
+                Ok(WorkerSlot { _permit: permit, _running: running, workers: self, pool, queued })
             }
             Err((kind, why)) => {
                 let usage = Usage { queued, ..Usage::asking(&call.model) };
@@ -115,13 +115,13 @@ impl Workers {
 
     /// Waits until a program would find memory, as long as others of ours run that will give theirs back. When none
     /// does, waiting would not help.
-    async fn begin(&self, pool: Bulkhead) -> Result<Counted<'_>, String> {
+    async fn begin(&self, pool: Bulkhead) -> Result<CounterGuard<'_>, String> {
         let needed = PROGRAM_MEMORY.min(pool.memory_mb * MEGABYTE) + SPARE_MEMORY;
         let _turn = self.beginning.lock().await;
         loop {
             let left = (self.memory)().unwrap_or(u64::MAX);
             if left >= needed {
-                return Ok(Counted::one_of(&self.running));
+                return Ok(CounterGuard::one_of(&self.running));
             }
             if self.running.load(Ordering::Relaxed) == 0 {
                 return Err(format!(
@@ -137,41 +137,41 @@ impl Workers {
 }
 
 /// One of so many, until dropped.
-struct Counted<'a>(&'a AtomicUsize);
+struct CounterGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Counted<'a> {
+impl<'a> CounterGuard<'a> {
     fn one_of(all: &'a AtomicUsize) -> Self {
         all.fetch_add(1, Ordering::Relaxed);
         Self(all)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CounterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The right to run one program, until dropped.
-pub(super) struct Place<'a> {
+pub(super) struct WorkerSlot<'a> {
     _permit: SemaphorePermit<'a>,
-    _running: Counted<'a>,
-    workers: &'a Workers,
+    _running: CounterGuard<'a>,
+    workers: &'a WorkerSlots,
     pool: Bulkhead,
     queued: Duration,
 }
 
-impl Place<'_> {
+impl WorkerSlot<'_> {
     /// The program as it runs here: as polite and as small as the pool has it, and known to the next server should this
     /// one crash.
-    pub(super) fn bind(&self, command: proc::Command) -> proc::Command {
+    pub(super) fn bind(&self, command: proc::ChildCommand) -> proc::ChildCommand {
         let bytes = self.pool.memory_mb * MEGABYTE;
         let WorkerSettings { children, kill_delay, .. } = &self.workers.settings;
         command.nice(self.pool.nice).memory_limit(bytes).kill_delay(*kill_delay).recorded_in(children)
     }
 
     /// Gives the place back, and says with the outcome how long it had been waited for.
-    pub(super) fn done(self, mut outcome: Result<Reply, CallError>) -> Result<Reply, CallError> {
+    pub(super) fn done(self, mut outcome: Result<ModelReply, CallError>) -> Result<ModelReply, CallError> {
         match &mut outcome {
             Ok(reply) => reply.usage.queued = self.queued,
             Err(error) => error.usage.queued = self.queued,
@@ -191,8 +191,8 @@ mod tests {
         types::Timestamp,
     };
 
-    fn call(workers: WorkerPool) -> Call {
-        Call {
+    fn call(workers: WorkerPool) -> ModelCall {
+        ModelCall {
             prompt: String::new(),
             model: "m".into(),
             deadline: Duration::from_millis(1),
@@ -203,9 +203,9 @@ mod tests {
     }
 
     /// Never lets anybody wait for real.
-    struct Hasty;
+    struct ImmediateClock;
 
-    impl Clock for Hasty {
+    impl Clock for ImmediateClock {
         fn now(&self) -> Timestamp {
             Timestamp(0)
         }
@@ -215,9 +215,9 @@ mod tests {
         }
     }
 
-    fn workers(memory: Memory) -> Arc<Workers> {
+    fn workers(memory: MemoryProbe) -> Arc<WorkerSlots> {
         let settings = WorkerSettings::new(std::path::Path::new("/nowhere"));
-        Workers::with_memory(settings, Arc::new(Hasty), memory)
+        WorkerSlots::with_memory(settings, Arc::new(ImmediateClock), memory)
     }
 
     #[tokio::test]
@@ -233,7 +233,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 inside.fetch_sub(1, Ordering::SeqCst);
-                place.done(Ok(Reply::new("done".into(), None, Usage::default())))
+                place.done(Ok(ModelReply::new("done".into(), None, Usage::default())))
             })
         };
         let crowd: Vec<_> = (0..12).map(job).collect();
@@ -261,7 +261,7 @@ mod tests {
         let (outcome, ()) = tokio::join!(waiting, called_off);
         assert_eq!(outcome.err().unwrap().kind, CallErrorKind::Cancelled);
         assert!(!workers.crowded(WorkerPool::Background));
-        let routes = Call { role: CallRole::Router, ..second.clone() };
+        let routes = ModelCall { role: CallRole::Router, ..second.clone() };
         let error = workers.place(&routes, &CancellationToken::new()).await.err().unwrap();
         assert_eq!(error.kind, CallErrorKind::Unavailable, "it waits for nobody");
         drop(taken);

@@ -11,18 +11,18 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::{CommitRow, Record, StepError},
-    git::{Changed, Mode, Snapshot},
-    github::{CommitSpec, Fault, Repo},
+    engine::{CommitRow, LedgerRecord, StepError},
+    git::{ChangedPath, EntryMode, Snapshot},
+    github::{CommitSpec, GitHubApiError, GitHubRepo},
     limits,
-    messages::InTheWay,
-    rounds::{Base, Cx, fault, git_error},
+    messages::PushObstacle,
+    rounds::{BaseCommit, StepContext, fault, git_error},
     types::{Hash, IssueNo, Oid},
 };
 
 /// What a commit of ours on the issue's branch came to.
-pub enum Landed {
-    Ours(Landing),
+pub enum CommitOutcome {
+    Ours(BranchCommit),
     /// Somebody else's version was there first; nothing of theirs was overwritten.
     Theirs(Hash),
     /// Nothing was committed, since the branch is not as people saw it: they have to be asked anew.
@@ -35,7 +35,7 @@ pub enum Landed {
 }
 
 /// A commit of ours and where it is.
-pub struct Landing {
+pub struct BranchCommit {
     pub branch: String,
     /// There was no such branch before.
     pub begun: bool,
@@ -47,19 +47,19 @@ pub struct Landing {
 }
 
 /// What a commit of ours may find on the branch.
-pub(super) struct Expected<'a> {
+pub(super) struct BranchExpectation<'a> {
     pub path: &'a str,
     /// The document we last put there.
     pub ours: Option<Hash>,
     /// When this very document is there already, if there is to be one, and the files with it, no commit is needed.
     pub wanted: Option<Hash>,
     pub files: &'a [(String, Option<Hash>)],
-    pub only: Only,
+    pub only: BranchPolicy,
     /// The commit on which what is to go there was tried.
     pub tried: Option<&'a Oid>,
 }
 
-impl Expected<'_> {
+impl BranchExpectation<'_> {
     /// Is all of it there?
     fn is_there(&self, seen: &BranchView) -> bool {
         let wants = self.wanted.is_some() || !self.files.is_empty();
@@ -69,7 +69,7 @@ impl Expected<'_> {
 
 /// On what branch may we commit?
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Only {
+pub enum BranchPolicy {
     /// On whichever is ours, or on a new one where somebody rewrote that.
     Ours,
     /// On the one that a pull request of this run shows, if it is still ours.
@@ -84,7 +84,7 @@ pub enum Only {
 #[derive(Serialize, Deserialize)]
 pub(super) struct BranchView {
     /// The default branch at that moment.
-    pub base: Base,
+    pub base: BaseCommit,
     pub branch: String,
     pub head: Option<Oid>,
     /// The branch that somebody rewrote, if one was. Then `branch` is the one to follow it.
@@ -108,12 +108,12 @@ const LOOKS: u32 = 5;
 const BRANCHES: u32 = 99;
 
 /// The branch on which the runs of the issue commit now.
-pub(super) async fn branch(cx: &Cx) -> Result<String, StepError> {
+pub(super) async fn branch(cx: &StepContext) -> Result<String, StepError> {
     Ok(committed(cx).await?.1)
 }
 
 /// What all runs of the issue committed, the oldest first, and where they commit now.
-async fn committed(cx: &Cx) -> Result<(Vec<CommitRow>, String), StepError> {
+async fn committed(cx: &StepContext) -> Result<(Vec<CommitRow>, String), StepError> {
     let (run, issue) = (cx.run(), cx.run().trigger.issue);
     let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
     let known = db.commits_of_issue(issue).await.map_err(anyhow::Error::new)?;
@@ -124,32 +124,35 @@ async fn committed(cx: &Cx) -> Result<(Vec<CommitRow>, String), StepError> {
 /// Commits on top of exactly what was looked at: nobody's commit in between is lost, and what the look found of others
 /// is all of theirs that is under ours. A branch begins at `base`.
 pub(super) async fn land(
-    cx: &Cx,
-    (repo, base): (&Repo, &Oid),
+    cx: &StepContext,
+    (repo, base): (&GitHubRepo, &Oid),
     key: &str,
-    place: &Expected<'_>,
+    place: &BranchExpectation<'_>,
     files: Vec<(String, Option<Vec<u8>>)>,
     message: &str,
-) -> Result<Landed, StepError> {
+) -> Result<CommitOutcome, StepError> {
     let (branch, parent, message) = (String::new(), base.clone(), message.to_owned());
     let mut spec = CommitSpec { branch, begins: true, parent, files: Vec::new(), message };
     let mut left = None;
     for attempt in 1..=LOOKS {
         let seen = read_branch(cx, &format!("{key}-branch-{attempt}"), repo, place).await?;
         if let Some(theirs) = seen.document.filter(|_| seen.theirs) {
-            return Ok(Landed::Theirs(theirs));
+            return Ok(CommitOutcome::Theirs(theirs));
         }
         let agreed = match place.only {
-            Only::Ours => true,
-            Only::Shown => seen.left.is_none(),
-            Only::With(foreign) => seen.left.is_none() && seen.foreign == foreign,
-            Only::Accepted(foreign) => seen.left.is_some() || seen.foreign == foreign,
+            BranchPolicy::Ours => true,
+            BranchPolicy::Shown => seen.left.is_none(),
+            BranchPolicy::With(foreign) => seen.left.is_none() && seen.foreign == foreign,
+            BranchPolicy::Accepted(foreign) => seen.left.is_some() || seen.foreign == foreign,
         };
         if !agreed {
-            return Ok(Landed::AskAnew { rewritten: seen.left.is_some(), foreign: seen.foreign });
+            return Ok(CommitOutcome::AskAnew { rewritten: seen.left.is_some(), foreign: seen.foreign });
         }
-        if matches!(place.only, Only::Accepted(_)) && seen.head.is_some() && seen.parted != [base.clone()] {
-            let tried = Base { branch: seen.base.branch, commit: base.clone() };
+        if matches!(place.only, BranchPolicy::Accepted(_))
+            && seen.head.is_some()
+            && seen.parted != [base.clone()]
+        {
+            let tried = BaseCommit { branch: seen.base.branch, commit: base.clone() };
             return Err(elsewhere(&seen.branch, &tried));
         }
         let is_there = place.is_there(&seen);
@@ -171,7 +174,7 @@ pub(super) async fn land(
         };
         if let Some(commit) = commit {
             let (branch, begun, foreign) = (spec.branch, spec.begins, seen.foreign);
-            return Ok(Landed::Ours(Landing { branch, begun, commit, foreign, left }));
+            return Ok(CommitOutcome::Ours(BranchCommit { branch, begun, commit, foreign, left }));
         }
     }
     Err(StepError::User(format!(
@@ -181,7 +184,12 @@ pub(super) async fn land(
 }
 
 /// None: the branch is not where it was looked at.
-async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Option<Oid>, StepError> {
+async fn commit(
+    cx: &StepContext,
+    key: &str,
+    repo: &GitHubRepo,
+    spec: &CommitSpec,
+) -> Result<Option<Oid>, StepError> {
     let files: Vec<_> = spec
         .files
         .iter()
@@ -189,7 +197,7 @@ async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Op
         .collect();
     let row = |commit| {
         let (branch, begins, files) = (spec.branch.clone(), spec.begins, files.clone());
-        Record::Commit(CommitRow { branch, begins, files, commit })
+        LedgerRecord::Commit(CommitRow { branch, begins, files, commit })
     };
     let row = &row;
     cx.once(key, |entry| async move {
@@ -200,7 +208,7 @@ async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Op
                 cx.book(key, row(Some(made.oid.clone()))).await?;
                 Ok(Some(made.oid))
             }
-            Err(Fault::Conflict { .. }) => Ok(None),
+            Err(GitHubApiError::Conflict { .. }) => Ok(None),
             Err(other) => Err(fault(other)),
         }
     })
@@ -209,10 +217,10 @@ async fn commit(cx: &Cx, key: &str, repo: &Repo, spec: &CommitSpec) -> Result<Op
 
 /// Looks at the branch, and for a name for the one to follow it where somebody rewrote it.
 pub(super) async fn read_branch(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
-    repo: &Repo,
-    place: &Expected<'_>,
+    repo: &GitHubRepo,
+    place: &BranchExpectation<'_>,
 ) -> Result<BranchView, StepError> {
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
@@ -256,7 +264,7 @@ pub(super) async fn read_branch(
 /// what was `tried` before is held against that commit's own beginning.
 async fn parted(
     head: &Snapshot,
-    now: &Base,
+    now: &BaseCommit,
     tried: Option<&Oid>,
     known: &[CommitRow],
 ) -> Result<Vec<Oid>, StepError> {
@@ -292,7 +300,7 @@ fn last<'k>(known: &'k [CommitRow], path: &str) -> impl Iterator<Item = &'k (Str
 
 /// Is our last commit gone from the branch, or all that it had in common with the default branch?
 async fn rewritten(
-    repo: &Repo,
+    repo: &GitHubRepo,
     branch: &str,
     base: &Oid,
     head: &Snapshot,
@@ -317,7 +325,7 @@ async fn rewritten(
 }
 
 /// A name for the branch that follows those which were rewritten.
-async fn unused(repo: &Repo, issue: IssueNo) -> Result<String, StepError> {
+async fn unused(repo: &GitHubRepo, issue: IssueNo) -> Result<String, StepError> {
     for number in 2..=BRANCHES {
         let name = issue.branch(number);
         if repo.branch(&name).await.map_err(fault)?.is_none() {
@@ -329,7 +337,12 @@ async fn unused(repo: &Repo, issue: IssueNo) -> Result<String, StepError> {
     )))
 }
 
-async fn document(cx: &Cx, branch: &str, path: &str, head: &Snapshot) -> Result<Option<Hash>, StepError> {
+async fn document(
+    cx: &StepContext,
+    branch: &str,
+    path: &str,
+    head: &Snapshot,
+) -> Result<Option<Hash>, StepError> {
     let small = head.entry(path).is_none_or(|entry| entry.size <= limits::DOCUMENT_BYTES as u64);
     let bytes = if small { head.read_path(path).await.map_err(git_error)? } else { None };
     match bytes {
@@ -344,7 +357,7 @@ async fn document(cx: &Cx, branch: &str, path: &str, head: &Snapshot) -> Result<
 
 /// Stores the list of what others have on the branch.
 async fn list_foreign(
-    cx: &Cx,
+    cx: &StepContext,
     head: &Snapshot,
     parted: &[Oid],
     ours: &HashSet<(String, Option<Hash>)>,
@@ -363,12 +376,12 @@ async fn list_foreign(
 
 async fn is_ours(
     head: &Snapshot,
-    changed: &Changed,
+    changed: &ChangedPath,
     ours: &HashSet<(String, Option<Hash>)>,
 ) -> Result<bool, StepError> {
     match &changed.now {
         None => return Ok(ours.contains(&(changed.path.clone(), None))),
-        Some((Mode::File, _)) => {}
+        Some((EntryMode::File, _)) => {}
         Some(_) => return Ok(false),
     }
     let small = head.entry(&changed.path).is_some_and(|entry| entry.size <= limits::BLOB_BYTES);
@@ -385,40 +398,43 @@ async fn is_ours(
 /// # Errors
 /// `User` where there is, and so the code was not tried with it.
 pub async fn foreign(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
-    tried: Option<(&Base, &[String])>,
+    tried: Option<(&BaseCommit, &[String])>,
 ) -> Result<Option<Hash>, StepError> {
     cx.once(key, |_| look_at_foreign(cx, tried)).await
 }
 
 /// As [`foreign`] where further code is to go on the branch; why it cannot is an answer.
 pub async fn in_the_way(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
-    tried: (&Base, &[String]),
-) -> Result<Result<Option<Hash>, InTheWay>, StepError> {
+    tried: (&BaseCommit, &[String]),
+) -> Result<Result<Option<Hash>, PushObstacle>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
         if let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? {
             if rewritten(&repo, &branch, &now.commit, &head, &known).await? {
-                return Ok(Err(InTheWay::Rewritten(branch)));
+                return Ok(Err(PushObstacle::Rewritten(branch)));
             }
             let tried = &tried.0.commit;
             if parted(&head, &now, Some(tried), &known).await? != std::slice::from_ref(tried) {
-                return Ok(Err(InTheWay::Updated { branch, base: now.branch }));
+                return Ok(Err(PushObstacle::Updated { branch, base: now.branch }));
             }
         }
         match look_at_foreign(cx, Some(tried)).await {
-            Err(StepError::User(why)) => Ok(Err(InTheWay::Other(why))),
+            Err(StepError::User(why)) => Ok(Err(PushObstacle::Other(why))),
             looked => looked.map(Ok),
         }
     })
     .await
 }
 
-async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<Option<Hash>, StepError> {
+async fn look_at_foreign(
+    cx: &StepContext,
+    tried: Option<(&BaseCommit, &[String])>,
+) -> Result<Option<Hash>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let (known, branch) = committed(cx).await?;
     let (now, Some(head)) = cx.tools().fetch_now(cx, &repo, Some(&branch)).await? else {
@@ -442,7 +458,12 @@ async fn look_at_foreign(cx: &Cx, tried: Option<(&Base, &[String])>) -> Result<O
 }
 
 /// Files that earlier changes of the issue left on its branch, besides `paths`.
-pub async fn earlier(cx: &Cx, key: &str, tried: &Base, paths: &[String]) -> Result<Vec<String>, StepError> {
+pub async fn earlier(
+    cx: &StepContext,
+    key: &str,
+    tried: &BaseCommit,
+    paths: &[String],
+) -> Result<Vec<String>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     cx.once(key, |_| async {
         let (known, branch) = committed(cx).await?;
@@ -474,7 +495,7 @@ async fn list_earlier(
 }
 
 /// Code is pushed as it was tried: on that very commit.
-fn elsewhere(branch: &str, tried: &Base) -> StepError {
+fn elsewhere(branch: &str, tried: &BaseCommit) -> StepError {
     StepError::User(format!(
         "The branch `{branch}` does not part from `{0}` at the commit on which the code is tried ({1}), so something else would \
          be pushed. Merge `{0}` into it (“Update branch” on its pull request), or where that is merged delete the branch; then \
@@ -486,7 +507,7 @@ fn elsewhere(branch: &str, tried: &Base) -> StepError {
 /// Where a document that was published on the issue's branch holds something else by now, or nothing: the path and the
 /// branch. None: it is as it was, or on a branch that is gone and that another one follows. Once the present one is gone, the
 /// default branch is what counts.
-pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)>, StepError> {
+pub async fn left_as(cx: &StepContext, document: &Hash) -> Result<Option<(String, String)>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let (known, present) = committed(cx).await?;
     let of_row =
@@ -506,7 +527,7 @@ pub async fn left_as(cx: &Cx, document: &Hash) -> Result<Option<(String, String)
 }
 
 /// A stored list.
-pub async fn foreign_files(cx: &Cx, list: Option<Hash>) -> Result<Vec<Changed>, StepError> {
+pub async fn foreign_files(cx: &StepContext, list: Option<Hash>) -> Result<Vec<ChangedPath>, StepError> {
     match list {
         Some(list) => Ok(serde_json::from_slice(&cx.get(&list).await?).map_err(anyhow::Error::new)?),
         None => Ok(Vec::new()),

@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     documents::findings::Finding,
-    engine::{ArtifactRow, Record, StepError},
+    engine::{ArtifactRow, LedgerRecord, StepError},
     github::{decorated, marked},
-    messages::{self, Origin, Provenance},
-    rounds::{Cx, IssueSnapshot, as_it_was, fault, text_of},
+    messages::{self, IssueOrigin, Provenance},
+    rounds::{IssueSnapshot, StepContext, as_it_was, fault, text_of},
     types::{Hash, IssueNo},
 };
 
 /// What is filed.
-pub struct Filing<'a> {
+pub struct IssueFiling<'a> {
     pub title: &'a str,
     /// Below the title.
     pub text: &'a str,
@@ -30,13 +30,13 @@ pub struct Filing<'a> {
 
 /// Where something is filed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct FiledAt {
+pub struct FiledIssue {
     pub issue: IssueNo,
     pub url: String,
 }
 
 /// Ends the text of what this run filed.
-fn marker(cx: &Cx) -> String {
+fn marker(cx: &StepContext) -> String {
     format!("issue-{}", cx.run().id)
 }
 
@@ -48,13 +48,13 @@ fn digest(title: &str, text: &str) -> Hash {
 ///
 /// # Errors
 /// GitHub's.
-pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepError> {
-    let Filing { title, text, labels, issue, in_place, provenance, open } = filing;
+pub async fn file(cx: &StepContext, filing: IssueFiling<'_>) -> Result<Option<FiledIssue>, StepError> {
+    let IssueFiling { title, text, labels, issue, in_place, provenance, open } = filing;
     let labels: Vec<String> = cx.once("labels", |_| labels_there(cx, &labels)).await?;
     let body = text_of(cx, &issue.body).await?;
     let origin = match in_place {
-        true => Origin::InPlaceOf(issue.title.clone(), body),
-        false => Origin::From(issue.number),
+        true => IssueOrigin::InPlaceOf(issue.title.clone(), body),
+        false => IssueOrigin::From(issue.number),
     };
     let title = messages::filed_title(title);
     let filed = messages::filed_issue(text.trim(), &origin, &provenance, &open);
@@ -66,13 +66,15 @@ pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepEr
                 let new = (title.as_str(), &filed);
                 async move {
                     let written = repo.ensure_issue(marker, new, labels, entry.interrupted).await;
-                    written.map(|issue| Some(FiledAt { issue: issue.number, url: issue.url })).map_err(fault)
+                    written
+                        .map(|issue| Some(FiledIssue { issue: issue.number, url: issue.url }))
+                        .map_err(fault)
                 }
             })
             .await;
     }
     let text = marked(&filed, &marker).map_err(fault)?;
-    let at: Option<FiledAt> = cx
+    let at: Option<FiledIssue> = cx
         .once("filed", |_| async {
             let now = cx.tools().issue(cx, &repo).await?;
             let ours = digest(&title, &text);
@@ -85,7 +87,7 @@ pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepEr
                 let written = repo.edit_issue(issue.number, &title, &text).await.map_err(fault)?;
                 own(cx, issue.number, digest(&written.title, &written.body)).await?;
             }
-            Ok(Some(FiledAt { issue: issue.number, url: issue.url.clone() }))
+            Ok(Some(FiledIssue { issue: issue.number, url: issue.url.clone() }))
         })
         .await?;
     if at.is_some() && !labels.is_empty() {
@@ -98,16 +100,16 @@ pub async fn file(cx: &Cx, filing: Filing<'_>) -> Result<Option<FiledAt>, StepEr
     Ok(at)
 }
 
-async fn own(cx: &Cx, issue: IssueNo, hash: Hash) -> Result<(), StepError> {
+async fn own(cx: &StepContext, issue: IssueNo, hash: Hash) -> Result<(), StepError> {
     let kind = ArtifactRow::OWN_TEXT.to_owned();
-    cx.record("own-text", Record::Artifact(ArtifactRow { issue, kind, hash })).await
+    cx.record("own-text", LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await
 }
 
 /// What this run filed, where it ended before it knew.
 ///
 /// # Errors
 /// GitHub's.
-pub async fn filed(cx: &Cx) -> Result<Option<FiledAt>, StepError> {
+pub async fn filed(cx: &StepContext) -> Result<Option<FiledIssue>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     cx.once("filed-already", |_| async {
         let number = cx.run().trigger.issue;
@@ -116,10 +118,10 @@ pub async fn filed(cx: &Cx) -> Result<Option<FiledAt>, StepError> {
         let own = as_it_was(cx, Hash::of(b""), digest(&now.title, &now.body)).await?;
         // Anyone can write the marker, and another run of ours the text: it takes both.
         if own && now.body.ends_with(&line) {
-            return Ok(Some(FiledAt { issue: number, url: now.url }));
+            return Ok(Some(FiledIssue { issue: number, url: now.url }));
         }
         let new = repo.issue_marked(&marker(cx)).await.map_err(fault)?;
-        Ok(new.map(|issue| FiledAt { issue: issue.number, url: issue.url }))
+        Ok(new.map(|issue| FiledIssue { issue: issue.number, url: issue.url }))
     })
     .await
 }
@@ -128,7 +130,7 @@ pub async fn filed(cx: &Cx) -> Result<Option<FiledAt>, StepError> {
 ///
 /// # Errors
 /// GitHub's.
-pub async fn labels_there(cx: &Cx, labels: &[String]) -> Result<Vec<String>, StepError> {
+pub async fn labels_there(cx: &StepContext, labels: &[String]) -> Result<Vec<String>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let mut there = Vec::new();
     for label in labels {

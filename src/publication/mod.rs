@@ -2,7 +2,7 @@
 //!
 //! What is approved is bytes. A gate's subject covers the document, the files it speaks of, the policy of the gate
 //! and whatever others have on the branch; the approval is checked against all of it again when it comes. [`publish`]
-//! takes a [`Countersigned`], which can only be made from stored rows.
+//! takes a [`Countersignature`], which can only be made from stored rows.
 
 use std::collections::BTreeMap;
 
@@ -10,26 +10,30 @@ use serde::{Deserialize, Serialize};
 
 mod branch;
 mod filing;
-mod remains;
+mod leftovers;
 
-pub use branch::{Landed, Only, earlier, foreign, foreign_files, in_the_way, left_as};
-pub use filing::{FiledAt, Filing, file, filed, labels_there};
-pub use remains::{OnBranch, Remains, remains};
+pub use branch::{BranchPolicy, CommitOutcome, earlier, foreign, foreign_files, in_the_way, left_as};
+pub use filing::{FiledIssue, IssueFiling, file, filed, labels_there};
+pub use leftovers::{BranchContents, BranchLeftovers, remains};
 
 use crate::{
     codebase::{as_shown, is_secret, off_thread},
     commands::ROUTE,
     documents::change::file_diff,
-    engine::{APPROVE, Answer, Countersigned, OVERRIDE, Record, RunView, SectionRow, Status, StepError},
+    engine::{
+        APPROVE, Countersignature, GateAnswer, LedgerRecord, OVERRIDE, RunView, RunViewStatus, SectionRow,
+        StepError,
+    },
     git::Snapshot,
-    github::{Body, Fault, PullSpec, Repo, decorated},
+    github::{GitHubApiError, GitHubRepo, OutboundBody, PullRequestSpec, decorated},
     messages::{self, ApproveLine},
     rounds::{
-        Base, Cx, IssueSnapshot, Policy, announce, as_it_was, comment_marker, fault, git_error, text_of,
+        BaseCommit, IssueSnapshot, Policy, StepContext, announce, as_it_was, comment_marker, fault,
+        git_error, text_of,
     },
     types::{CommentId, Hash, IssueNo, Oid, RunId, Timestamp},
 };
-use branch::{BranchView, Expected, Landing, land, read_branch};
+use branch::{BranchCommit, BranchExpectation, BranchView, land, read_branch};
 
 /// A document on its way to people.
 #[derive(Clone, Copy)]
@@ -42,7 +46,7 @@ pub struct Publication<'a> {
     /// none to the second.
     pub gate: &'static str,
     pub issue: &'a IssueSnapshot,
-    pub base: &'a Base,
+    pub base: &'a BaseCommit,
     /// Where the document goes in the repository.
     pub path: &'a str,
     pub document: Hash,
@@ -98,11 +102,11 @@ impl Proposal {
 }
 
 /// What a person's answer came to, after another look at the world.
-pub enum Heard {
+pub enum AnswerOutcome {
     /// It stands; the subject is what it was.
     Yes,
     /// It does not count. People were told; ask again for this subject.
-    Again { subject: Hash, shown_at: Timestamp, now: Option<Now> },
+    Again { subject: Hash, shown_at: Timestamp, now: Option<GateUpdate> },
     /// Somebody rewrote the branch: ask anew, on another.
     Rewritten,
     /// A maintainer's own commit on the branch changed the document: the next version, to be reviewed.
@@ -110,8 +114,8 @@ pub enum Heard {
 }
 
 /// The world as it has moved since people were asked.
-pub struct Now {
-    pub base: Base,
+pub struct GateUpdate {
+    pub base: BaseCommit,
     pub foreign: Option<Hash>,
     /// The issue, where it is another one and may have to give way.
     pub issue: Option<Box<IssueSnapshot>>,
@@ -120,8 +124,8 @@ pub struct Now {
 /// What an approval binds: the gate and its policy, the document, what the files it names hold, and the list of what
 /// others have on the branch, if they have anything.
 pub async fn subject(
-    cx: &Cx,
-    base: &Base,
+    cx: &StepContext,
+    base: &BaseCommit,
     publication: &Publication<'_>,
     foreign: Option<Hash>,
 ) -> Result<Hash, StepError> {
@@ -147,23 +151,23 @@ pub async fn subject(
 /// Puts the document on the issue's branch, or of code the files alone: its report comes with the log. `known` is the version
 /// there that the document follows, and `only` what else may be there.
 pub async fn propose(
-    cx: &Cx,
+    cx: &StepContext,
     publication: &Publication<'_>,
     known: Option<Hash>,
-    only: Only,
+    only: BranchPolicy,
     message: &str,
-) -> Result<Landed, StepError> {
-    let (repo, code) = (cx.tools().repo(cx).await?, matches!(only, Only::Accepted(_)));
+) -> Result<CommitOutcome, StepError> {
+    let (repo, code) = (cx.tools().repo(cx).await?, matches!(only, BranchPolicy::Accepted(_)));
     let (path, base) = (publication.path, &publication.base.commit);
     let (wanted, tried) = ((!code).then_some(publication.stands), code.then_some(base));
-    let place = Expected { path, ours: known, wanted, files: publication.files, only, tried };
+    let place = BranchExpectation { path, ours: known, wanted, files: publication.files, only, tried };
     let mut files: Vec<_> = wanted.map(|stands| (path.to_owned(), Some(stands))).into_iter().collect();
     files.extend_from_slice(publication.files);
     land(cx, (&repo, base), "propose", &place, texts(cx, &files).await?, message).await
 }
 
 async fn texts(
-    cx: &Cx,
+    cx: &StepContext,
     files: &[(String, Option<Hash>)],
 ) -> Result<Vec<(String, Option<Vec<u8>>)>, StepError> {
     let mut texts = Vec::new();
@@ -183,15 +187,15 @@ async fn texts(
 /// # Errors
 /// `Bug` where the rows cannot be written or read.
 pub async fn pull_body(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
     branch: &str,
     stage: &str,
-    section: &Body,
-) -> Result<Body, StepError> {
+    section: &OutboundBody,
+) -> Result<OutboundBody, StepError> {
     let text = section.as_str().to_owned();
     let row = SectionRow { branch: branch.to_owned(), stage: stage.to_owned(), text };
-    cx.record(key, Record::Section(row)).await?;
+    cx.record(key, LedgerRecord::Section(row)).await?;
     let (run, issue) = (cx.run(), cx.run().trigger.issue);
     let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
     let mut sections: Vec<SectionRow> = Vec::new();
@@ -209,18 +213,18 @@ pub async fn pull_body(
 
 /// Shows the branch on a pull request, and closes the one that showed the branch before.
 pub async fn open_pull(
-    cx: &Cx,
+    cx: &StepContext,
     publication: &Publication<'_>,
-    landing: &Landing,
+    landing: &BranchCommit,
     (title, ready): (&str, bool),
-    (stage, section): (&str, &Body),
+    (stage, section): (&str, &OutboundBody),
 ) -> Result<Proposal, StepError> {
     let repo = cx.tools().repo(cx).await?;
     if landing.begun {
         // What stages said on a branch of this name before was about other commits.
-        cx.record("sections", Record::Section(SectionRow::begin(&landing.branch))).await?;
+        cx.record("sections", LedgerRecord::Section(SectionRow::begin(&landing.branch))).await?;
     }
-    let pull = PullSpec {
+    let pull = PullRequestSpec {
         head: landing.branch.clone(),
         base: publication.base.branch.clone(),
         title: title.to_owned(),
@@ -254,8 +258,8 @@ pub async fn open_pull(
 }
 
 async fn close_left(
-    cx: &Cx,
-    repo: &Repo,
+    cx: &StepContext,
+    repo: &GitHubRepo,
     left: &str,
     branch: &str,
     url: &str,
@@ -270,7 +274,7 @@ async fn close_left(
     Ok(())
 }
 
-pub(super) fn file_url(cx: &Cx, repo: &Repo, branch: &str, path: &str) -> String {
+pub(super) fn file_url(cx: &StepContext, repo: &GitHubRepo, branch: &str, path: &str) -> String {
     let web = cx.tools().settings.github.web_url.as_str().trim_end_matches('/').to_owned();
     format!("{web}/{}/blob/{branch}/{path}", repo.name())
 }
@@ -289,9 +293,9 @@ pub fn foremost(runs: impl IntoIterator<Item = RunView>) -> Option<RunView> {
     // A request is read in no time, and people may have their own word for what is pushed.
     let shown = runs.into_iter().filter(|run| run.workflow != ROUTE && !waits_for_merge(run));
     let rank = |run: &RunView| match run.status {
-        Status::Asking => 3,
-        Status::Waiting => 2,
-        Status::Ready | Status::Running => 1,
+        RunViewStatus::Asking => 3,
+        RunViewStatus::Waiting => 2,
+        RunViewStatus::Ready | RunViewStatus::Running => 1,
         _ => 0,
     };
     shown.filter(|run| rank(run) > 0).max_by_key(|run| (rank(run), run.id))
@@ -308,16 +312,16 @@ pub fn gate_marker(run: RunId, visit: u64) -> String {
 /// Writes the gate comment of this visit again as it was, or anew where it is gone. Says where it is and since when; none
 /// where GitHub does not take it.
 pub async fn put_back(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
     comment: CommentId,
-    body: &Body,
+    body: &OutboundBody,
 ) -> Result<Option<(String, Timestamp)>, StepError> {
     let repo = cx.tools().repo(cx).await?.asking();
     let marker = gate_marker(cx.run().id, cx.visit());
     cx.once(key, |_| async {
         let written = match repo.edit_comment(comment, &marker, body).await {
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {
                 repo.renew_comment(cx.run().trigger.issue, &marker, body).await
             }
             edited => edited,
@@ -330,7 +334,7 @@ pub async fn put_back(
 
 /// Edits the gate comment of a visit to say how the gate stands now. Readers alone need that: where GitHub refuses the
 /// edit, the run goes on.
-pub async fn restate(cx: &Cx, key: &str, visit: u64, body: &Body) -> Result<(), StepError> {
+pub async fn restate(cx: &StepContext, key: &str, visit: u64, body: &OutboundBody) -> Result<(), StepError> {
     let repo = cx.tools().repo(cx).await?;
     let marker = comment_marker(cx, GATE, visit);
     cx.once(key, |_| async {
@@ -353,22 +357,22 @@ const LARGEST_DIFFED: u64 = 256 * 1024;
 
 /// Looks at the world again before an answer counts.
 pub async fn hear(
-    cx: &Cx,
-    answer: &Answer,
+    cx: &StepContext,
+    answer: &GateAnswer,
     publication: &Publication<'_>,
     proposal: Option<&Proposal>,
     asked: Hash,
     shown_at: Timestamp,
-) -> Result<Heard, StepError> {
+) -> Result<AnswerOutcome, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let key = |what: &str| format!("{what}-{}", answer.cause);
-    let again = || Ok(Heard::Again { subject: asked, shown_at, now: None });
+    let again = || Ok(AnswerOutcome::Again { subject: asked, shown_at, now: None });
     let edited = async || told_edited(cx, answer, publication.issue, &publication.line(asked)).await;
     // Neither `/revise` nor `/retry` accepts anything.
     let binds = [APPROVE, OVERRIDE].contains(&answer.verb.as_str());
     let Some(proposal) = proposal else {
         if !binds {
-            return Ok(Heard::Yes);
+            return Ok(AnswerOutcome::Yes);
         }
         if answer.commit.is_some() {
             // A review is of a commit, and none carries what is asked about.
@@ -384,7 +388,7 @@ pub async fn hear(
                 false => foreign(cx, &key("others"), Some((publication.base, publication.paths))).await?,
             };
             let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
-            return covered(cx, answer, publication, asked, Now { base, foreign, issue: None }).await;
+            return covered(cx, answer, publication, asked, GateUpdate { base, foreign, issue: None }).await;
         }
         let base = cx.tools().fetch(cx, &key("base"), &repo).await?;
         if let Some((issue, diff)) = self::edited(cx, &key("edited"), &repo, publication.issue).await? {
@@ -393,28 +397,29 @@ pub async fn hear(
             let subject = subject(cx, &base, &other, None).await?;
             let changed = messages::issue_changed(&diff, &publication.line(subject));
             let (_, shown_at) = announce(cx, &key("changed"), &changed).await?;
-            let now = Now { base, foreign: None, issue: Some(Box::new(issue)) };
-            return Ok(Heard::Again { subject, shown_at, now: Some(now) });
+            let now = GateUpdate { base, foreign: None, issue: Some(Box::new(issue)) };
+            return Ok(AnswerOutcome::Again { subject, shown_at, now: Some(now) });
         }
-        return covered(cx, answer, publication, asked, Now { base, foreign: None, issue: None }).await;
+        return covered(cx, answer, publication, asked, GateUpdate { base, foreign: None, issue: None })
+            .await;
     };
-    let place = Expected {
+    let place = BranchExpectation {
         path: &proposal.path,
         ours: Some(proposal.stands()),
         wanted: None,
         files: &[],
-        only: Only::Shown,
+        only: BranchPolicy::Shown,
         tried: None,
     };
     let seen = read_branch(cx, &key("branch"), &repo, &place).await?;
     if let Some(theirs) = seen.document.filter(|document| *document != proposal.stands()) {
-        return Ok(Heard::Theirs(theirs));
+        return Ok(AnswerOutcome::Theirs(theirs));
     }
     if !binds && (seen.document.is_some() || seen.left.is_some()) {
-        return Ok(Heard::Yes);
+        return Ok(AnswerOutcome::Yes);
     }
     if seen.left.is_some() {
-        return Ok(Heard::Rewritten);
+        return Ok(AnswerOutcome::Rewritten);
     }
     there(&seen, proposal)?;
     if let Some(commit) = &answer.commit {
@@ -432,28 +437,35 @@ pub async fn hear(
     if edited().await? {
         return again();
     }
-    covered(cx, answer, publication, asked, Now { base: seen.base, foreign: seen.foreign, issue: None }).await
+    covered(
+        cx,
+        answer,
+        publication,
+        asked,
+        GateUpdate { base: seen.base, foreign: seen.foreign, issue: None },
+    )
+    .await
 }
 
 /// Does the answer cover what is there now, as it covered what was `asked` about?
 async fn covered(
-    cx: &Cx,
-    answer: &Answer,
+    cx: &StepContext,
+    answer: &GateAnswer,
     publication: &Publication<'_>,
     asked: Hash,
-    now: Now,
-) -> Result<Heard, StepError> {
+    now: GateUpdate,
+) -> Result<AnswerOutcome, StepError> {
     let approves = answer.verb == "approve";
     let current = subject(cx, &now.base, publication, now.foreign).await?;
     if current == asked && !(approves && answer.hash.is_none() && now.foreign.is_some()) {
-        return Ok(Heard::Yes);
+        return Ok(AnswerOutcome::Yes);
     }
     let (files, diff) = changed(cx, publication, &now.base).await?;
     let others = foreign_files(cx, now.foreign).await?;
     let line = approves.then(|| publication.line(current));
     let stale = messages::not_yet((&files, &diff), &others, line.as_ref());
     let (_, shown_at) = announce(cx, &format!("stale-{}", answer.cause), &stale).await?;
-    Ok(Heard::Again { subject: current, shown_at, now: Some(now) })
+    Ok(AnswerOutcome::Again { subject: current, shown_at, now: Some(now) })
 }
 
 /// The document is on the branch, or people have to bring it back.
@@ -473,8 +485,8 @@ fn there(seen: &BranchView, proposal: &Proposal) -> Result<(), StepError> {
 
 /// Was the issue edited since the run read it? Whoever approves then without a hash is told how, and nothing is approved.
 pub async fn told_edited(
-    cx: &Cx,
-    answer: &Answer,
+    cx: &StepContext,
+    answer: &GateAnswer,
     issue: &IssueSnapshot,
     line: &ApproveLine,
 ) -> Result<bool, StepError> {
@@ -492,9 +504,9 @@ pub async fn told_edited(
 /// # Errors
 /// Those of reading it: also that it is closed.
 pub async fn edited(
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
-    repo: &Repo,
+    repo: &GitHubRepo,
     then: &IssueSnapshot,
 ) -> Result<Option<(IssueSnapshot, String)>, StepError> {
     let now: IssueSnapshot = cx.once(key, |_| cx.tools().issue(cx, repo)).await?;
@@ -516,9 +528,9 @@ pub fn diff(before: &str, after: &str) -> String {
 
 /// The files of the document that hold something else at `now` than they did, and what is different in them.
 async fn changed(
-    cx: &Cx,
+    cx: &StepContext,
     publication: &Publication<'_>,
-    now: &Base,
+    now: &BaseCommit,
 ) -> Result<(Vec<String>, String), StepError> {
     let before = cx.tools().snapshot(cx, publication.base).await?;
     let after = cx.tools().snapshot(cx, now).await?;
@@ -557,23 +569,23 @@ async fn shown(snapshot: &Snapshot, path: &str) -> Option<Option<String>> {
 /// Commits the approved bytes, unchanged, with the review log beside them, where nothing of others is on the branch that
 /// was not there when they were approved. Only something countersigned comes in here.
 pub async fn publish(
-    cx: &Cx,
-    signed: &Countersigned,
+    cx: &StepContext,
+    signed: &Countersignature,
     proposal: &Proposal,
     foreign: Option<Hash>,
     (log_path, log): (String, String),
     message: &str,
-) -> Result<Landed, StepError> {
+) -> Result<CommitOutcome, StepError> {
     if signed.document() != proposal.document {
         return Err(StepError::Bug(anyhow::anyhow!("another document was proposed than was countersigned")));
     }
     let repo = cx.tools().repo(cx).await?;
-    let place = Expected {
+    let place = BranchExpectation {
         path: &proposal.path,
         ours: Some(proposal.stands()),
         wanted: None,
         files: &[],
-        only: Only::With(foreign),
+        only: BranchPolicy::With(foreign),
         tried: None,
     };
     let files = vec![
@@ -586,7 +598,7 @@ pub async fn publish(
 /// The link of the audit chain that the commit names by which this run publishes, and that commit, if it is there. The
 /// pull request knows, though its branch be gone and others have committed on top; one that GitHub does not show is taken
 /// for none.
-pub async fn published(cx: &Cx, proposal: &Proposal) -> Result<Option<(Hash, Oid)>, StepError> {
+pub async fn published(cx: &StepContext, proposal: &Proposal) -> Result<Option<(Hash, Oid)>, StepError> {
     let repo = cx.tools().repo(cx).await?;
     let commits = decorated(repo.commits_of_pull(proposal.pull).await).map_err(fault)?;
     let run = format!("Countersign-Run: {}", cx.run().id);

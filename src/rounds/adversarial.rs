@@ -1,21 +1,21 @@
 //! Asking the reviewer's model for tests that the code may fail: it says by a run what a review says in words.
 
 use super::{
-    Cx, ReviewBrief, Round,
-    ask::{Ask, ask},
+    ReviewBrief, Round, StepContext,
+    call_waits::UnansweredCall,
     draft::{issue, text_of, with_extras, with_repository},
-    held::NoAnswer,
+    model_calls::{BudgetedCall, ask},
     need,
-    prompt::{Material, Prompt, Weight},
+    prompt::{MaterialWeight, Prompt, PromptMaterial},
     review::{book_findings, independence},
 };
 use crate::{
     documents::{
-        change::adversarial::{Adversarial, parse_answer, schema},
+        change::adversarial::{AdversarialTestFile, parse_answer, schema},
         verdict::RawFinding,
     },
     engine::StepError,
-    messages::{FailureKind, Inconclusive},
+    messages::{FailureKind, InconclusiveReason},
 };
 
 const SYSTEM: &str = "You write tests against code that another model family wrote: your task is to find, by a test that fails, where \
@@ -27,10 +27,10 @@ const TASK: &str = "adversarial";
 
 /// Tests that the reviewer's model wrote.
 #[derive(Debug, Clone)]
-pub struct Attack {
+pub struct AdversarialTestSet {
     /// By its own word.
     pub by: String,
-    pub tests: Vec<Adversarial>,
+    pub tests: Vec<AdversarialTestFile>,
     /// So many more were none, or too many.
     pub beyond: usize,
 }
@@ -38,13 +38,13 @@ pub struct Attack {
 /// The reviewer's tests against the document as it is, or our sentence on why there are none. Of the brief, `rules` are those
 /// of the answer.
 pub async fn attack(
-    cx: &Cx,
+    cx: &StepContext,
     round: &mut Round,
     brief: &ReviewBrief<'_>,
-) -> Result<Result<Attack, String>, NoAnswer> {
+) -> Result<Result<AdversarialTestSet, String>, UnansweredCall> {
     if round.is_unattested() {
         // Nobody is known to be of another family: it is not paid for.
-        return Ok(Err(Inconclusive::DrafterUnattested.sentence()));
+        return Ok(Err(InconclusiveReason::DrafterUnattested.sentence()));
     }
     let document = text_of(cx, need(&round.document)?).await?;
     let mark = cx.nonce("fence").await?;
@@ -54,22 +54,22 @@ pub async fn attack(
         .section("How to answer", brief.rules);
     let prompt = with_extras(with_repository(prompt, brief.shown), brief.extras)
         .theirs("The issue", issue(brief.issue, brief.body))
-        .theirs("The tests and the code", Material::text("document", Weight::Whole, &document));
+        .theirs("The tests and the code", PromptMaterial::text("document", MaterialWeight::Whole, &document));
     let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
     let (schema, authors) = (schema(), round.authors());
     let mut said = Err("The reviewer's answer was not in the form asked for, twice.".to_owned());
     for (key, prompt) in [("attack", &prompt), ("attack-again", &again)] {
         let models = (brief.spec, brief.caps);
-        let asked = Ask {
+        let asked = BudgetedCall {
             not_families: &authors,
             workers: brief.workers,
-            ..Ask::beside((TASK, SYSTEM), (prompt, &schema), models, brief.issue.number, round)
+            ..BudgetedCall::beside((TASK, SYSTEM), (prompt, &schema), models, brief.issue.number, round)
         };
         let answered = ask(cx, key, asked).await?;
         let text = match &answered.outcome {
             Ok(text) => text_of(cx, &text.text).await?,
             Err(failure) => {
-                said = Err(Inconclusive::Call(failure.kind.clone()).sentence());
+                said = Err(InconclusiveReason::Call(failure.kind.clone()).sentence());
                 if failure.kind == FailureKind::Invalid {
                     continue;
                 }
@@ -82,7 +82,7 @@ pub async fn attack(
             break;
         }
         if let Some((tests, beyond)) = parse_answer(&text) {
-            said = Ok(Attack { by: answered.served.model, tests, beyond });
+            said = Ok(AdversarialTestSet { by: answered.served.model, tests, beyond });
             break;
         }
     }
@@ -95,7 +95,7 @@ pub async fn attack(
 /// # Errors
 /// `Bug` where the ledger cannot be written.
 pub async fn object(
-    cx: &Cx,
+    cx: &StepContext,
     round: &mut Round,
     objections: &[RawFinding],
     met: &[String],

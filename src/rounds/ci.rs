@@ -8,7 +8,7 @@ use super::fault;
 use crate::{
     documents::{is_invisible, secrets},
     engine::StepError,
-    github::{NoLog, Repo, Report, ReportOutcome},
+    github::{CiCheckOutcome, CiCheckReport, GitHubRepo, JobLogError},
     types::Oid,
 };
 
@@ -30,8 +30,8 @@ const NAMES_BYTES: usize = 8 * 1024;
 
 /// How CI stands on a commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Ci {
-    pub stands: CiStands,
+pub struct CiStatus {
+    pub stands: CiState,
     /// The checks that are yet to say how it went, and those that fail, by name and in order.
     pub pending: Vec<String>,
     pub failing: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Ci {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CiStands {
+pub enum CiState {
     /// It says nothing, or nothing that decides.
     Nothing,
     /// Something is yet to say how it went.
@@ -56,33 +56,38 @@ pub enum CiStands {
 ///
 /// # Errors
 /// GitHub's that pass.
-pub async fn ci(repo: &Repo, commit: &Oid, before: &Oid) -> Result<Ci, StepError> {
+pub async fn ci(repo: &GitHubRepo, commit: &Oid, before: &Oid) -> Result<CiStatus, StepError> {
     let reports = repo.ci(commit).await.map_err(fault)?;
     let any = |outcome| reports.iter().any(|report| report.outcome == outcome);
-    let stands = if any(ReportOutcome::Pending) {
-        CiStands::Pending
-    } else if any(ReportOutcome::Failed) {
-        CiStands::Failed
-    } else if any(ReportOutcome::Passed)
-        && ![ReportOutcome::Neither, ReportOutcome::Unknown].into_iter().any(any)
+    let stands = if any(CiCheckOutcome::Pending) {
+        CiState::Pending
+    } else if any(CiCheckOutcome::Failed) {
+        CiState::Failed
+    } else if any(CiCheckOutcome::Passed)
+        && ![CiCheckOutcome::Neither, CiCheckOutcome::Unknown].into_iter().any(any)
     {
-        CiStands::Passed
+        CiState::Passed
     } else {
-        CiStands::Nothing
+        CiState::Nothing
     };
-    let pending = kept(names(&reports, ReportOutcome::Pending));
-    let mut found =
-        Ci { stands, pending, failing: Vec::new(), before: Vec::new(), unknown: any(ReportOutcome::Unknown) };
-    if any(ReportOutcome::Failed) {
-        let before = names(&repo.ci(before).await.map_err(fault)?, ReportOutcome::Failed);
-        found.failing = kept(names(&reports, ReportOutcome::Failed));
+    let pending = kept(names(&reports, CiCheckOutcome::Pending));
+    let mut found = CiStatus {
+        stands,
+        pending,
+        failing: Vec::new(),
+        before: Vec::new(),
+        unknown: any(CiCheckOutcome::Unknown),
+    };
+    if any(CiCheckOutcome::Failed) {
+        let before = names(&repo.ci(before).await.map_err(fault)?, CiCheckOutcome::Failed);
+        found.failing = kept(names(&reports, CiCheckOutcome::Failed));
         found.before = found.failing.iter().filter(|name| before.contains(*name)).cloned().collect();
     }
     Ok(found)
 }
 
 /// Of the checks that say so, in order.
-fn names(reports: &[Report], outcome: ReportOutcome) -> BTreeSet<String> {
+fn names(reports: &[CiCheckReport], outcome: CiCheckOutcome) -> BTreeSet<String> {
     reports.iter().filter(|report| report.outcome == outcome).map(|report| name(&report.name)).collect()
 }
 
@@ -107,10 +112,15 @@ fn name(text: &str) -> String {
 ///
 /// # Errors
 /// GitHub's that pass.
-pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<(String, usize), StepError> {
+pub async fn ci_said(
+    repo: &GitHubRepo,
+    commit: &Oid,
+    failing: &[String],
+) -> Result<(String, usize), StepError> {
     let reports = repo.ci(commit).await.map_err(fault)?;
-    let of_these =
-        |report: &&Report| report.outcome == ReportOutcome::Failed && failing.contains(&name(&report.name));
+    let of_these = |report: &&CiCheckReport| {
+        report.outcome == CiCheckOutcome::Failed && failing.contains(&name(&report.name))
+    };
     let (mut told, mut lacking) = (String::new(), 0);
     for report in reports.iter().filter(of_these).take(TOLD) {
         told += &format!("### {}\n\n", name(&report.name));
@@ -132,10 +142,10 @@ pub async fn ci_said(repo: &Repo, commit: &Oid, failing: &[String]) -> Result<(S
             Err(why) => {
                 lacking += 1;
                 let why = match why {
-                    NoLog::NotNow(limit) => return Err(fault(limit)),
-                    NoLog::Refused => "GitHub refuses it to us",
-                    NoLog::Gone => "there is none, or it was taken away",
-                    NoLog::Unreadable => "it could not be read",
+                    JobLogError::NotNow(limit) => return Err(fault(limit)),
+                    JobLogError::Refused => "GitHub refuses it to us",
+                    JobLogError::Gone => "there is none, or it was taken away",
+                    JobLogError::Unreadable => "it could not be read",
                 };
                 format!("Its log cannot be had: {why}. Go by what is said above alone.\n\n")
             }

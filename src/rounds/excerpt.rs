@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Base, Cx, desk::git_error};
+use super::{BaseCommit, StepContext, step_services::git_error};
 use crate::{
-    codebase::{self, Asked, Context, Index, Report, Shown},
+    codebase::{self, CodebaseContext, ContextReport, ContextRequest, ContextSections, Index},
     engine::StepError,
-    git::{Entry, Snapshot},
+    git::{CommitEntry, Snapshot},
     limits,
     types::Hash,
 };
 
 /// Chosen once a visit, and the same for every model that is asked in it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Excerpt {
+pub struct CodeExcerpt {
     /// What is shown, stored with the report of it.
     pub shown: Hash,
     /// Files to change, and the best of the others, of which there was room for nothing.
@@ -23,7 +23,12 @@ pub struct Excerpt {
 }
 
 /// Chooses by these words, and by the files that are to change as far as they are known.
-pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Result<Excerpt, StepError> {
+pub async fn excerpt(
+    cx: &StepContext,
+    base: &BaseCommit,
+    words: &str,
+    files: &[String],
+) -> Result<CodeExcerpt, StepError> {
     cx.once("excerpt", |_| async {
         // First what has the snapshot beside it.
         let index = cx.tools().index(cx, base).await?;
@@ -33,25 +38,26 @@ pub async fn excerpt(cx: &Cx, base: &Base, words: &str, files: &[String]) -> Res
             None => None,
         };
         let (text, files) = (words.to_owned(), files.to_vec());
-        let asked = Asked { text, files, budget: limits::CONTEXT_TOKENS };
+        let asked = ContextRequest { text, files, budget: limits::CONTEXT_TOKENS };
         let context = codebase::gather(index, &snapshot, asked).await.map_err(git_error)?;
-        let Report { tokens, included, no_room, .. } = &context.report;
+        let ContextReport { tokens, included, no_room, .. } = &context.report;
         let some = &no_room[..no_room.len().min(10)];
         tracing::info!(run = %cx.run().id, tokens, shown = included.len(), no_room = no_room.len(), ?some, "chose what models are shown");
         let stored = serde_json::to_vec(&context).map_err(anyhow::Error::new)?;
-        Ok(Excerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample })
+        Ok(CodeExcerpt { shown: cx.put(&stored).await?, left_out: context.report.missed, sample })
     })
     .await
 }
 
 /// What was chosen.
-pub async fn shown(cx: &Cx, stored: &Hash) -> Result<Shown, StepError> {
-    let context: Context = serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
+pub async fn shown(cx: &StepContext, stored: &Hash) -> Result<ContextSections, StepError> {
+    let context: CodebaseContext =
+        serde_json::from_slice(&cx.get(stored).await?).map_err(anyhow::Error::new)?;
     Ok(context.shown)
 }
 
 async fn first_line(snapshot: &Snapshot, path: &str) -> Result<String, StepError> {
-    let entries: Vec<&Entry> = snapshot.entries().iter().filter(|entry| entry.path == path).collect();
+    let entries: Vec<&CommitEntry> = snapshot.entries().iter().filter(|entry| entry.path == path).collect();
     let texts = snapshot.texts(&entries).await.map_err(git_error)?;
     let mut lines = texts.iter().flat_map(|(_, text)| text.lines());
     Ok(lines.find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::task::spawn_blocking;
 
-use super::{Base, Cx, IssueSnapshot};
+use super::{BaseCommit, IssueSnapshot, StepContext};
 use crate::{
     codebase::{self, History},
     engine::StepError,
@@ -22,7 +22,12 @@ const PAST_LESSONS: u32 = 5;
 const LESSON_CHARS: usize = 1_000;
 
 /// Looks up what touches on these words, and keeps it.
-pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -> Result<Hash, StepError> {
+pub async fn history(
+    cx: &StepContext,
+    base: &BaseCommit,
+    issue: &IssueSnapshot,
+    words: &str,
+) -> Result<Hash, StepError> {
     cx.once("history", |_| async {
         let (run, snapshot) = (cx.run(), cx.tools().snapshot(cx, base).await?);
         let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
@@ -50,7 +55,7 @@ pub async fn history(cx: &Cx, base: &Base, issue: &IssueSnapshot, words: &str) -
 }
 
 /// What was kept.
-pub async fn remembered(cx: &Cx, kept: Option<Hash>) -> Result<History, StepError> {
+pub async fn remembered(cx: &StepContext, kept: Option<Hash>) -> Result<History, StepError> {
     match kept {
         Some(kept) => Ok(serde_json::from_slice(&cx.get(&kept).await?).map_err(anyhow::Error::new)?),
         None => Ok(History::default()),

@@ -8,74 +8,74 @@
 //! edge. Only the waits (`StepError::Later`) and our own faults (`StepError::Bug`) end an attempt.
 
 mod adversarial;
-mod announce;
-mod ask;
+mod announcements;
+mod budget;
+mod call_retries;
+mod call_waits;
 mod ci;
-mod desk;
+mod code_questions;
+mod commit_cache;
 mod draft;
 mod excerpt;
-mod held;
 mod history;
-mod looking;
-mod money;
-mod names;
+mod model_calls;
+mod name_checks;
 mod open_questions;
-mod patience;
 mod prompt;
-mod queries;
-mod questions;
-mod quick;
-mod recent;
 mod review;
 mod roles;
 mod routing;
-mod standing;
+mod run_preconditions;
+mod search_plan;
+mod small_model;
 mod status_comment;
+mod step_services;
+mod tool_loop;
 
-pub use adversarial::{Attack, attack, object};
-pub use announce::{announce, comment_marker};
-pub use ask::Served;
-pub use ci::{Ci, CiStands, ci, ci_said};
-pub use desk::{Base, Desk, IssueSnapshot, Policy, git_error};
-pub use draft::{Brief, Drafted, Extra, draft, text_of};
-pub use excerpt::{Excerpt, excerpt, shown};
-pub use held::{NoAnswer, Pending};
+pub use adversarial::{AdversarialTestSet, attack, object};
+pub use announcements::{announce, comment_marker};
+pub use budget::{BudgetShortfall, ResumeDecision, pause, quote, resume, so_far};
+pub use call_waits::{CallWaitAction, UnansweredCall};
+pub use ci::{CiState, CiStatus, ci, ci_said};
+pub use code_questions::explain;
+pub use commit_cache::CommitCache;
+pub use draft::{DraftBrief, DraftOutcome, PromptExtra, draft, text_of};
+pub use excerpt::{CodeExcerpt, excerpt, shown};
 pub use history::{history, remembered};
-pub use looking::{COMMAND_LOOK, Looked, Looks};
-pub use money::{Capped, Resumed, pause, quote, resume, so_far};
-pub use names::{files, names, raw_files};
+pub use model_calls::ServedModel;
+pub use name_checks::{files, names, raw_files};
 pub use open_questions::open_questions;
-pub use queries::queries;
-pub use questions::explain;
-pub use recent::Recent;
 pub use review::{ReviewBrief, book_findings, review};
 pub use roles::role_state;
-pub use routing::{Asked, Sorted, sort};
-pub use standing::{
+pub use routing::{RoutingRequest, RoutingResult, sort};
+pub use run_preconditions::{
     MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,
 };
-pub use status_comment::{STATUS_MARKER, StatusComment, Urgency};
+pub use search_plan::queries;
+pub use status_comment::{STATUS_MARKER, StatusComment, StatusUrgency};
+pub use step_services::{BaseCommit, IssueSnapshot, Policy, StepServices, git_error};
+pub use tool_loop::{COMMAND_LOOK, ToolCallCounts, ToolSession};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use review::Reviewed;
+use review::ReviewOutcome;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     commands::DISMISS,
     documents::{
-        Mistake, Severity,
-        findings::{Finding, Ledger},
+        DocumentMistake, MistakeSeverity,
+        findings::{Finding, FindingLedger},
+        hidden_text::{self, HiddenText},
         verdict,
-        visible::{self, Hidden},
     },
-    engine::{self, Remark, StepError},
-    messages::Inconclusive,
+    engine::{self, RunRemark, StepError},
+    messages::InconclusiveReason,
     types::{Family, Hash, Role, Verdict},
 };
 
 /// What a step of ours is handed.
-pub type Cx = engine::Cx<Desk>;
+pub type StepContext = engine::AttemptContext<StepServices>;
 
 /// Comments of one review that the drafter is told; who has more to say has another round for it.
 pub const REMARKS: usize = 50;
@@ -87,20 +87,20 @@ pub fn may_settle(verb: &str, blocking: bool) -> Role {
 
 /// What came of what people said of findings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct RemarkEffects {
     /// Findings that they insist on.
     pub insisted: Vec<String>,
     /// What of their words people do not see, and so no model does.
-    pub hidden: Vec<Hidden>,
+    pub hidden: Vec<HiddenText>,
     /// Reviews of what was pushed.
-    pub reviews: Vec<Remark>,
+    pub reviews: Vec<RunRemark>,
 }
 
 /// Takes in what people said of the round's findings since it heard them last, and books how they stand.
-pub async fn hear(cx: &Cx, round: &mut Round) -> Result<Said, StepError> {
+pub async fn hear(cx: &StepContext, round: &mut Round) -> Result<RemarkEffects, StepError> {
     let remarks = cx.remarks(round.heard()).await?;
     if remarks.is_empty() {
-        return Ok(Said::default());
+        return Ok(RemarkEffects::default());
     }
     let said = round.hear(&remarks);
     book_findings(cx, round).await?;
@@ -131,16 +131,16 @@ pub struct Round {
     /// The document as it is now.
     pub document: Option<Hash>,
     /// Who wrote it last.
-    pub drafter: Option<Served>,
+    pub drafter: Option<ServedModel>,
     /// Nobody attests who wrote some of it.
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
     /// What the mechanical checks hold against it; told to the drafter first.
-    pub mistakes: Vec<Mistake>,
+    pub mistakes: Vec<DocumentMistake>,
     /// The reviewer's findings over all rounds, and what became of them.
-    pub findings: Ledger,
+    pub findings: FindingLedger,
     /// The review of `document`; none once the document has changed.
-    pub review: Option<Reviewed>,
+    pub review: Option<ReviewOutcome>,
     /// Files of the repository that drafter's or reviewer's last prompt had no room for.
     #[serde(default)]
     pub unshown: usize,
@@ -159,10 +159,10 @@ pub struct Round {
     #[serde(default, skip_serializing_if = "is_default")]
     dismissed: bool,
     /// One line a round, for people.
-    pub history: Vec<Line>,
+    pub history: Vec<RoundRecord>,
     /// The reviewed document with the fewest open objections, kept so that a loop never ends worse than
     /// it once was.
-    best: Option<Best>,
+    best: Option<BestVersion>,
     /// Families that drafted in this run, since a person's own version if there was one.
     #[serde(default)]
     authors: Vec<Family>,
@@ -173,17 +173,17 @@ pub struct Round {
     named: BTreeSet<String>,
     /// The model that cannot be asked now, and what this visit has waited for.
     #[serde(default)]
-    waits: held::Waits,
+    waits: call_waits::VisitWaits,
     /// What models looked at by themselves.
     #[serde(default, skip_serializing_if = "is_default")]
-    looked: Looked,
+    looked: ToolCallCounts,
     /// How often in a row the same set of mistakes came back.
     strikes: u32,
 }
 
 /// What one round came to.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Line {
+pub struct RoundRecord {
     pub round: u32,
     /// What it was about; none when there was no document.
     pub document: Option<Hash>,
@@ -194,26 +194,26 @@ pub struct Line {
     /// Findings or mistakes that stood against it afterwards.
     pub open: usize,
     /// None: a person wrote the document, where there is one.
-    pub drafter: Option<Served>,
+    pub drafter: Option<ServedModel>,
     /// None: nobody reviewed it.
-    pub reviewer: Option<Served>,
+    pub reviewer: Option<ServedModel>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Best {
+struct BestVersion {
     document: Hash,
-    review: Reviewed,
-    drafter: Option<Served>,
+    review: ReviewOutcome,
+    drafter: Option<ServedModel>,
     #[serde(default, skip_serializing_if = "is_default")]
     unattested: bool,
     /// What stood against it then.
-    findings: Ledger,
+    findings: FindingLedger,
     open: usize,
 }
 
 /// What the loop does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum RoundDecision {
     /// Nothing stands against the document here.
     Pass,
     /// Back to the drafter.
@@ -221,13 +221,13 @@ pub enum Turn {
     /// Nothing that was found counts any more, for people dismissed it: the same bytes are reviewed once more.
     ReviewAgain,
     /// The loop may not go on by itself; a person decides.
-    Stop(Stop),
+    Stop(LoopStopReason),
 }
 
 /// Why the loop may not go on by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum LoopStopReason {
     /// As many drafts as the policy allows.
     Cap,
     /// The same objections twice in a row: another round would buy the same again.
@@ -243,7 +243,7 @@ impl Round {
 
     /// Whether the verdict is missing and another review of the same version may give one.
     pub fn may_review_again(&self) -> bool {
-        self.review.as_ref().is_some_and(Reviewed::can_change)
+        self.review.as_ref().is_some_and(ReviewOutcome::can_change)
     }
 
     /// A new version of the document, by whoever: what was said of the old one no longer holds.
@@ -255,7 +255,7 @@ impl Round {
     }
 
     /// Who wrote the version there is. What others wrote before is still in it.
-    fn drafted_by(&mut self, by: Served) {
+    fn drafted_by(&mut self, by: ServedModel) {
         self.authors.extend(by.family.clone().filter(|family| !self.authors.contains(family)));
         self.unattested = self.is_unattested() || by.family.is_none();
         self.drafter = Some(by);
@@ -263,7 +263,7 @@ impl Round {
 
     /// Does nobody attest who wrote some of the version there is? Then no review of it counts, whoever wrote the rest.
     pub fn is_unattested(&self) -> bool {
-        self.unattested || matches!(self.drafter, Some(Served { family: None, .. }))
+        self.unattested || matches!(self.drafter, Some(ServedModel { family: None, .. }))
     }
 
     /// The families of models that had a hand in the document. In a maintainer's own version none counts.
@@ -322,22 +322,23 @@ impl Round {
     }
 
     /// Takes in what people said of findings. Who may not settle one as it stands by now is not heeded.
-    fn hear(&mut self, remarks: &[Remark]) -> Said {
-        let mut said = Said::default();
+    fn hear(&mut self, remarks: &[RunRemark]) -> RemarkEffects {
+        let mut said = RemarkEffects::default();
         for remark in remarks {
             self.heard += 1;
-            if remark.verb == Remark::REVIEWED {
+            if remark.verb == RunRemark::REVIEWED {
                 said.reviews.push(remark.clone());
             }
             let about = remark.is_of_finding().then_some(&remark.finding);
             let Some(finding) = about.and_then(|id| self.findings.get(id)) else { continue };
-            if remark.role < may_settle(&remark.verb, finding.severity == verdict::Severity::Blocking) {
+            if remark.role < may_settle(&remark.verb, finding.severity == verdict::FindingSeverity::Blocking)
+            {
                 continue;
             }
             let (id, by) = (&remark.finding, &remark.by.login);
             match remark.verb.as_str() {
                 DISMISS => {
-                    let reason = visible::visible(&remark.text);
+                    let reason = hidden_text::visible(&remark.text);
                     self.dismissed |= self.findings.dismiss(id, &reason.text, by).is_ok();
                     said.hidden.extend(reason.hidden);
                 }
@@ -356,33 +357,33 @@ impl Round {
     }
 
     /// What models looked at by themselves.
-    pub fn looked(&self) -> Looked {
+    pub fn looked(&self) -> ToolCallCounts {
         self.looked
     }
 
     /// Did people dismiss what the review of this version objected to? A dismissal changes no verdict, so the same bytes are
     /// reviewed again, and no draft is bought.
     pub fn to_review_again(&self) -> bool {
-        let refused = |review: &Reviewed| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
+        let refused = |review: &ReviewOutcome| matches!(review.verdict, Verdict::Revise | Verdict::Blocked);
         self.dismissed
             && self.feedback.is_none()
             && self.review.as_ref().is_some_and(refused)
-            && !self.mistakes.iter().any(Mistake::is_error)
+            && !self.mistakes.iter().any(DocumentMistake::is_error)
             && !self.findings.open().any(Finding::counts)
     }
 
     /// After the mechanical checks: on, or back with all mistakes at once.
-    pub fn settle_checks(&mut self, mut mistakes: Vec<Mistake>) -> Turn {
+    pub fn settle_checks(&mut self, mut mistakes: Vec<DocumentMistake>) -> RoundDecision {
         self.leave_to_review(&mut mistakes);
         let open = mistakes.iter().filter(|m| m.is_error()).count();
-        let told = |m: &Mistake| format!("{} {} {}", m.rule, m.place, m.message);
+        let told = |m: &DocumentMistake| format!("{} {} {}", m.rule, m.place, m.message);
         // A name is told once, so that it never comes back as the same mistake.
         let errors: Vec<String> =
             mistakes.iter().filter(|m| m.is_error() && m.about.is_none()).map(told).collect();
         self.mistakes = mistakes;
         if open == 0 {
             // What the next check will say is not known yet: only a review ends the count of strikes.
-            return Turn::Pass;
+            return RoundDecision::Pass;
         }
         let same = !errors.is_empty() && errors == self.mistakes_before;
         self.strikes = if same { self.strikes + 1 } else { 0 };
@@ -393,63 +394,70 @@ impl Round {
 
     /// That a name is not there can be wrong, and then no draft ever mends it. So the drafter is told once in a run; from
     /// then on it is for the reviewer to judge, like what a person wrote, and what the last draft brings.
-    fn leave_to_review(&mut self, mistakes: &mut [Mistake]) {
+    fn leave_to_review(&mut self, mistakes: &mut [DocumentMistake]) {
         let all = self.drafter.is_none() || self.number >= self.cap;
-        let left = |m: &&mut Mistake| m.about.as_ref().is_some_and(|name| all || self.named.contains(name));
-        mistakes.iter_mut().filter(left).for_each(|m| m.severity = Severity::Warning);
+        let left =
+            |m: &&mut DocumentMistake| m.about.as_ref().is_some_and(|name| all || self.named.contains(name));
+        mistakes.iter_mut().filter(left).for_each(|m| m.severity = MistakeSeverity::Warning);
         self.named.extend(mistakes.iter().filter_map(|m| m.about.clone()));
     }
 
     /// After tests of the reviewer's model that fail: back to the drafter, where there may be another draft. What it says to
     /// them is for the review.
-    pub fn settle_attack(&self) -> Turn {
+    pub fn settle_attack(&self) -> RoundDecision {
         self.again()
     }
 
     /// After a draft that cannot be used at all.
-    pub fn settle_unusable(&mut self, why: &str) -> Turn {
+    pub fn settle_unusable(&mut self, why: &str) -> RoundDecision {
         // It is not about the version before, whoever wrote that.
-        self.history.push(Line { document: None, drafter: None, ..self.line(None, why.to_owned(), 0) });
+        self.history.push(RoundRecord {
+            document: None,
+            drafter: None,
+            ..self.line(None, why.to_owned(), 0)
+        });
         let fault = |why: &str| why.replace(|c: char| c.is_ascii_digit(), "");
         let before = self.unusable.replace(why.to_owned());
         match before.is_some_and(|before| fault(&before) == fault(why)) {
-            true => Turn::Stop(Stop::Stalled),
+            true => RoundDecision::Stop(LoopStopReason::Stalled),
             false => self.again(),
         }
     }
 
     /// After the review: on to the people, back to the drafter, or stop because it leads nowhere.
-    pub fn settle_review(&mut self, reviewed: Reviewed) -> Turn {
+    pub fn settle_review(&mut self, reviewed: ReviewOutcome) -> RoundDecision {
         self.mistakes_before.clear();
         self.strikes = 0;
         let document = self.document.expect("a review is of a document");
         let open = self.findings.open().filter(|f| f.counts()).count();
         let verdict = reviewed.verdict;
-        let why = reviewed.why.as_ref().map_or_else(|| reviewed.rationale.clone(), Inconclusive::sentence);
+        let why =
+            reviewed.why.as_ref().map_or_else(|| reviewed.rationale.clone(), InconclusiveReason::sentence);
         let line = self.line(Some(verdict), why, self.findings.open().count());
-        self.history.push(Line { reviewer: reviewed.reviewer.clone(), ..line });
+        self.history.push(RoundRecord { reviewer: reviewed.reviewer.clone(), ..line });
         if verdict != Verdict::Inconclusive && self.best.as_ref().is_none_or(|b| open <= b.open) {
             let (review, drafter, findings) = (reviewed.clone(), self.drafter.clone(), self.findings.clone());
-            self.best = Some(Best { document, review, drafter, unattested: self.unattested, findings, open });
+            self.best =
+                Some(BestVersion { document, review, drafter, unattested: self.unattested, findings, open });
         }
         self.review = Some(reviewed);
         if verdict != Verdict::Inconclusive {
             self.compared = Some(document);
         }
         match verdict {
-            Verdict::Approved => Turn::Pass,
-            Verdict::Inconclusive => Turn::Stop(Stop::Inconclusive),
-            Verdict::Revise | Verdict::Blocked if self.to_review_again() => Turn::ReviewAgain,
+            Verdict::Approved => RoundDecision::Pass,
+            Verdict::Inconclusive => RoundDecision::Stop(LoopStopReason::Inconclusive),
+            Verdict::Revise | Verdict::Blocked if self.to_review_again() => RoundDecision::ReviewAgain,
             // What it still objects to people have dismissed, and no draft answers that.
             Verdict::Revise | Verdict::Blocked if self.findings.open().next().is_none() => {
-                Turn::Stop(Stop::Stalled)
+                RoundDecision::Stop(LoopStopReason::Stalled)
             }
             Verdict::Revise | Verdict::Blocked if self.findings.stalled() => {
                 self.restore_best();
-                Turn::Stop(Stop::Stalled)
+                RoundDecision::Stop(LoopStopReason::Stalled)
             }
             Verdict::Revise | Verdict::Blocked => match self.again() {
-                Turn::Again => Turn::Again,
+                RoundDecision::Again => RoundDecision::Again,
                 stop => {
                     self.restore_best();
                     stop
@@ -458,13 +466,13 @@ impl Round {
         }
     }
 
-    fn again(&self) -> Turn {
+    fn again(&self) -> RoundDecision {
         if self.strikes >= 2 {
-            Turn::Stop(Stop::Stalled)
+            RoundDecision::Stop(LoopStopReason::Stalled)
         } else if self.number >= self.cap {
-            Turn::Stop(Stop::Cap)
+            RoundDecision::Stop(LoopStopReason::Cap)
         } else {
-            Turn::Again
+            RoundDecision::Again
         }
     }
 
@@ -477,8 +485,8 @@ impl Round {
         }
     }
 
-    fn line(&self, verdict: Option<Verdict>, why: String, open: usize) -> Line {
-        Line {
+    fn line(&self, verdict: Option<Verdict>, why: String, open: usize) -> RoundRecord {
+        RoundRecord {
             round: self.number,
             document: self.document,
             verdict,
@@ -497,8 +505,11 @@ mod tests {
     #[test]
     fn a_persons_own_version_leaves_every_family_but_the_next_drafters_to_review() {
         let [claude, gemini] = ["claude", "gemini"].map(|name| Family(name.to_owned()));
-        let by =
-            |family: &Family| Served { model: "m".into(), family: Some(family.clone()), in_place_of: None };
+        let by = |family: &Family| ServedModel {
+            model: "m".into(),
+            family: Some(family.clone()),
+            in_place_of: None,
+        };
         let mut round = Round::new(5);
         round.drafted_by(by(&claude));
         round.take_over(Hash::of(b"theirs"));
@@ -508,7 +519,7 @@ mod tests {
         assert!(authors.contains(&gemini) && !authors.contains(&claude), "{authors:?}");
 
         let mut round = Round::new(5);
-        let nobody = Served { model: "unattested".into(), family: None, in_place_of: None };
+        let nobody = ServedModel { model: "unattested".into(), family: None, in_place_of: None };
         round.drafted_by(by(&claude));
         round.drafted_by(by(&gemini));
         assert_eq!(
@@ -516,7 +527,7 @@ mod tests {
             (vec![claude.clone(), gemini.clone(), gemini.clone()], Some(by(&gemini)), false)
         );
         round.replace(Hash::of(b"ours"));
-        round.settle_review(Reviewed {
+        round.settle_review(ReviewOutcome {
             verdict: Verdict::Revise,
             reviewer: None,
             rationale: String::new(),

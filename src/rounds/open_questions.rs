@@ -1,14 +1,14 @@
 //! Asking a model that has read the issue and the code what only a person can decide, before anything is drafted.
 
 use super::{
-    Cx, IssueSnapshot, Policy, Round,
-    ask::{Ask, ask},
+    IssueSnapshot, Policy, Round, StepContext,
+    call_waits::UnansweredCall,
     draft::{issue, text_of, with_repository},
-    held::NoAnswer,
-    prompt::{Material, Prompt, Weight},
+    model_calls::{BudgetedCall, ask},
+    prompt::{MaterialWeight, Prompt, PromptMaterial},
 };
 use crate::{
-    codebase::Shown,
+    codebase::ContextSections,
     documents::open_questions::{OpenQuestion, parse, prompt_rules, schema},
     limits,
     messages::FailureKind,
@@ -23,12 +23,12 @@ const TASK: &str = "questions";
 
 /// What the issue leaves open besides what is `asked` already. `None`: no answer could be used.
 pub async fn open_questions(
-    cx: &Cx,
+    cx: &StepContext,
     round: &mut Round,
     policy: &Policy,
-    (snapshot, body, shown): (&IssueSnapshot, &str, &Shown),
+    (snapshot, body, shown): (&IssueSnapshot, &str, &ContextSections),
     asked: &str,
-) -> Result<Option<Vec<OpenQuestion>>, NoAnswer> {
+) -> Result<Option<Vec<OpenQuestion>>, UnansweredCall> {
     let mark = cx.nonce("questions-fence").await?;
     let prompt = Prompt::new(&mark)
         .ours(format!(
@@ -37,17 +37,17 @@ pub async fn open_questions(
         ))
         .section("How to answer", &prompt_rules());
     let prompt = with_repository(prompt, shown)
-        .theirs("What is asked already", Material::text("asked", Weight::Words, asked))
+        .theirs("What is asked already", PromptMaterial::text("asked", MaterialWeight::Words, asked))
         .theirs("The issue", issue(snapshot, body));
     let schema = schema();
     let again = prompt.clone().ours("Your last answer was not in this form. Answer again.");
     let models = (model(cx, policy), &policy.caps);
     let mut found = None;
     for (key, prompt) in [("questions", &prompt), ("questions-again", &again)] {
-        let asked = Ask {
+        let asked = BudgetedCall {
             workers: cx.tools().assigned(cx, &snapshot.labels, &[]).pool,
             longest: limits::WORD_TOKENS,
-            ..Ask::beside((TASK, SYSTEM), (prompt, &schema), models, snapshot.number, round)
+            ..BudgetedCall::beside((TASK, SYSTEM), (prompt, &schema), models, snapshot.number, round)
         };
         let answered = ask(cx, key, asked).await?;
         let text = match &answered.outcome {
@@ -67,7 +67,7 @@ pub async fn open_questions(
 }
 
 /// The small model of `[route]`. The reviewer's, if the server cannot ask that one, or a script answers.
-fn model<'a>(cx: &Cx, policy: &'a Policy) -> &'a str {
+fn model<'a>(cx: &StepContext, policy: &'a Policy) -> &'a str {
     let desk = cx.tools();
     let small = policy.narrator().map(|routing| routing.model.as_str());
     let small = small.filter(|spec| !desk.rehearsal(Some(policy)) && desk.providers.lacks(spec).is_none());

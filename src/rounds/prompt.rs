@@ -8,13 +8,13 @@
 use std::borrow::Cow;
 
 use crate::{
-    documents::shorten::{self, Rank, Shortened},
-    engine::Cut,
+    documents::shorten::{self, SectionRank, ShortenedText},
+    engine::OmittedSegment,
 };
 
 /// How dearly a segment is held; the first of these is cut first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(super) enum MaterialWeight {
     /// What stands in files.
     Background,
     /// What the model looked up itself, for this question; what it saw first gives way first.
@@ -30,8 +30,13 @@ pub(super) enum Weight {
 }
 
 /// In the order in which they give way.
-const CUTTABLE: [Weight; 5] =
-    [Weight::Background, Weight::Found, Weight::Source, Weight::Words, Weight::Truth];
+const CUTTABLE: [MaterialWeight; 5] = [
+    MaterialWeight::Background,
+    MaterialWeight::Found,
+    MaterialWeight::Source,
+    MaterialWeight::Words,
+    MaterialWeight::Truth,
+];
 
 /// A note is shorter than this; what is no longer is not cut, for the note would take its room.
 const NOTE_BYTES: usize = 160;
@@ -41,18 +46,18 @@ const LINE_BYTES: usize = 1000;
 
 /// Text that somebody else wrote, or that quotes such.
 #[derive(Debug, Clone)]
-pub(super) struct Material {
+pub(super) struct PromptMaterial {
     /// Ours, and one word: it is part of the marks.
     name: &'static str,
-    weight: Weight,
-    body: Body,
+    weight: MaterialWeight,
+    body: MaterialBody,
     /// Bytes of it that are shown at most, however much room there is.
     most: usize,
 }
 
 /// What it is cut between.
 #[derive(Debug, Clone)]
-enum Body {
+enum MaterialBody {
     Lines(Vec<String>),
     /// Each by itself, in the order in which they matter.
     Pieces {
@@ -65,37 +70,42 @@ enum Body {
     /// A document whose sections are worth what this says.
     Markdown {
         text: String,
-        rank: fn(&str) -> Option<Rank>,
+        rank: fn(&str) -> Option<SectionRank>,
     },
 }
 
-impl Material {
+impl PromptMaterial {
     /// Is cut at the end of a line.
-    pub(super) fn text(name: &'static str, weight: Weight, text: &str) -> Self {
+    pub(super) fn text(name: &'static str, weight: MaterialWeight, text: &str) -> Self {
         let pieces = text.trim_end().split_inclusive('\n').flat_map(split_line).collect();
-        Self { name, weight, body: Body::Lines(pieces), most: usize::MAX }
+        Self { name, weight, body: MaterialBody::Lines(pieces), most: usize::MAX }
     }
 
     /// Is cut by its sections.
     pub(super) fn markdown(
         name: &'static str,
-        weight: Weight,
+        weight: MaterialWeight,
         text: &str,
-        rank: fn(&str) -> Option<Rank>,
+        rank: fn(&str) -> Option<SectionRank>,
     ) -> Self {
         let text = text.trim_end().to_owned();
-        Self { name, weight, body: Body::Markdown { text, rank }, most: usize::MAX }
+        Self { name, weight, body: MaterialBody::Markdown { text, rank }, most: usize::MAX }
     }
 
     /// Is cut between these, each of which is shown whole or not at all.
-    pub(super) fn pieces(name: &'static str, unit: &'static str, weight: Weight, pieces: &[String]) -> Self {
-        let body = Body::Pieces { pieces: pieces.to_vec(), least: Vec::new(), unit };
+    pub(super) fn pieces(
+        name: &'static str,
+        unit: &'static str,
+        weight: MaterialWeight,
+        pieces: &[String],
+    ) -> Self {
+        let body = MaterialBody::Pieces { pieces: pieces.to_vec(), least: Vec::new(), unit };
         Self { name, weight, body, most: usize::MAX }
     }
 
     /// Of the first pieces there is this instead, before there is nothing.
     pub(super) fn at_least(mut self, shorter: &[String]) -> Self {
-        if let Body::Pieces { least, .. } = &mut self.body {
+        if let MaterialBody::Pieces { least, .. } = &mut self.body {
             *least = shorter.to_vec();
         }
         self
@@ -103,39 +113,41 @@ impl Material {
 
     pub(super) fn at_most(self, chars: usize) -> Self {
         let most = match &self.body {
-            Body::Lines(pieces) | Body::Pieces { pieces, .. } => byte_of(&pieces.concat(), chars),
-            Body::Markdown { text, .. } => byte_of(text, chars),
+            MaterialBody::Lines(pieces) | MaterialBody::Pieces { pieces, .. } => {
+                byte_of(&pieces.concat(), chars)
+            }
+            MaterialBody::Markdown { text, .. } => byte_of(text, chars),
         };
         Self { most, ..self }
     }
 
     fn is_blank(&self) -> bool {
         match &self.body {
-            Body::Lines(pieces) | Body::Pieces { pieces, .. } => {
+            MaterialBody::Lines(pieces) | MaterialBody::Pieces { pieces, .. } => {
                 pieces.iter().all(|piece| piece.trim().is_empty())
             }
-            Body::Markdown { text, .. } => text.trim().is_empty(),
+            MaterialBody::Markdown { text, .. } => text.trim().is_empty(),
         }
     }
 
     /// What of it stays when materials of this weight give way, in bytes; none if it does not give way then.
-    fn stays(&self, weight: Weight) -> Option<usize> {
+    fn stays(&self, weight: MaterialWeight) -> Option<usize> {
         let least = match &self.body {
-            Body::Pieces { least, .. } => least.iter().map(String::len).sum(),
+            MaterialBody::Pieces { least, .. } => least.iter().map(String::len).sum(),
             _ => 0,
         };
         match weight {
             weight if weight == self.weight => Some(least),
-            Weight::Truth if least > 0 => Some(0),
+            MaterialWeight::Truth if least > 0 => Some(0),
             _ => None,
         }
     }
 
     /// What there is of it in at most so many bytes.
-    fn within(&self, bytes: usize) -> Kept {
+    fn within(&self, bytes: usize) -> FittedMaterial {
         match &self.body {
-            Body::Pieces { pieces, least, .. } => those_that_fit(pieces, least, bytes),
-            Body::Lines(pieces) => {
+            MaterialBody::Pieces { pieces, least, .. } => those_that_fit(pieces, least, bytes),
+            MaterialBody::Lines(pieces) => {
                 let mut sum = 0_usize;
                 let fits = |piece: &&String| {
                     sum += piece.len();
@@ -143,15 +155,15 @@ impl Material {
                 };
                 let count = pieces.iter().take_while(fits).count();
                 let missing = &pieces[count..];
-                Kept {
+                FittedMaterial {
                     text: pieces[..count].concat(),
                     missing: (missing.len(), missing.iter().map(String::len).sum()),
                 }
             }
-            Body::Markdown { text, rank } => {
-                let Shortened { text, cuts } = shorten::shorten(text, rank, bytes);
-                let sum = |of: fn(&shorten::Cut) -> usize| cuts.iter().map(of).sum();
-                Kept { text, missing: (sum(|cut| cut.lines), sum(|cut| cut.bytes)) }
+            MaterialBody::Markdown { text, rank } => {
+                let ShortenedText { text, cuts } = shorten::shorten(text, rank, bytes);
+                let sum = |of: fn(&shorten::SectionCut) -> usize| cuts.iter().map(of).sum();
+                FittedMaterial { text, missing: (sum(|cut| cut.lines), sum(|cut| cut.bytes)) }
             }
         }
     }
@@ -159,14 +171,14 @@ impl Material {
     /// What the note calls the pieces it lacks.
     fn unit(&self) -> &'static str {
         match &self.body {
-            Body::Pieces { unit, .. } => unit,
-            Body::Lines(_) | Body::Markdown { .. } => "lines",
+            MaterialBody::Pieces { unit, .. } => unit,
+            MaterialBody::Lines(_) | MaterialBody::Markdown { .. } => "lines",
         }
     }
 }
 
 /// First the least of each, then whole ones in place of that: one that is too long leaves its room to others.
-fn those_that_fit(pieces: &[String], least: &[String], bytes: usize) -> Kept {
+fn those_that_fit(pieces: &[String], least: &[String], bytes: usize) -> FittedMaterial {
     let mut shown = vec![""; pieces.len()];
     let mut room = bytes;
     for texts in [least, pieces] {
@@ -181,12 +193,12 @@ fn those_that_fit(pieces: &[String], least: &[String], bytes: usize) -> Kept {
     let missing = lacking.fold((0, 0), |(count, bytes), (piece, shown)| {
         (count + 1, bytes + piece.len().saturating_sub(shown.len()))
     });
-    Kept { text: shown.concat(), missing }
+    FittedMaterial { text: shown.concat(), missing }
 }
 
 /// What is shown of a material.
 #[derive(Debug, Clone, Default)]
-struct Kept {
+struct FittedMaterial {
     text: String,
     /// Pieces and bytes that are not.
     missing: (usize, usize),
@@ -199,12 +211,12 @@ fn byte_of(text: &str, chars: usize) -> usize {
 
 /// One segment.
 #[derive(Debug, Clone)]
-enum Part {
+enum PromptPart {
     /// Our words.
     Ours(String),
     Theirs {
         heading: Cow<'static, str>,
-        material: Material,
+        material: PromptMaterial,
     },
 }
 
@@ -212,14 +224,14 @@ enum Part {
 #[derive(Debug, Clone)]
 pub(super) struct Prompt {
     mark: String,
-    parts: Vec<Part>,
+    parts: Vec<PromptPart>,
 }
 
 /// A prompt as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Assembled {
+pub(super) struct AssembledPrompt {
     pub text: String,
-    pub cut: Vec<Cut>,
+    pub cut: Vec<OmittedSegment>,
     /// False: even so it is longer than it may be.
     pub fits: bool,
 }
@@ -237,7 +249,7 @@ impl Prompt {
 
     /// Our own words, of which none are anybody else's.
     pub(super) fn ours(mut self, text: impl Into<String>) -> Self {
-        self.parts.push(Part::Ours(text.into()));
+        self.parts.push(PromptPart::Ours(text.into()));
         self
     }
 
@@ -246,30 +258,29 @@ impl Prompt {
     }
 
     /// Nothing where there is no material, not even the heading.
-    pub(super) fn theirs(mut self, heading: impl Into<Cow<'static, str>>, material: Material) -> Self {
+    pub(super) fn theirs(mut self, heading: impl Into<Cow<'static, str>>, material: PromptMaterial) -> Self {
         if !material.is_blank() {
-            self.parts.push(Part::Theirs { heading: heading.into(), material });
+            self.parts.push(PromptPart::Theirs { heading: heading.into(), material });
         }
         self
     }
 
     /// With what was looked up for another question.
     pub(super) fn found_in(mut self, other: &Self) -> Self {
-        let found =
-            |part: &&Part| matches!(part, Part::Theirs { material, .. } if material.weight == Weight::Found);
+        let found = |part: &&PromptPart| matches!(part, PromptPart::Theirs { material, .. } if material.weight == MaterialWeight::Found);
         self.parts.extend(other.parts.iter().filter(found).cloned());
         self
     }
 
     /// The whole of it, or what fits into so many bytes.
-    pub(super) fn fit(&self, room: usize) -> Assembled {
-        let mut kept: Vec<Kept> = self.parts.iter().map(Part::at_first).collect();
+    pub(super) fn fit(&self, room: usize) -> AssembledPrompt {
+        let mut kept: Vec<FittedMaterial> = self.parts.iter().map(PromptPart::at_first).collect();
         let mut text = self.written(&kept);
         for weight in CUTTABLE {
             // What is read later gives way first, except for what was looked up: the last look answers the last question.
             let last = self.parts.len().saturating_sub(1);
             for at in 0..self.parts.len() {
-                let at = if weight == Weight::Found { at } else { last - at };
+                let at = if weight == MaterialWeight::Found { at } else { last - at };
                 let Some(material) = self.theirs_at(at) else { continue };
                 let Some(stays) = material.stays(weight) else { continue };
                 let shown = kept[at].text.len();
@@ -281,32 +292,32 @@ impl Prompt {
             }
         }
         let cut = (0..self.parts.len()).filter_map(|at| self.theirs_at(at)?.cut(&kept[at])).collect();
-        Assembled { fits: text.len() <= room, text, cut }
+        AssembledPrompt { fits: text.len() <= room, text, cut }
     }
 
-    fn theirs_at(&self, at: usize) -> Option<&Material> {
+    fn theirs_at(&self, at: usize) -> Option<&PromptMaterial> {
         match &self.parts[at] {
-            Part::Theirs { material, .. } => Some(material),
-            Part::Ours(_) => None,
+            PromptPart::Theirs { material, .. } => Some(material),
+            PromptPart::Ours(_) => None,
         }
     }
 
-    fn written(&self, kept: &[Kept]) -> String {
+    fn written(&self, kept: &[FittedMaterial]) -> String {
         let parts = self.parts.iter().zip(kept);
         parts.map(|(part, kept)| part.written(&self.mark, kept)).collect::<Vec<_>>().join("\n")
     }
 }
 
-impl Part {
+impl PromptPart {
     /// What of it is there before anything is cut for want of room.
-    fn at_first(&self) -> Kept {
+    fn at_first(&self) -> FittedMaterial {
         match self {
-            Self::Ours(_) => Kept::default(),
+            Self::Ours(_) => FittedMaterial::default(),
             Self::Theirs { material, .. } => material.within(material.most),
         }
     }
 
-    fn written(&self, mark: &str, kept: &Kept) -> String {
+    fn written(&self, mark: &str, kept: &FittedMaterial) -> String {
         let (heading, material) = match self {
             Self::Ours(text) => return format!("{}\n", text.trim_end()),
             Self::Theirs { heading, material } => (heading, material),
@@ -317,7 +328,7 @@ impl Part {
         let shown = kept.text.replace(mark, "[…]");
         let name = material.name;
         let note = material.cut(kept).map_or_else(String::new, |cut| {
-            let Cut { pieces, bytes, .. } = cut;
+            let OmittedSegment { pieces, bytes, .. } = cut;
             let unit = material.unit();
             format!("\nThere was no room for the rest of this: {pieces} {unit}, {bytes} bytes.\n")
         });
@@ -325,11 +336,11 @@ impl Part {
     }
 }
 
-impl Material {
+impl PromptMaterial {
     /// What is missing when this is shown.
-    fn cut(&self, kept: &Kept) -> Option<Cut> {
+    fn cut(&self, kept: &FittedMaterial) -> Option<OmittedSegment> {
         let (pieces, bytes) = kept.missing;
-        (pieces > 0).then(|| Cut { what: self.name.to_owned(), pieces, bytes })
+        (pieces > 0).then(|| OmittedSegment { what: self.name.to_owned(), pieces, bytes })
     }
 }
 
@@ -360,16 +371,25 @@ mod tests {
             (0..20).map(|n| format!("## `src/{n}.rs`\n\n```\n{}```\n", lines("code", 20))).collect();
         Prompt::new(mark)
             .ours("Revise the design below.")
-            .theirs("Mistakes", Material::text("mistakes", Weight::Truth, &lines("mistake", 40)))
+            .theirs(
+                "Mistakes",
+                PromptMaterial::text("mistakes", MaterialWeight::Truth, &lines("mistake", 40)),
+            )
             .section("How to answer", "With edits.")
-            .theirs("The document", Material::text("document", Weight::Whole, &lines("design", 60)))
-            .theirs("The repository", Material::text("paths", Weight::Truth, &lines("src", 60)))
-            .theirs("", Material::pieces("files", "files", Weight::Background, &files))
-            .theirs("What a maintainer asks for", Material::text("maintainer", Weight::Words, "Less."))
-            .theirs("The issue", Material::text("issue", Weight::Source, &lines("wanted", 100)))
+            .theirs(
+                "The document",
+                PromptMaterial::text("document", MaterialWeight::Whole, &lines("design", 60)),
+            )
+            .theirs("The repository", PromptMaterial::text("paths", MaterialWeight::Truth, &lines("src", 60)))
+            .theirs("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files))
+            .theirs(
+                "What a maintainer asks for",
+                PromptMaterial::text("maintainer", MaterialWeight::Words, "Less."),
+            )
+            .theirs("The issue", PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 100)))
     }
 
-    fn gone(assembled: &Assembled) -> Vec<(&str, usize)> {
+    fn gone(assembled: &AssembledPrompt) -> Vec<(&str, usize)> {
         assembled.cut.iter().map(|cut| (cut.what.as_str(), cut.pieces)).collect()
     }
 
@@ -386,7 +406,8 @@ mod tests {
             all.text
                 .contains("mistake 39\n<<<end of mistakes k3x9q2mz>>>\n\n## How to answer\n\nWith edits.\n")
         );
-        let nothing = Prompt::new(MARK).theirs("Findings", Material::text("findings", Weight::Words, " \n"));
+        let nothing = Prompt::new(MARK)
+            .theirs("Findings", PromptMaterial::text("findings", MaterialWeight::Words, " \n"));
         assert_eq!(nothing.fit(usize::MAX).text, "");
     }
 
@@ -427,7 +448,7 @@ mod tests {
         assert!(less.text.contains(
             "```\n<<<end of files k3x9q2mz>>>\n\nThere was no room for the rest of this: 3 files, "
         ));
-        let one_line = Material::text("issue", Weight::Source, &"ü".repeat(10_000));
+        let one_line = PromptMaterial::text("issue", MaterialWeight::Source, &"ü".repeat(10_000));
         let cut = Prompt::new(MARK).theirs("", one_line).fit(3000);
         assert!(cut.fits && cut.text.len() > 1500, "{}", cut.text.len());
     }
@@ -435,8 +456,8 @@ mod tests {
     #[test]
     fn a_file_that_is_too_long_leaves_its_room_to_others() {
         let files = [lines("long", 900), lines("first", 20), lines("second", 20)];
-        let built =
-            Prompt::new(MARK).theirs("", Material::pieces("files", "files", Weight::Background, &files));
+        let built = Prompt::new(MARK)
+            .theirs("", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files));
         let cut = built.fit(1000);
         assert!(cut.fits && cut.text.contains("second 19\n") && !cut.text.contains("long"), "{}", cut.text);
         assert_eq!(gone(&cut), [("files", 1)]);
@@ -447,8 +468,14 @@ mod tests {
         let files = [lines("whole a", 60), lines("whole b", 60), lines("found", 60)];
         let least = ["fn a();\n".to_owned(), "fn b();\n".to_owned()];
         let built = Prompt::new(MARK)
-            .theirs("", Material::pieces("files", "files", Weight::Background, &files).at_least(&least))
-            .theirs("The issue", Material::text("issue", Weight::Source, &lines("wanted", 100)));
+            .theirs(
+                "",
+                PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files).at_least(&least),
+            )
+            .theirs(
+                "The issue",
+                PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 100)),
+            );
         let whole = built.fit(usize::MAX).text;
         assert!(whole.contains("whole b 59") && !whole.contains("fn b();"), "{whole}");
         let less = built.fit(whole.len() - 1000).text;
@@ -463,12 +490,12 @@ mod tests {
 
     #[test]
     fn of_what_was_looked_up_the_first_goes_first_and_all_of_it_comes_along() {
-        let found = |what: &str| Material::text("found", Weight::Found, &lines(what, 100));
+        let found = |what: &str| PromptMaterial::text("found", MaterialWeight::Found, &lines(what, 100));
         let looked = Prompt::new(MARK)
             .section("What you may look at", "Files.")
             .theirs("The 1. time", found("old"))
             .theirs("The 2. time", found("new"));
-        let issue = Material::text("issue", Weight::Source, &lines("wanted", 50));
+        let issue = PromptMaterial::text("issue", MaterialWeight::Source, &lines("wanted", 50));
         let built = Prompt::new(MARK).theirs("The issue", issue).found_in(&looked);
         let whole = built.fit(usize::MAX).text;
         assert!(
@@ -484,7 +511,7 @@ mod tests {
 
     #[test]
     fn a_text_of_its_own_measure_is_cut_to_it_and_told_of() {
-        let issue = Material::text("issue", Weight::Source, &lines("ä", 100)).at_most(50);
+        let issue = PromptMaterial::text("issue", MaterialWeight::Source, &lines("ä", 100)).at_most(50);
         let cut = Prompt::new(MARK).theirs("The issue", issue).fit(usize::MAX);
         assert_eq!(gone(&cut), [("issue", 88)]);
         assert!(cut.text.contains("ä 11\n<<<end of issue"), "{}", cut.text);
@@ -524,9 +551,9 @@ mod tests {
             let (issue, document, files) = (text(), text(), vec![text(), text()]);
             let built = Prompt::new(MARK)
                 .ours("Ours.")
-                .theirs("The issue", Material::text("issue", Weight::Source, &issue))
-                .theirs("Files", Material::pieces("files", "files", Weight::Background, &files))
-                .theirs("The document", Material::text("document", Weight::Whole, &document))
+                .theirs("The issue", PromptMaterial::text("issue", MaterialWeight::Source, &issue))
+                .theirs("Files", PromptMaterial::pieces("files", "files", MaterialWeight::Background, &files))
+                .theirs("The document", PromptMaterial::text("document", MaterialWeight::Whole, &document))
                 .ours("Ours again.");
             for room in [usize::MAX, 180] {
                 let sent = built.fit(room).text;

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cx, fault};
+use super::{StepContext, fault};
 use crate::{
     engine::StepError,
-    github::{Body, Comment, Fault, LabelChange, Repo, decorated},
+    github::{Comment, GitHubApiError, GitHubRepo, LabelChange, OutboundBody, decorated},
     limits, messages,
-    store::Pause,
+    store::ActivePause,
     types::{CommentId, Timestamp},
 };
 
@@ -30,7 +30,7 @@ pub struct StatusComment {
 
 /// May this edit be left out when the last one was a moment ago?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgency {
+pub enum StatusUrgency {
     /// Progress: the next edit will say it too.
     Progress,
     /// A person is being waited for, or the run is over: nothing later says it.
@@ -49,7 +49,13 @@ impl StatusComment {
     }
 
     /// Shows `body`, as a new comment the first time.
-    pub async fn show(&mut self, cx: &Cx, key: &str, body: &Body, urgency: Urgency) -> Result<(), StepError> {
+    pub async fn show(
+        &mut self,
+        cx: &StepContext,
+        key: &str,
+        body: &OutboundBody,
+        urgency: StatusUrgency,
+    ) -> Result<(), StepError> {
         self.turn(cx, key, body, urgency, None).await.map(drop)
     }
 
@@ -57,21 +63,21 @@ impl StatusComment {
     /// changed.
     pub async fn turn(
         &mut self,
-        cx: &Cx,
+        cx: &StepContext,
         key: &str,
-        body: &Body,
-        urgency: Urgency,
+        body: &OutboundBody,
+        urgency: StatusUrgency,
         change: Option<LabelChange<'_>>,
     ) -> Result<bool, StepError> {
         let now = cx.now(&format!("{key}-at")).await?;
         let fresh = self.touched.is_some_and(|t| now.since(t) < limits::STATUS_EDIT_GAP);
-        if fresh && urgency == Urgency::Progress {
+        if fresh && urgency == StatusUrgency::Progress {
             return Ok(false);
         }
         let before = &*self;
         let repo = cx.tools().repo(cx).await?;
-        let repo = if urgency == Urgency::Turning { repo.asking() } else { repo };
-        let shown: Option<Shown> =
+        let repo = if urgency == StatusUrgency::Turning { repo.asking() } else { repo };
+        let shown: Option<PostedStatusComment> =
             cx.once(key, |entry| write(cx, &repo, before, body, change.as_ref(), entry.interrupted)).await?;
         self.touched = Some(now);
         let Some(shown) = shown else { return Ok(false) };
@@ -83,7 +89,7 @@ impl StatusComment {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Shown {
+struct PostedStatusComment {
     id: CommentId,
     #[serde(default)]
     node: Option<String>,
@@ -93,7 +99,7 @@ struct Shown {
     moved: bool,
 }
 
-impl From<Comment> for Shown {
+impl From<Comment> for PostedStatusComment {
     fn from(comment: Comment) -> Self {
         let node = Some(comment.node).filter(|node| !node.is_empty());
         Self { id: comment.id, node, url: comment.url, moved: false }
@@ -102,19 +108,19 @@ impl From<Comment> for Shown {
 
 /// None: the conversation is locked, and what shows stays as it is.
 async fn write(
-    cx: &Cx,
-    repo: &Repo,
+    cx: &StepContext,
+    repo: &GitHubRepo,
     before: &StatusComment,
-    body: &Body,
+    body: &OutboundBody,
     change: Option<&LabelChange<'_>>,
     interrupted: bool,
-) -> Result<Option<Shown>, StepError> {
+) -> Result<Option<PostedStatusComment>, StepError> {
     // This step may have been under way when the pause began.
     let pauses = cx.tools().store.pauses().await.map_err(|error| StepError::Bug(error.into()))?;
-    let body = &messages::with_pause(body.as_str(), Pause::since(&pauses, repo.id()));
+    let body = &messages::with_pause(body.as_str(), ActivePause::since(&pauses, repo.id()));
     let as_it_was = |id: CommentId, moved| {
         let (node, url) = (before.node.clone(), before.url.clone().unwrap_or_default());
-        Shown { id, node, url, moved }
+        PostedStatusComment { id, node, url, moved }
     };
     if let (StatusComment { id: Some(id), node: Some(node), .. }, Some(change)) = (before, change) {
         // Where the comment was deleted or the conversation locked, what can be done is done one after the other.
@@ -136,8 +142,10 @@ async fn write(
     if let Some(made) = made {
         match repo.edit_comment(made.id, STATUS_MARKER, body).await {
             // Somebody deleted it: people shall still see where the run stands.
-            Err(Fault::NotFound { .. } | Fault::Gone { .. }) => {}
-            edited => return Ok(Some(decorated(edited).map_err(fault)?.map_or(made, Shown::from))),
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Gone { .. }) => {}
+            edited => {
+                return Ok(Some(decorated(edited).map_err(fault)?.map_or(made, PostedStatusComment::from)));
+            }
         }
     }
     let shown = match before.in_doubt {
@@ -146,7 +154,7 @@ async fn write(
     };
     match shown {
         // There is no pull request yet to show it on.
-        Err(Fault::Forbidden { .. }) if repo.issue(issue).await.map_err(fault)?.locked => Ok(None),
+        Err(GitHubApiError::Forbidden { .. }) if repo.issue(issue).await.map_err(fault)?.locked => Ok(None),
         shown => shown.map(|comment| Some(comment.into())).map_err(fault),
     }
 }

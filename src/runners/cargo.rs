@@ -13,16 +13,16 @@ use cargo_metadata::{
 };
 
 use super::{
-    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test,
-    found::MOST_FAULTS,
-    libtest, presets,
-    tools::{Probe, SYSTEM_PATH, Tool, home_folder},
+    CommandExit, CompilerError, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
+    TestRunner, TestSuite, libtest, presets,
+    test_report::MOST_FAULTS,
+    toolchains::{SYSTEM_PATH, Toolchain, ToolchainProbe, home_folder},
 };
 
-pub(super) const RUNNER: Runner = Runner {
+pub(super) const RUNNER: TestRunner = TestRunner {
     name: "cargo",
     manifests: &["Cargo.toml"],
-    probe: Probe {
+    probe: ToolchainProbe {
         language: "Rust",
         program: "rustc",
         args: &["--print", "sysroot"],
@@ -32,10 +32,10 @@ pub(super) const RUNNER: Runner = Runner {
         tool,
     },
     setup: &[presets::CARGO],
-    suite: |project| Box::new(Cargo { project, waiting: VecDeque::new(), asked: None }),
+    suite: |project| Box::new(CargoSuite { project, waiting: VecDeque::new(), asked: None }),
 };
 
-fn tool(lines: &[&str]) -> Option<Tool> {
+fn tool(lines: &[&str]) -> Option<Toolchain> {
     let root = Path::new(lines.first()?);
     let home = home_folder("CARGO_HOME", ".cargo")?;
     // The crates are unpacked anew: what lies unpacked there is not all, and nobody may write to it.
@@ -43,18 +43,18 @@ fn tool(lines: &[&str]) -> Option<Tool> {
     let there = names.map(|name| (name, home.join(name.trim_start_matches(".cargo/"))));
     let there: Vec<_> = there.into_iter().filter(|(_, path)| path.is_dir()).collect();
     let read = [root.to_owned()].into_iter().chain(there.iter().map(|(_, path)| path.clone())).collect();
-    Some(Tool { program: root.join("bin/cargo"), read, home: there, ..Tool::default() })
+    Some(Toolchain { program: root.join("bin/cargo"), read, home: there, ..Toolchain::default() })
 }
 
-struct Cargo {
-    project: Project,
-    waiting: VecDeque<Binary>,
-    asked: Option<Asked>,
+struct CargoSuite {
+    project: TestProject,
+    waiting: VecDeque<TestBinary>,
+    asked: Option<CargoStage>,
 }
 
 /// What runs tests: a binary that cargo built, or cargo itself for those in the documentation.
 #[derive(Debug, Clone)]
-struct Binary {
+struct TestBinary {
     /// As nextest names it: `package`, `package::target`, `package::bin/target`.
     id: String,
     program: String,
@@ -64,16 +64,16 @@ struct Binary {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum CargoStage {
     Build,
-    List(Binary),
+    List(TestBinary),
     /// The names it listed, and whether one goes after the other.
-    Run(Binary, BTreeSet<String>, bool),
+    Run(TestBinary, BTreeSet<String>, bool),
 }
 
-impl Suite for Cargo {
-    fn begin(&mut self) -> Result<Call, String> {
-        self.asked = Some(Asked::Build);
+impl TestSuite for CargoSuite {
+    fn begin(&mut self) -> Result<SuiteCommand, String> {
+        self.asked = Some(CargoStage::Build);
         // As `cargo test --no-run` does it, which stops at the first target that can't be built.
         let mut args = ["build", "--profile=test", "--keep-going", "--offline", "--message-format=json"]
             .map(str::to_owned)
@@ -85,17 +85,17 @@ impl Suite for Cargo {
         Ok(self.call(&self.project.tool.program.display().to_string(), args, ""))
     }
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         match self.asked.take()? {
-            Asked::Build => self.built(&came, found),
-            Asked::List(binary) => {
+            CargoStage::Build => self.built(&came, found),
+            CargoStage::List(binary) => {
                 if let Some(call) = self.listed(binary, &came, found) {
                     return Some(call);
                 }
             }
-            Asked::Run(binary, names, one_by_one) => {
+            CargoStage::Run(binary, names, one_by_one) => {
                 // Who died took the others along: one after the other, it is told which it was.
-                if matches!(came.end, End::Signal(_)) && !one_by_one && names.len() > 1 {
+                if matches!(came.end, CommandExit::Signal(_)) && !one_by_one && names.len() > 1 {
                     return Some(self.run(binary, names, true));
                 }
                 libtest::read(&binary.id, &names, &came, found);
@@ -104,12 +104,12 @@ impl Suite for Cargo {
         let binary = self.waiting.pop_front()?;
         let listing = ["--list", "--format", "terse"].map(str::to_owned);
         let call = self.call_of(&binary, listing.into_iter().chain(self.only(&binary)).collect());
-        self.asked = Some(Asked::List(binary));
+        self.asked = Some(CargoStage::List(binary));
         Some(call)
     }
 }
 
-impl Cargo {
+impl CargoSuite {
     /// The names of the targets that the asked-for files are, where each is one that cargo finds by itself.
     fn targets(&self) -> Option<Vec<&str>> {
         let found_alone = !["[[test]]", "autotests"].iter().any(|word| self.project.manifest.contains(word));
@@ -123,7 +123,7 @@ impl Cargo {
     }
 
     /// `folder` is relative to the project's.
-    fn call(&self, program: &str, args: Vec<String>, folder: &str) -> Call {
+    fn call(&self, program: &str, args: Vec<String>, folder: &str) -> SuiteCommand {
         let root = self.project.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
         let environment = [
             ("PATH", format!("{}:{SYSTEM_PATH}", root.join("bin").display())),
@@ -138,10 +138,10 @@ impl Cargo {
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
         let folder = Path::new(&self.project.folder).join(folder).display().to_string();
-        Call { program: program.into(), args, environment, folder, report: None }
+        SuiteCommand { program: program.into(), args, environment, folder, report: None }
     }
 
-    fn call_of(&self, binary: &Binary, more: Vec<String>) -> Call {
+    fn call_of(&self, binary: &TestBinary, more: Vec<String>) -> SuiteCommand {
         let args = binary.args.iter().cloned().chain(more).collect();
         let mut call = self.call(&binary.program, args, &binary.folder);
         let folder = self.project.root.join(&binary.folder).display().to_string();
@@ -150,21 +150,21 @@ impl Cargo {
     }
 
     /// The filter for the one test that is asked for.
-    fn only(&self, binary: &Binary) -> Vec<String> {
+    fn only(&self, binary: &TestBinary) -> Vec<String> {
         let Some(only) = &self.project.only else { return Vec::new() };
         let name = only.strip_prefix(&format!("{} ", binary.id)).unwrap_or(only);
         vec!["--exact".to_owned(), name.to_owned()]
     }
 
-    fn run(&mut self, binary: Binary, names: BTreeSet<String>, one_by_one: bool) -> Call {
+    fn run(&mut self, binary: TestBinary, names: BTreeSet<String>, one_by_one: bool) -> SuiteCommand {
         let alone = one_by_one.then(|| "--test-threads=1".to_owned());
         let call = self.call_of(&binary, alone.into_iter().chain(self.only(&binary)).collect());
-        self.asked = Some(Asked::Run(binary, names, one_by_one));
+        self.asked = Some(CargoStage::Run(binary, names, one_by_one));
         call
     }
 
     /// Which binaries there are, and what could not be built.
-    fn built(&mut self, came: &Came, found: &mut Found) {
+    fn built(&mut self, came: &SuiteOutput, found: &mut TestReport) {
         let mut tested = BTreeSet::<PackageId>::new();
         let mut documented = BTreeSet::<PackageId>::new();
         let mut broken = BTreeMap::<String, Vec<Diagnostic>>::new();
@@ -195,33 +195,39 @@ impl Cargo {
             self.waiting.push_back(self.documentation(package));
         }
         broken.iter().for_each(|(id, errors)| found.tell(not_built(id, errors)));
-        if !matches!(came.end, End::Exit(_)) || came.end != End::Exit(0) && broken.is_empty() {
+        if !matches!(came.end, CommandExit::Exit(_)) || came.end != CommandExit::Exit(0) && broken.is_empty()
+        {
             let mut said = came.stderr.lines().map(str::trim).filter(|line| line.starts_with("error"));
             let said = said.next().or(came.stderr.lines().next_back()).unwrap_or("it says nothing");
             found.trouble(format!("cargo: {}: {said}", came.end));
         }
     }
 
-    fn binary(&self, artifact: &Artifact) -> Option<Binary> {
+    fn binary(&self, artifact: &Artifact) -> Option<TestBinary> {
         let program = artifact.executable.as_ref().filter(|_| artifact.profile.test)?;
         let package = artifact.manifest_path.parent()?.as_std_path();
         let folder = package.strip_prefix(&self.project.root).unwrap_or(Path::new("")).display().to_string();
         let id = binary_id(&artifact.package_id, &artifact.target);
-        Some(Binary { id, program: program.to_string(), args: Vec::new(), folder })
+        Some(TestBinary { id, program: program.to_string(), args: Vec::new(), folder })
     }
 
-    fn documentation(&self, of: &PackageId) -> Binary {
+    fn documentation(&self, of: &PackageId) -> TestBinary {
         let args = ["test", "--offline", "--doc", "-p", &of.repr, "--"].map(str::to_owned).into();
         let program = self.project.tool.program.display().to_string();
-        Binary { id: format!("{}::doc", package(of)), program, args, folder: String::new() }
+        TestBinary { id: format!("{}::doc", package(of)), program, args, folder: String::new() }
     }
 
-    fn listed(&mut self, binary: Binary, came: &Came, found: &mut Found) -> Option<Call> {
+    fn listed(
+        &mut self,
+        binary: TestBinary,
+        came: &SuiteOutput,
+        found: &mut TestReport,
+    ) -> Option<SuiteCommand> {
         let names = came.stdout.lines().filter_map(|line| line.strip_suffix(": test"));
         let names: BTreeSet<String> = names.map(str::to_owned).collect();
-        if came.end != End::Exit(0) {
+        if came.end != CommandExit::Exit(0) {
             let said = came.stderr.trim();
-            found.tell(Test::failed(&binary.id, Failure::Build, format!("{}\n{said}", came.end)));
+            found.tell(TestResult::failed(&binary.id, TestFailure::Build, format!("{}\n{said}", came.end)));
             return None;
         }
         (!names.is_empty()).then(|| self.run(binary, names, false))
@@ -256,17 +262,17 @@ const MISSING: &[&str] = &[
 ];
 
 /// A binary that cannot be built, of which the compiler said this.
-fn not_built(id: &str, errors: &[Diagnostic]) -> Test {
+fn not_built(id: &str, errors: &[Diagnostic]) -> TestResult {
     // The last of them says how many there were.
     let errors = || errors.iter().filter(|error| !error.message.starts_with("aborting due to"));
-    let faults: Vec<Fault> = errors().take(MOST_FAULTS).map(fault).collect();
+    let faults: Vec<CompilerError> = errors().take(MOST_FAULTS).map(fault).collect();
     let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
-        true => Failure::Missing,
-        false => Failure::Build,
+        true => TestFailure::Missing,
+        false => TestFailure::Build,
     };
     let rendered = errors().map(|error| error.rendered.as_deref().unwrap_or(&error.message));
     let at = errors().find_map(primary).map(|span| format!("{}:{}", span.file_name, span.line_start));
-    Test::failed(id, failure, rendered.collect::<Vec<_>>().join("\n")).at(at).with(faults)
+    TestResult::failed(id, failure, rendered.collect::<Vec<_>>().join("\n")).at(at).with(faults)
 }
 
 fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
@@ -275,7 +281,7 @@ fn primary(error: &Diagnostic) -> Option<&DiagnosticSpan> {
 
 /// `cannot find function `a` in crate `b``: of the names the first is missing, of an import each, of a field the one that is
 /// called so.
-fn fault(error: &Diagnostic) -> Fault {
+fn fault(error: &Diagnostic) -> CompilerError {
     let missing = error.code.as_ref().is_some_and(|code| MISSING.contains(&code.code.as_str()));
     let said = &error.message;
     let from = said.find("named `").unwrap_or(0);
@@ -291,5 +297,5 @@ fn fault(error: &Diagnostic) -> Fault {
         }
     };
     let names = names.take(most).map(|name| name.rsplit("::").next().unwrap_or(name));
-    Fault::new(primary(error).map_or("", |span| &span.file_name), said, names)
+    CompilerError::new(primary(error).map_or("", |span| &span.file_name), said, names)
 }

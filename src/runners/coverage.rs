@@ -7,10 +7,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{documents::change::Evidence, types::count};
+use crate::{documents::change::TestEvidence, types::count};
 
 /// Lines that can run, by file relative to the project, and whether each did.
-pub type Coverage = BTreeMap<String, BTreeMap<u32, bool>>;
+pub type LineCoverage = BTreeMap<String, BTreeMap<u32, bool>>;
 
 /// The report's file.
 pub(super) const REPORT: &str = "lines";
@@ -27,8 +27,8 @@ pub fn is_measured(runner: &str) -> bool {
 }
 
 /// What node and coverage.py write: `SF:` a file, `DA:` a line and how often it ran.
-pub(super) fn lcov(report: &str, root: &Path) -> Coverage {
-    let (mut all, mut file) = (Coverage::new(), String::new());
+pub(super) fn lcov(report: &str, root: &Path) -> LineCoverage {
+    let (mut all, mut file) = (LineCoverage::new(), String::new());
     for line in report.lines().take(MOST_LINES) {
         if let Some(path) = line.strip_prefix("SF:") {
             let path = Path::new(path);
@@ -43,8 +43,8 @@ pub(super) fn lcov(report: &str, root: &Path) -> Coverage {
 }
 
 /// What `go test -coverprofile` writes: `module/path.go:FROM.COLUMN,TO.COLUMN STATEMENTS TIMES`.
-pub(super) fn go(report: &str, manifest: &str) -> Coverage {
-    let mut all = Coverage::new();
+pub(super) fn go(report: &str, manifest: &str) -> LineCoverage {
+    let mut all = LineCoverage::new();
     let module = manifest.lines().find_map(|line| line.trim().strip_prefix("module "));
     let module = module.unwrap_or_default().trim().trim_matches('"');
     let mut left = MOST_LINES;
@@ -68,7 +68,7 @@ pub(super) fn go(report: &str, manifest: &str) -> Coverage {
 }
 
 /// One that ran in part ran.
-fn note(all: &mut Coverage, file: &str, line: Option<u32>, ran: bool) {
+fn note(all: &mut LineCoverage, file: &str, line: Option<u32>, ran: bool) {
     if let Some(line) = line {
         if !all.contains_key(file) {
             all.insert(file.to_owned(), BTreeMap::new());
@@ -81,7 +81,7 @@ fn note(all: &mut Coverage, file: &str, line: Option<u32>, ran: bool) {
 
 /// Which of the changed lines the tests ran, in the files that the tools speak of.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Covered {
+pub struct ChangeCoverage {
     files: usize,
     ran: usize,
     /// A place each.
@@ -90,10 +90,10 @@ pub struct Covered {
     wanted: u32,
 }
 
-impl Covered {
+impl ChangeCoverage {
     /// None where the tools say nothing of any of the lines; `within` has a path as the project does.
     pub fn of<'p>(
-        coverage: &Coverage,
+        coverage: &LineCoverage,
         changed: &'p [(String, usize)],
         within: impl Fn(&'p str) -> Option<&'p str>,
         wanted: u32,
@@ -113,7 +113,7 @@ impl Covered {
     }
 
     /// With so many of the lines that no test runs.
-    pub fn tell(&self, most: usize, evidence: &mut Evidence) {
+    pub fn tell(&self, most: usize, evidence: &mut TestEvidence) {
         let all = self.ran + self.missed.len();
         let percent = self.ran * 100 / all.max(1);
         let few = if percent < self.wanted as usize { ", which is too little" } else { "" };
@@ -141,7 +141,7 @@ impl Covered {
 mod tests {
     use super::*;
 
-    fn told(coverage: &Coverage) -> Vec<String> {
+    fn told(coverage: &LineCoverage) -> Vec<String> {
         let file = |(path, lines): (&String, &BTreeMap<u32, bool>)| {
             let lines: Vec<String> =
                 lines.iter().map(|(line, ran)| format!("{line}{}", if *ran { "" } else { "!" })).collect();
@@ -166,11 +166,11 @@ mod tests {
     fn what_no_test_runs_of_the_changed_lines_is_named() {
         let ran = lcov("SF:a.py\nDA:1,1\nDA:2,1\nDA:3,1\nDA:7,0\nDA:9,0\n", Path::new("/"));
         let changed = [1, 2, 3, 4, 7].map(|line| ("src/a.py".to_owned(), line));
-        let covered = Covered::of(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
-        let mut evidence = Evidence::default();
+        let covered = ChangeCoverage::of(&ran, &changed, |path| path.strip_prefix("src/"), 95).unwrap();
+        let mut evidence = TestEvidence::default();
         covered.tell(40, &mut evidence);
         let said = "**Coverage:** the tests run 3 of 4 changed lines (75 %, 95 % wanted, which is too little), in 1 file.";
         assert_eq!(evidence.all(), [said, "No test runs `src/a.py:7`."]);
-        assert!(Covered::of(&ran, &changed[..0], Some, 95).is_none());
+        assert!(ChangeCoverage::of(&ran, &changed[..0], Some, 95).is_none());
     }
 }

@@ -1,21 +1,22 @@
 //! Whatever command a repository names: its exit code, with JUnit's XML or TAP where it writes one.
 
 use super::{
-    Call, Came, End, Failure, Found, Project, Report, Suite, Test, failure,
-    junit::{self, Case, Result_},
+    CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
+    TestSuite, failure,
+    junit::{self, JunitCase, JunitResult},
     says_missing, tap,
-    tools::SYSTEM_PATH,
+    toolchains::SYSTEM_PATH,
     wrong,
 };
 
-pub(super) struct Generic {
-    pub(super) project: Project,
+pub(super) struct GenericSuite {
+    pub(super) project: TestProject,
     /// Where the toolchains of this machine have their programs.
     pub(super) path: Vec<String>,
 }
 
-impl Suite for Generic {
-    fn begin(&mut self) -> Result<Call, String> {
+impl TestSuite for GenericSuite {
+    fn begin(&mut self) -> Result<SuiteCommand, String> {
         if self.project.only.is_some() {
             return Err(
                 "a command of the repository's own runs all of its tests; leave out --only".to_owned()
@@ -23,16 +24,16 @@ impl Suite for Generic {
         }
         let command = self.project.settings.command.clone().ok_or("no test command is named")?;
         let path = self.path.iter().map(String::as_str).chain([SYSTEM_PATH]).collect::<Vec<_>>().join(":");
-        Ok(Call {
+        Ok(SuiteCommand {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), command],
             environment: vec![("PATH".to_owned(), path)],
             folder: self.project.folder.clone(),
-            report: self.project.settings.report.clone().map(Report::Theirs),
+            report: self.project.settings.report.clone().map(ReportLocation::Theirs),
         })
     }
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let own = self
             .project
             .settings
@@ -60,12 +61,14 @@ impl Suite for Generic {
         } else if came.reports.is_empty() && own.is_none() {
             // It tells no tests apart, so it is one.
             found.add(match came.end {
-                End::Exit(0) => Test::passed(command),
-                End::Exit(_) if says_missing(&said) => Test::failed(command, Failure::Missing, tail(&said)),
-                End::Exit(_) => Test::failed(command, Failure::Error, tail(&said)),
-                end => Test::failed(command, failure(end), tail(&said)),
+                CommandExit::Exit(0) => TestResult::passed(command),
+                CommandExit::Exit(_) if says_missing(&said) => {
+                    TestResult::failed(command, TestFailure::Missing, tail(&said))
+                }
+                CommandExit::Exit(_) => TestResult::failed(command, TestFailure::Error, tail(&said)),
+                end => TestResult::failed(command, failure(end), tail(&said)),
             });
-        } else if came.end != End::Exit(0) && found.failed().next().is_none() {
+        } else if came.end != CommandExit::Exit(0) && found.failed().next().is_none() {
             found.trouble(format!("no test in the report failed, and yet of the command: {}", came.end));
         }
         None
@@ -77,7 +80,7 @@ fn tail(said: &str) -> &str {
     &said[said.ceil_char_boundary(said.len().saturating_sub(3_000))..]
 }
 
-fn test(case: Case) -> Test {
+fn test(case: JunitCase) -> TestResult {
     let id = if case.class.is_empty() { case.name } else { format!("{}::{}", case.class, case.name) };
     let said = if case.text.trim().is_empty() { &case.message } else { &case.text };
     let at = (!case.file.is_empty()).then(|| match case.line {
@@ -85,15 +88,15 @@ fn test(case: Case) -> Test {
         None => case.file.clone(),
     });
     match case.result {
-        Result_::Passed => Test::passed(id),
-        Result_::Skipped => Test::skipped(id, &case.message),
+        JunitResult::Passed => TestResult::passed(id),
+        JunitResult::Skipped => TestResult::skipped(id, &case.message),
         _ if says_missing(&case.kind) || says_missing(said) => {
-            Test::failed(id, Failure::Missing, said).at(at)
+            TestResult::failed(id, TestFailure::Missing, said).at(at)
         }
         _ if case.kind.contains("Timeout") || case.kind.contains("TimedOut") => {
-            Test::failed(id, Failure::Timeout, said).at(at)
+            TestResult::failed(id, TestFailure::Timeout, said).at(at)
         }
-        Result_::Failure => Test::failed(id, Failure::Assertion, said).at(at),
-        Result_::Error => Test::failed(id, Failure::Error, said).at(at),
+        JunitResult::Failure => TestResult::failed(id, TestFailure::Assertion, said).at(at),
+        JunitResult::Error => TestResult::failed(id, TestFailure::Error, said).at(at),
     }
 }

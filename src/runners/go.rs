@@ -8,16 +8,16 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    Call, Came, End, Failure, Fault, Found, Project, Runner, Suite, Test, coverage, failure,
-    found::MOST_FAULTS,
-    presets,
-    tools::{Probe, SYSTEM_PATH, Tool},
+    CommandExit, CompilerError, SuiteCommand, SuiteOutput, TestFailure, TestProject, TestReport, TestResult,
+    TestRunner, TestSuite, coverage, failure, presets,
+    test_report::MOST_FAULTS,
+    toolchains::{SYSTEM_PATH, Toolchain, ToolchainProbe},
 };
 
-pub(super) const RUNNER: Runner = Runner {
+pub(super) const RUNNER: TestRunner = TestRunner {
     name: "go",
     manifests: &["go.mod"],
-    probe: Probe {
+    probe: ToolchainProbe {
         language: "Go",
         program: "go",
         args: &["env", "GOROOT", "GOMODCACHE"],
@@ -27,28 +27,28 @@ pub(super) const RUNNER: Runner = Runner {
         tool,
     },
     setup: &[presets::GO, presets::GO_LIBRARY],
-    suite: |project| Box::new(Go { project }),
+    suite: |project| Box::new(GoSuite { project }),
 };
 
 /// What is kept of what one test or package says.
 const SAID_BYTES: usize = 16 * 1024;
 
-fn tool(lines: &[&str]) -> Option<Tool> {
+fn tool(lines: &[&str]) -> Option<Toolchain> {
     let [root, modules, ..] = lines else { return None };
     let program = Path::new(root).join("bin/go");
     let environment = vec![("GOMODCACHE", modules.to_string())];
-    Some(Tool { program, read: vec![root.into(), modules.into()], environment, ..Tool::default() })
+    Some(Toolchain { program, read: vec![root.into(), modules.into()], environment, ..Toolchain::default() })
 }
 
-struct Go {
-    project: Project,
+struct GoSuite {
+    project: TestProject,
 }
 
 /// An event of `go test -json`, or of the build before it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
-struct Event {
+struct GoTestEvent {
     action: String,
     package: String,
     test: String,
@@ -57,8 +57,8 @@ struct Event {
     failed_build: String,
 }
 
-impl Suite for Go {
-    fn begin(&mut self) -> Result<Call, String> {
+impl TestSuite for GoSuite {
+    fn begin(&mut self) -> Result<SuiteCommand, String> {
         let seconds = (self.project.time.as_secs() / 4 * 3).max(1);
         // What passed before is run again all the same.
         let mut args = ["test", "-json", "-count=1"].map(str::to_owned).to_vec();
@@ -94,7 +94,7 @@ impl Suite for Go {
             ("GOTOOLCHAIN", "local".to_owned()),
             ("GOCACHE", self.project.built.join(RUNNER.name).display().to_string()),
         ];
-        Ok(Call {
+        Ok(SuiteCommand {
             program: self.project.tool.program.clone(),
             args,
             environment: environment.map(|(name, value)| (name.to_owned(), value)).into(),
@@ -103,7 +103,7 @@ impl Suite for Go {
         })
     }
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::go(lines, &self.project.manifest));
         let mut said = HashMap::<(String, String), String>::new();
@@ -114,7 +114,7 @@ impl Suite for Go {
         let (root, before) = (self.project.root.as_path(), found.failed().count());
         for line in came.stdout.lines() {
             // What is no event is what a test's own child printed past it all.
-            let Ok(event) = serde_json::from_str::<Event>(line) else { continue };
+            let Ok(event) = serde_json::from_str::<GoTestEvent>(line) else { continue };
             let at = (event.package.clone(), event.test.clone());
             let id = format!("{}.{}", event.package, event.test);
             let whole = event.test.is_empty();
@@ -125,9 +125,9 @@ impl Suite for Go {
                 "build-output" => push(builds.entry(event.import_path).or_default(), &event.output),
                 "output" => push(said.entry(at).or_default(), &event.output),
                 "run" => drop(running.entry(event.package).or_default().insert(event.test)),
-                "pass" if !whole => found.add(Test::passed(id)),
+                "pass" if !whole => found.add(TestResult::passed(id)),
                 "skip" if !whole => {
-                    found.add(Test::skipped(id, complaint(said.get(&at).map_or("", String::as_str))));
+                    found.add(TestResult::skipped(id, complaint(said.get(&at).map_or("", String::as_str))));
                 }
                 "fail" if !whole => {
                     told.insert(event.package);
@@ -148,7 +148,7 @@ impl Suite for Go {
                     if of_build.is_some() {
                         found.add(not_built(&event.package, text, root));
                     } else if silent {
-                        found.add(Test::failed(&event.package, Failure::Crash, text));
+                        found.add(TestResult::failed(&event.package, TestFailure::Crash, text));
                     }
                 }
                 _ => {}
@@ -157,9 +157,15 @@ impl Suite for Go {
         for (package, test) in
             running.iter().flat_map(|(package, tests)| tests.iter().map(move |test| (package, test)))
         {
-            found.add(Test::failed(format!("{package}.{test}"), failure(came.end), came.end.to_string()));
+            found.add(TestResult::failed(
+                format!("{package}.{test}"),
+                failure(came.end),
+                came.end.to_string(),
+            ));
         }
-        if !matches!(came.end, End::Exit(_)) || came.end != End::Exit(0) && found.failed().count() == before {
+        if !matches!(came.end, CommandExit::Exit(_))
+            || came.end != CommandExit::Exit(0) && found.failed().count() == before
+        {
             let mut lines = came.stderr.lines().chain(came.stdout.lines());
             let said = lines.rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
             found.trouble(format!("go: {}: {said}", came.end));
@@ -174,17 +180,20 @@ fn push(text: &mut String, more: &str) {
     }
 }
 
-fn not_built(package: &str, said: &str, root: &Path) -> Test {
-    let faults: Vec<Fault> = said.lines().filter_map(|line| fault(line, root)).take(MOST_FAULTS).collect();
+fn not_built(package: &str, said: &str, root: &Path) -> TestResult {
+    let faults: Vec<CompilerError> =
+        said.lines().filter_map(|line| fault(line, root)).take(MOST_FAULTS).collect();
     let failure = match faults.iter().any(|fault| !fault.missing.is_empty()) {
-        true => Failure::Missing,
-        false => Failure::Build,
+        true => TestFailure::Missing,
+        false => TestFailure::Build,
     };
-    Test::failed(package, failure, said).at(said.lines().find_map(|line| place(line, root))).with(faults)
+    TestResult::failed(package, failure, said)
+        .at(said.lines().find_map(|line| place(line, root)))
+        .with(faults)
 }
 
 /// `a/a_test.go:10:5: undefined: b.C`
-fn fault(line: &str, root: &Path) -> Option<Fault> {
+fn fault(line: &str, root: &Path) -> Option<CompilerError> {
     let at = place(line, root)?;
     let (_, message) = line.split_once(": ")?;
     let missing = ["undefined", "provides", "is not in std", "cannot find module", "could not import"];
@@ -193,18 +202,18 @@ fn fault(line: &str, root: &Path) -> Option<Fault> {
     let found = found.filter(|_| missing.iter().any(|words| message.contains(words)));
     let name = found.and_then(|(_, rest)| rest.split([' ', ';', ')', ',']).next());
     let name = name.and_then(|name| name.rsplit(['.', '/']).next()).filter(|name| !name.is_empty());
-    Some(Fault::new(at.rsplit_once(':').map_or("", |(file, _)| file), message, name))
+    Some(CompilerError::new(at.rsplit_once(':').map_or("", |(file, _)| file), message, name))
 }
 
-fn failed(id: String, said: &str, root: &Path) -> Test {
+fn failed(id: String, said: &str, root: &Path) -> TestResult {
     let failure = match said {
-        _ if said.contains("panic: test timed out after ") => Failure::Timeout,
+        _ if said.contains("panic: test timed out after ") => TestFailure::Timeout,
         _ if said.contains("panic: ") || said.contains("fatal error: ") || said.contains("SIG") => {
-            Failure::Crash
+            TestFailure::Crash
         }
-        _ => Failure::Assertion,
+        _ => TestFailure::Assertion,
     };
-    Test::failed(id, failure, complaint(said)).at(said.lines().rev().find_map(|line| place(line, root)))
+    TestResult::failed(id, failure, complaint(said)).at(said.lines().rev().find_map(|line| place(line, root)))
 }
 
 /// Without the frame that `go test` puts around what a test says.

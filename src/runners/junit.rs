@@ -11,12 +11,12 @@ const TEXT_BYTES: usize = 16 * 1024;
 
 /// One `testcase`.
 #[derive(Debug, Default)]
-pub(super) struct Case {
+pub(super) struct JunitCase {
     pub(super) class: String,
     pub(super) name: String,
     pub(super) file: String,
     pub(super) line: Option<u32>,
-    pub(super) result: Result_,
+    pub(super) result: JunitResult,
     /// Of the result: its `type` and `message`, and what stands in it.
     pub(super) kind: String,
     pub(super) message: String,
@@ -24,7 +24,7 @@ pub(super) struct Case {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Result_ {
+pub(super) enum JunitResult {
     #[default]
     Passed,
     Failure,
@@ -37,9 +37,9 @@ pub(super) enum Result_ {
 /// # Errors
 ///
 /// What is wrong with it, in one line. The tests before that were told.
-pub(super) fn read(xml: &str, mut each: impl FnMut(Case)) -> Result<(), String> {
+pub(super) fn read(xml: &str, mut each: impl FnMut(JunitCase)) -> Result<(), String> {
     let mut reader = Reader::from_str(xml);
-    let (mut case, mut depth, mut within) = (None::<Case>, 0usize, false);
+    let (mut case, mut depth, mut within) = (None::<JunitCase>, 0usize, false);
     loop {
         let event = reader.read_event();
         let event = event
@@ -79,7 +79,7 @@ pub(super) fn read(xml: &str, mut each: impl FnMut(Case)) -> Result<(), String> 
     }
 }
 
-fn push(case: &mut Option<Case>, text: &str) {
+fn push(case: &mut Option<JunitCase>, text: &str) {
     if let Some(case) = case.as_mut().filter(|case| case.text.len() < TEXT_BYTES) {
         let room = text.floor_char_boundary(TEXT_BYTES);
         case.text.push_str(&text[..room]);
@@ -87,11 +87,11 @@ fn push(case: &mut Option<Case>, text: &str) {
 }
 
 /// Does the text that follows belong to a result?
-fn open(tag: &BytesStart<'_>, case: &mut Option<Case>) -> bool {
+fn open(tag: &BytesStart<'_>, case: &mut Option<JunitCase>) -> bool {
     let name = tag.local_name();
     let result = match name.as_ref() {
         "testcase" => {
-            let mut new = Case::default();
+            let mut new = JunitCase::default();
             attributes(tag, |key, value| match key {
                 "classname" => new.class = value,
                 "name" => new.name = value,
@@ -102,13 +102,13 @@ fn open(tag: &BytesStart<'_>, case: &mut Option<Case>) -> bool {
             *case = Some(new);
             return false;
         }
-        "failure" => Result_::Failure,
-        "error" => Result_::Error,
-        "skipped" => Result_::Skipped,
+        "failure" => JunitResult::Failure,
+        "error" => JunitResult::Error,
+        "skipped" => JunitResult::Skipped,
         _ => return false,
     };
     // The first result counts: what is to be done yet, and fails, is written as skipped and failed.
-    let Some(case) = case.as_mut().filter(|case| case.result == Result_::Passed) else { return false };
+    let Some(case) = case.as_mut().filter(|case| case.result == JunitResult::Passed) else { return false };
     case.result = result;
     attributes(tag, |key, value| match key {
         "type" => case.kind = value,

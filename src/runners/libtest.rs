@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Came, End, Failure, Found, Test, failure};
+use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, failure};
 
 /// Reads what `binary` printed; `names` are the tests it listed.
-pub(super) fn read(binary: &str, names: &BTreeSet<String>, came: &Came, found: &mut Found) {
+pub(super) fn read(binary: &str, names: &BTreeSet<String>, came: &SuiteOutput, found: &mut TestReport) {
     let (results, details) = came.stdout.split_once("\nfailures:\n").unwrap_or((&came.stdout, ""));
     let details = sections(details);
     let mut seen = BTreeMap::<&str, Vec<&str>>::new();
@@ -28,14 +28,14 @@ pub(super) fn read(binary: &str, names: &BTreeSet<String>, came: &Came, found: &
         let skipped = results.iter().find_map(|result| result.strip_prefix("ignored"));
         found.tell(match skipped {
             _ if has("FAILED") => {
-                let failure = if asserts(said) { Failure::Assertion } else { Failure::Error };
-                Test::failed(id, failure, said).at(place(said))
+                let failure = if asserts(said) { TestFailure::Assertion } else { TestFailure::Error };
+                TestResult::failed(id, failure, said).at(place(said))
             }
-            Some(why) => Test::skipped(id, why.trim_start_matches(", ")),
-            None if has("ok") => Test::passed(id),
+            Some(why) => TestResult::skipped(id, why.trim_start_matches(", ")),
+            None if has("ok") => TestResult::passed(id),
             // It asked for less than was listed.
-            None if came.end == End::Exit(0) => {
-                Test::failed(id, Failure::Crash, "its process ended well without it")
+            None if came.end == CommandExit::Exit(0) => {
+                TestResult::failed(id, TestFailure::Crash, "its process ended well without it")
             }
             None => {
                 let whose = match last {
@@ -43,11 +43,11 @@ pub(super) fn read(binary: &str, names: &BTreeSet<String>, came: &Came, found: &
                     _ => String::new(),
                 };
                 let said = format!("{whose}{}\n{}", came.end, came.stderr.trim());
-                Test::failed(id, failure(came.end), said)
+                TestResult::failed(id, failure(came.end), said)
             }
         });
     }
-    if came.end != End::Exit(0) && found.failed().count() == before {
+    if came.end != CommandExit::Exit(0) && found.failed().count() == before {
         found.trouble(format!("{}: {}, and none of its tests failed", binary, came.end));
     }
 }

@@ -5,11 +5,11 @@
 //! process it can do to the report as well; no reader can tell that.
 
 mod cargo;
+pub mod change_verification;
 mod coverage;
-mod found;
+mod dependencies;
 mod generic;
 mod go;
-pub mod judge;
 mod junit;
 mod libtest;
 mod node;
@@ -17,49 +17,49 @@ mod node_report;
 mod overlay;
 mod presets;
 mod pytest;
+pub mod red_green;
 mod run;
-mod setup;
 mod tap;
+mod test_report;
 #[cfg(test)]
 mod tests;
-mod tools;
-pub mod trial;
+mod toolchains;
 
 use std::{path::PathBuf, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
 pub use self::{
-    coverage::{Coverage, Covered, is_measured},
-    found::{Failure, Fault, Found, Outcome, Test, one_line},
-    run::{Asked, Bench, TestError, Tested, run, unfetched},
-    setup::Dependencies,
+    coverage::{ChangeCoverage, LineCoverage, is_measured},
+    dependencies::DependencyFetcher,
+    run::{TestError, TestRequest, TestRun, TestWorkspace, run, unfetched},
+    test_report::{CompilerError, TestFailure, TestOutcome, TestReport, TestResult, one_line},
 };
 use self::{
-    setup::Preset,
-    tools::{Probe, Tool},
+    dependencies::DependencyPreset,
+    toolchains::{Toolchain, ToolchainProbe},
 };
 use crate::{
     config::TestSettings,
-    sandbox::{End, Sandbox},
+    sandbox::{CommandExit, Sandbox},
 };
 
 /// How one ecosystem's tests are run.
-struct Runner {
+struct TestRunner {
     name: &'static str,
     /// Files that make a folder a project of this kind.
     manifests: &'static [&'static str],
-    probe: Probe,
-    setup: &'static [Preset],
-    suite: fn(Project) -> Box<dyn Suite>,
+    probe: ToolchainProbe,
+    setup: &'static [DependencyPreset],
+    suite: fn(TestProject) -> Box<dyn TestSuite>,
 }
 
 /// Where a folder is a project of several kinds, the first of them runs its tests.
-const RUNNERS: &[Runner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
+const RUNNERS: &[TestRunner] = &[cargo::RUNNER, go::RUNNER, pytest::RUNNER, node::RUNNER];
 
 /// What is to be tested.
 #[derive(Default)]
-struct Project {
+struct TestProject {
     /// The manifest's folder, relative to the root of the tree; empty for the root itself.
     folder: String,
     /// The same as the tests see it.
@@ -75,7 +75,7 @@ struct Project {
     only: Option<String>,
     /// The test files that are, relative to `folder`; all where there are none.
     targets: Vec<String>,
-    tool: Tool,
+    tool: Toolchain,
     /// How long one program may take.
     time: Duration,
     /// A writable folder outside of the tree, for reports.
@@ -84,7 +84,7 @@ struct Project {
     built: PathBuf,
 }
 
-impl Project {
+impl TestProject {
     /// Where it is written which lines ran.
     fn lines(&self) -> String {
         self.reports.join(coverage::REPORT).display().to_string()
@@ -98,53 +98,53 @@ impl Project {
 }
 
 /// One run of a project's tests: a program after the other, each chosen by what the one before it came to.
-trait Suite: Send {
+trait TestSuite: Send {
     /// # Errors
     ///
     /// Why nothing can be run, in one line for a person.
-    fn begin(&mut self) -> Result<Call, String>;
+    fn begin(&mut self) -> Result<SuiteCommand, String>;
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call>;
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand>;
 }
 
 /// A program that is to be run. Its standard output goes into a file, so that a report there is whole.
 #[derive(Debug, Default)]
-struct Call {
+struct SuiteCommand {
     program: PathBuf,
     args: Vec<String>,
     environment: Vec<(String, String)>,
     /// Where it runs, relative to the root of the tree.
     folder: String,
-    /// A file it writes in [`Project::reports`], or a file or folder in the tree, relative to `folder`.
-    report: Option<Report>,
+    /// A file it writes in [`TestProject::reports`], or a file or folder in the tree, relative to `folder`.
+    report: Option<ReportLocation>,
 }
 
 #[derive(Debug, Clone)]
-enum Report {
+enum ReportLocation {
     Ours(&'static str),
     Theirs(String),
 }
 
 /// What came of it.
-struct Came {
-    end: End,
+struct SuiteOutput {
+    end: CommandExit,
     stdout: String,
     /// The end of what it said on standard error.
     stderr: String,
     /// The texts of its report, none where it wrote none.
     reports: Vec<String>,
-    /// That at [`Project::lines`], none where there is none.
+    /// That at [`TestProject::lines`], none where there is none.
     lines: Option<String>,
 }
 
 /// Why tests have no result whose program ended so.
-fn failure(end: End) -> Failure {
-    if end == End::TimedOut { Failure::Timeout } else { Failure::Crash }
+fn failure(end: CommandExit) -> TestFailure {
+    if end == CommandExit::TimedOut { TestFailure::Timeout } else { TestFailure::Crash }
 }
 
 /// Runner and folder for the files at hand: the nearest manifest above most of them, the topmost of the repository where
 /// there are none.
-fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static Runner, &'p str)> {
+fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static TestRunner, &'p str)> {
     let projects = || {
         RUNNERS.iter().enumerate().flat_map(|(order, runner)| {
             paths.iter().filter_map(move |path| {
@@ -173,7 +173,7 @@ fn detect<'p>(paths: &'p [String], at_hand: &[&str]) -> Option<(&'static Runner,
 /// One line per runner: the toolchain that runs in the sandbox, or what is missing and how to get it.
 pub async fn toolchains(sandbox: Option<&Sandbox>) -> Vec<(&'static str, Result<String, String>)> {
     let cancel = CancellationToken::new();
-    let look = async |runner: &'static Runner| (runner.name, runner.probe.look(sandbox, &cancel).await);
+    let look = async |runner: &'static TestRunner| (runner.name, runner.probe.look(sandbox, &cancel).await);
     futures_util::future::join_all(RUNNERS.iter().map(look)).await
 }
 

@@ -6,14 +6,15 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Deserialize;
 
 use super::{
-    Call, Came, End, Found, Project, Report, Runner, Suite, coverage, node_report, presets,
-    tools::{Probe, Tool, may_be_shown},
+    CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
+    coverage, node_report, presets,
+    toolchains::{Toolchain, ToolchainProbe, may_be_shown},
 };
 
-pub(super) const RUNNER: Runner = Runner {
+pub(super) const RUNNER: TestRunner = TestRunner {
     name: "node",
     manifests: &["package.json"],
-    probe: Probe {
+    probe: ToolchainProbe {
         language: "Node",
         program: "node",
         args: &["-p", "process.execPath"],
@@ -23,12 +24,12 @@ pub(super) const RUNNER: Runner = Runner {
         tool,
     },
     setup: &[presets::NPM],
-    suite: |project| Box::new(Node { project }),
+    suite: |project| Box::new(NodeSuite { project }),
 };
 
 const REPORTER: &str = include_str!("node_reporter.mjs");
 
-fn tool(lines: &[&str]) -> Option<Tool> {
+fn tool(lines: &[&str]) -> Option<Toolchain> {
     let program = std::path::PathBuf::from(lines.first()?);
     // What else lies beside these, as below `~/.local`, is not node's. npm and npx are in `bin`.
     let prefix = program.parent()?.parent()?;
@@ -36,16 +37,16 @@ fn tool(lines: &[&str]) -> Option<Tool> {
         true => ["bin", "lib"].map(|name| prefix.join(name)).into(),
         false => vec![program.clone()],
     };
-    Some(Tool { program, read, ..Tool::default() })
+    Some(Toolchain { program, read, ..Toolchain::default() })
 }
 
-struct Node {
-    project: Project,
+struct NodeSuite {
+    project: TestProject,
 }
 
-impl Suite for Node {
-    fn begin(&mut self) -> Result<Call, String> {
-        let manifest: Manifest = serde_json::from_str(&self.project.manifest)
+impl TestSuite for NodeSuite {
+    fn begin(&mut self) -> Result<SuiteCommand, String> {
+        let manifest: NodeManifest = serde_json::from_str(&self.project.manifest)
             .map_err(|error| format!("package.json cannot be read: {error}"))?;
         let command = match manifest.scripts.get("test") {
             None => "node --test".to_owned(),
@@ -75,22 +76,22 @@ impl Suite for Node {
         let line = command.replacen("--test", &flags.join(" "), 1);
         let near =
             self.project.tool.program.parent().map(|path| path.display().to_string()).unwrap_or_default();
-        let path = format!("node_modules/.bin:{near}:{}", super::tools::SYSTEM_PATH);
-        Ok(Call {
+        let path = format!("node_modules/.bin:{near}:{}", super::toolchains::SYSTEM_PATH);
+        Ok(SuiteCommand {
             program: "/bin/sh".into(),
             args: vec!["-c".to_owned(), line],
             environment: vec![("PATH".to_owned(), path)],
             folder: self.project.folder.clone(),
-            report: Some(Report::Ours("report.jsonl")),
+            report: Some(ReportLocation::Ours("report.jsonl")),
         })
     }
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
         node_report::read(&self.project.root, &came, found);
-        let cut = !matches!(came.end, End::Exit(_));
-        let silent = cut || found.failed().next().is_none() && came.end != End::Exit(0);
+        let cut = !matches!(came.end, CommandExit::Exit(_));
+        let silent = cut || found.failed().next().is_none() && came.end != CommandExit::Exit(0);
         if silent || came.reports.is_empty() {
             let said = came.stderr.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it says nothing");
             found.trouble(format!("node: {}: {said}", came.end));
@@ -99,7 +100,7 @@ impl Suite for Node {
     }
 }
 
-impl Node {
+impl NodeSuite {
     /// The command with the asked-for files for its own, where it has nothing but files, and these are no patterns.
     fn targeted(&self, command: &str) -> Option<String> {
         let files = self.project.asked(|file| file.contains("test") && file.ends_with(['s', 'x']));
@@ -116,7 +117,7 @@ impl Node {
 }
 
 #[derive(Deserialize)]
-struct Manifest {
+struct NodeManifest {
     #[serde(default)]
     scripts: BTreeMap<String, String>,
 }

@@ -7,7 +7,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{Came, End, Failure, Found, Test, says_missing};
+use super::{CommandExit, SuiteOutput, TestFailure, TestReport, TestResult, says_missing};
 
 /// Suites around a test that its name tells; no report of a person's tests has more.
 const DEEPEST: usize = 64;
@@ -16,13 +16,13 @@ const DEEPEST: usize = 64;
 const SAID_BYTES: usize = 8 * 1024;
 
 /// Reads it into what was found.
-pub(super) fn read(root: &Path, came: &Came, found: &mut Found) {
+pub(super) fn read(root: &Path, came: &SuiteOutput, found: &mut TestReport) {
     let root = format!("{}/", root.display());
-    let mut files = Files { root, files: HashMap::new(), found };
+    let mut files = NodeReportReader { root, files: HashMap::new(), found };
     for line in came.reports.iter().flat_map(|report| report.lines()) {
         match serde_json::from_str(line) {
             Ok(event) => files.take(event),
-            Err(error) if came.end != End::TimedOut => {
+            Err(error) if came.end != CommandExit::TimedOut => {
                 files.found.trouble(format!("the report has a line that is not node's: {error}"));
                 break;
             }
@@ -35,7 +35,7 @@ pub(super) fn read(root: &Path, came: &Came, found: &mut Found) {
 
 /// A line of our reporter.
 #[derive(Deserialize)]
-struct Event {
+struct NodeTestEvent {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
@@ -60,7 +60,7 @@ struct Event {
 
 /// A test file's process.
 #[derive(Default)]
-struct File {
+struct NodeFileState {
     /// The names from the outermost down to the test at hand.
     within: Vec<String>,
     /// What began and is not over.
@@ -69,14 +69,14 @@ struct File {
     tests: usize,
 }
 
-struct Files<'a> {
+struct NodeReportReader<'a> {
     root: String,
-    files: HashMap<String, File>,
-    found: &'a mut Found,
+    files: HashMap<String, NodeFileState>,
+    found: &'a mut TestReport,
 }
 
-impl Files<'_> {
-    fn take(&mut self, mut event: Event) {
+impl NodeReportReader<'_> {
+    fn take(&mut self, mut event: NodeTestEvent) {
         event.nesting = event.nesting.min(DEEPEST);
         let path = event.file.strip_prefix(&self.root).unwrap_or(&event.file).to_owned();
         let file = self.files.entry(path.clone()).or_default();
@@ -106,34 +106,34 @@ impl Files<'_> {
     }
 
     /// Something that is no failed test ended the process of a file.
-    fn file_failed(&mut self, path: &str, event: &Event) {
+    fn file_failed(&mut self, path: &str, event: &NodeTestEvent) {
         let file = self.files.remove(path).unwrap_or_default();
         if event.failure == "testTimeoutFailure" && !file.running.is_empty() {
             return self.hung(path, &file);
         }
         let failure = match event {
-            _ if event.failure == "testTimeoutFailure" => Failure::Timeout,
-            _ if event.signal.is_some() => Failure::Crash,
-            _ if says_missing(&file.said) => Failure::Missing,
-            _ if file.tests == 0 || file.said.contains("SyntaxError") => Failure::Build,
-            _ if file.said.contains("AssertionError") => Failure::Assertion,
-            _ => Failure::Error,
+            _ if event.failure == "testTimeoutFailure" => TestFailure::Timeout,
+            _ if event.signal.is_some() => TestFailure::Crash,
+            _ if says_missing(&file.said) => TestFailure::Missing,
+            _ if file.tests == 0 || file.said.contains("SyntaxError") => TestFailure::Build,
+            _ if file.said.contains("AssertionError") => TestFailure::Assertion,
+            _ => TestFailure::Error,
         };
         let signal = event.signal.as_ref().map(|signal| format!("{signal}\n")).unwrap_or_default();
         let said = if file.said.trim().is_empty() { &event.message } else { &file.said };
-        self.found.add(Test::failed(path, failure, signal + said).at(place(path, said)));
+        self.found.add(TestResult::failed(path, failure, signal + said).at(place(path, said)));
     }
 
-    fn hung(&mut self, path: &str, file: &File) {
+    fn hung(&mut self, path: &str, file: &NodeFileState) {
         for name in &file.running {
             let message = "it did not end before its time";
-            self.found.add(Test::failed(format!("{path} > {name}"), Failure::Timeout, message));
+            self.found.add(TestResult::failed(format!("{path} > {name}"), TestFailure::Timeout, message));
         }
     }
 
     /// What was running when everything was ended.
-    fn left(&mut self, came: &Came) {
-        if came.end == End::TimedOut {
+    fn left(&mut self, came: &SuiteOutput) {
+        if came.end == CommandExit::TimedOut {
             for (path, file) in std::mem::take(&mut self.files) {
                 self.hung(&path, &file);
             }
@@ -141,21 +141,21 @@ impl Files<'_> {
     }
 }
 
-fn test(id: String, path: &str, event: &Event) -> Test {
+fn test(id: String, path: &str, event: &NodeTestEvent) -> TestResult {
     let at = place(path, &event.stack).or_else(|| Some(format!("{path}:{}", event.line?)));
     let failed = |failure| {
         let message = if event.message.is_empty() { &event.stack } else { &event.message };
-        Test::failed(id.clone(), failure, message).at(at)
+        TestResult::failed(id.clone(), failure, message).at(at)
     };
     match (&event.skip, event.kind.as_str(), event.failure.as_str()) {
-        (Some(serde_json::Value::String(why)), ..) => Test::skipped(id, why),
-        (Some(serde_json::Value::Bool(true)), ..) => Test::skipped(id, ""),
-        (_, "pass", _) => Test::passed(id),
+        (Some(serde_json::Value::String(why)), ..) => TestResult::skipped(id, why),
+        (Some(serde_json::Value::Bool(true)), ..) => TestResult::skipped(id, ""),
+        (_, "pass", _) => TestResult::passed(id),
         // Also a promise that nothing would ever have kept.
-        (_, _, "testTimeoutFailure" | "cancelledByParent") => failed(Failure::Timeout),
-        _ if event.stack.starts_with("AssertionError") => failed(Failure::Assertion),
-        _ if says_missing(&event.stack) => failed(Failure::Missing),
-        _ => failed(Failure::Error),
+        (_, _, "testTimeoutFailure" | "cancelledByParent") => failed(TestFailure::Timeout),
+        _ if event.stack.starts_with("AssertionError") => failed(TestFailure::Assertion),
+        _ if says_missing(&event.stack) => failed(TestFailure::Missing),
+        _ => failed(TestFailure::Error),
     }
 }
 

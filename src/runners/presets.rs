@@ -4,14 +4,14 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    setup::{Files, Need, Plan, Preset, Seen, TOLD},
-    tools::SYSTEM_PATH,
+    dependencies::{DependencyPreset, FetchNeed, FetchPlan, FileContents, ProjectManifests, TOLD},
+    toolchains::SYSTEM_PATH,
 };
 
 /// What is refused is named, as far as anybody reads on.
 const NAMED: usize = 5;
 
-pub(super) const CARGO: Preset = Preset {
+pub(super) const CARGO: DependencyPreset = DependencyPreset {
     name: "cargo",
     reads: |path| matches!(name(path), "Cargo.toml" | "Cargo.lock"),
     needs: cargo,
@@ -31,7 +31,7 @@ pub(super) const CARGO: Preset = Preset {
 const CARGO_CONFIG: &str = ".cargo/config.toml";
 
 /// Where a mirror is, cargo has to know offline as well. Keys, and whatever else is said there, stay behind.
-fn mirrors(home: &Files) -> Result<String, String> {
+fn mirrors(home: &FileContents) -> Result<String, String> {
     let Some(config) = home.get(CARGO_CONFIG) else { return Ok(String::new()) };
     let config: toml::Table = toml::from_str(&String::from_utf8_lossy(config))
         .map_err(|error| format!("the operator's {CARGO_CONFIG}: {}", error.message()))?;
@@ -67,28 +67,28 @@ fn mirrors(home: &Files) -> Result<String, String> {
 }
 
 /// Tests are told of no settings.
-const NONE_TOLD: fn(&Files) -> Result<String, String> = |_| Ok(String::new());
+const NONE_TOLD: fn(&FileContents) -> Result<String, String> = |_| Ok(String::new());
 
 #[derive(serde::Deserialize)]
 struct CargoLock {
     #[serde(default)]
-    package: Vec<Locked>,
+    package: Vec<LockedCrate>,
 }
 
 #[derive(serde::Deserialize)]
-struct Locked {
+struct LockedCrate {
     name: String,
     source: Option<String>,
 }
 
-fn cargo(seen: &Seen<'_>) -> Result<Need, String> {
+fn cargo(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     if seen.paths.iter().any(|path| name(path) == ".cargo-checksum.json") {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let Some((_, lock)) = seen.above("Cargo.lock") else {
         let table = |line: &str| line.trim_start().starts_with('[') && line.contains("dependencies");
         return Ok(match seen.files.values().any(|manifest| manifest.lines().any(table)) {
-            false => Need::Nothing,
+            false => FetchNeed::Nothing,
             true => unknown("there is no Cargo.lock, and no crate is fetched that it does not name"),
         });
     };
@@ -102,7 +102,7 @@ fn cargo(seen: &Seen<'_>) -> Result<Need, String> {
         sources().filter(|(_, source)| !own(source)).map(|(name, source)| format!("{name} ({source})")),
     )?;
     if sources().next().is_none() {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let root = seen.tool.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr")).display();
     let host = seen.tool.version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -114,7 +114,7 @@ fn cargo(seen: &Seen<'_>) -> Result<Need, String> {
     // Cargo insists on its targets, and takes them for what they are called.
     let empty = seen.paths.iter().filter(|path| path.ends_with(".rs"));
     let empty = empty.map(|path| (path.clone(), String::new()));
-    Ok(Need::Fetch(Plan {
+    Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
         args: fetch(&["--locked"]),
         local: fetch(&["--offline"]),
@@ -130,7 +130,7 @@ fn cargo(seen: &Seen<'_>) -> Result<Need, String> {
     }))
 }
 
-pub(super) const NPM: Preset = Preset {
+pub(super) const NPM: DependencyPreset = DependencyPreset {
     name: "npm",
     reads: |path| {
         let manifest = matches!(name(path), "package.json" | "package-lock.json" | "npm-shrinkwrap.json");
@@ -148,11 +148,11 @@ pub(super) const NPM: Preset = Preset {
 
 #[derive(serde::Deserialize)]
 struct NpmLock {
-    packages: Option<BTreeMap<String, Package>>,
+    packages: Option<BTreeMap<String, NpmPackage>>,
 }
 
 #[derive(serde::Deserialize)]
-struct Package {
+struct NpmPackage {
     #[serde(default)]
     resolved: String,
     integrity: Option<String>,
@@ -162,35 +162,36 @@ struct Package {
     bundled: bool,
 }
 
-fn npm(seen: &Seen<'_>) -> Result<Need, String> {
+fn npm(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let locks = ["npm-shrinkwrap.json", "package-lock.json"];
     let Some((folder, lock)) = locks.iter().find_map(|lock| seen.above(lock)) else {
         return Ok(match seen.files.values().any(|manifest| manifest.contains("ependencies\"")) {
-            false => Need::Nothing,
+            false => FetchNeed::Nothing,
             true => unknown("there is no package-lock.json, and no package is fetched that it does not name"),
         });
     };
     let own = Path::new(&folder).join("node_modules");
     if seen.paths.iter().any(|path| Path::new(path).starts_with(&own)) {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let lock: NpmLock = serde_json::from_str(lock).map_err(|error| format!("package-lock.json: {error}"))?;
     let packages = lock.packages.ok_or("package-lock.json is of npm 6 or older; write it anew")?;
     let modules =
         || packages.iter().filter(|(place, package)| place.contains("node_modules/") && !package.link);
-    let told = |(place, package): (&String, &Package)| match package.resolved.as_str() {
+    let told = |(place, package): (&String, &NpmPackage)| match package.resolved.as_str() {
         "" => place.clone(),
         from => format!("{place} ({from})"),
     };
-    let other = |package: &Package| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
+    let other =
+        |package: &NpmPackage| !package.resolved.is_empty() && !package.resolved.starts_with("https://");
     refused("packages come from a registry by HTTPS alone", modules().filter(|(_, it)| other(it)).map(told))?;
     // What is no hash npm passes over.
     let hash = regex::Regex::new(r"^sha(256|384|512)-[A-Za-z0-9+/=]+").expect("it is a constant");
-    let pinned = |package: &Package| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
-    let unpinned = |package: &Package| !pinned(package) && !package.bundled;
+    let pinned = |package: &NpmPackage| package.integrity.as_ref().is_some_and(|text| hash.is_match(text));
+    let unpinned = |package: &NpmPackage| !pinned(package) && !package.bundled;
     refused("packages are fetched by their hashes", modules().filter(|(_, it)| unpinned(it)).map(told))?;
     if modules().next().is_none() {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let near = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin"));
     let args = ["ci", "--ignore-scripts", "--include=dev", "--no-audit", "--no-fund", "--no-update-notifier"];
@@ -200,7 +201,7 @@ fn npm(seen: &Seen<'_>) -> Result<Need, String> {
         ("npm_config_cache", "/tmp/npm".to_owned()),
     ];
     environment.extend(certificates().into_iter().map(|file| ("NODE_EXTRA_CA_CERTS", file)));
-    Ok(Need::Fetch(Plan {
+    Ok(FetchNeed::Fetch(FetchPlan {
         program: near.join("npm"),
         args: args.map(str::to_owned).into(),
         local: Vec::new(),
@@ -210,7 +211,7 @@ fn npm(seen: &Seen<'_>) -> Result<Need, String> {
     }))
 }
 
-pub(super) const PIP: Preset = Preset {
+pub(super) const PIP: DependencyPreset = DependencyPreset {
     name: "pip",
     reads: |path| {
         let folder = path.rsplit('/').nth(1).unwrap_or_default();
@@ -229,13 +230,13 @@ pub(super) const PIP: Preset = Preset {
 /// A package, its version, under which circumstances, and its hashes; nothing that says where from.
 const PINNED: &str = r"^[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9 ,._-]*\])?\s*===?\s*[A-Za-z0-9.!+_-]+\s*(;[^@/#:]*?)?(\s+--hash=sha(256|384|512):[0-9a-f]+)+$";
 
-fn pip(seen: &Seen<'_>) -> Result<Need, String> {
+fn pip(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let near = |path: &str| seen.below(path).is_some_and(|path| path.matches('/').count() < 2);
     let pinned = seen.files.iter().filter(|(path, text)| near(path) && text.contains("--hash="));
     let pinned: Vec<(&String, &String)> = pinned.collect();
     if pinned.is_empty() {
         return Ok(match seen.files.keys().any(|path| near(path)) {
-            false => Need::Nothing,
+            false => FetchNeed::Nothing,
             true => unknown(
                 "the requirements name no hashes (`pip-compile --generate-hashes` does), and no package is fetched without",
             ),
@@ -260,7 +261,7 @@ fn pip(seen: &Seen<'_>) -> Result<Need, String> {
     }
     refused("packages are fetched by name, version and hash", others.into_iter())?;
     if all.is_empty() {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let words = ["-m", "pip", "--no-input", "--disable-pip-version-check", "--no-color", "install"];
     let fetch = |how: &[&str]| {
@@ -270,7 +271,7 @@ fn pip(seen: &Seen<'_>) -> Result<Need, String> {
             .chain(certificates().into_iter().map(|file| format!("--cert={file}")))
             .collect()
     };
-    Ok(Need::Fetch(Plan {
+    Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
         args: fetch(&["--retries=1", "--no-compile", "--no-cache-dir", "--target=../home/site"]),
         local: fetch(&["--dry-run", "--no-index", "--no-deps"]),
@@ -282,7 +283,7 @@ fn pip(seen: &Seen<'_>) -> Result<Need, String> {
 
 const REQUIREMENTS: &str = "requirements.txt";
 
-pub(super) const GO: Preset = Preset {
+pub(super) const GO: DependencyPreset = DependencyPreset {
     name: "go",
     reads: |path| matches!(name(path), "go.mod" | "go.sum" | "go.work" | "go.work.sum"),
     needs: go,
@@ -295,17 +296,17 @@ pub(super) const GO: Preset = Preset {
     saves_time: false,
 };
 
-fn go(seen: &Seen<'_>) -> Result<Need, String> {
+fn go(seen: &ProjectManifests<'_>) -> Result<FetchNeed, String> {
     let vendored =
         |path: &String| seen.below(path) == Some("vendor/modules.txt") || path == "vendor/modules.txt";
     let Some((folder, module)) = seen.above("go.mod").filter(|_| !seen.paths.iter().any(vendored)) else {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     };
     let sums: Vec<_> = ["go.sum", "go.work.sum"].iter().filter_map(|name| seen.above(name)).collect();
     if sums.is_empty() {
         return Ok(match module.contains("require") {
             true => unknown("there is no go.sum, and no module is fetched that it does not name"),
-            false => Need::Nothing,
+            false => FetchNeed::Nothing,
         });
     }
     // Go itself asks for more than tests need of what it has.
@@ -317,7 +318,7 @@ fn go(seen: &Seen<'_>) -> Result<Need, String> {
         _ => true,
     };
     if sums.iter().flat_map(|(_, sums)| sums.lines()).all(there) {
-        return Ok(Need::Nothing);
+        return Ok(FetchNeed::Nothing);
     }
     let bin = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin"));
     let mut environment = vec![
@@ -329,7 +330,7 @@ fn go(seen: &Seen<'_>) -> Result<Need, String> {
         ("GOFLAGS", "-mod=readonly -modcacherw".to_owned()),
     ];
     environment.extend(certificates().into_iter().map(|file| ("SSL_CERT_FILE", file)));
-    Ok(Need::Fetch(Plan {
+    Ok(FetchNeed::Fetch(FetchPlan {
         program: seen.tool.program.clone(),
         args: ["mod", "download"].map(str::to_owned).into(),
         local: Vec::new(),
@@ -340,16 +341,16 @@ fn go(seen: &Seen<'_>) -> Result<Need, String> {
 }
 
 /// Go has its own library as sources alone, and would build it in each run: a test of a line takes 20 s so.
-pub(super) const GO_LIBRARY: Preset = Preset {
+pub(super) const GO_LIBRARY: DependencyPreset = DependencyPreset {
     name: "go's library",
     reads: |_| false,
     needs: |seen| {
         let bin = seen.tool.program.parent().unwrap_or(Path::new("/usr/bin")).display();
-        Ok(Need::Fetch(Plan {
+        Ok(FetchNeed::Fetch(FetchPlan {
             program: "/bin/sh".into(),
             args: ["-c", LIBRARY].map(str::to_owned).into(),
             environment: vec![("PATH", format!("{bin}:{SYSTEM_PATH}")), ("GOTOOLCHAIN", "local".to_owned())],
-            ..Plan::default()
+            ..FetchPlan::default()
         }))
     },
     gives: |made, tool| tool.built = Some(made.join("home/built")),
@@ -376,7 +377,7 @@ fn certificates() -> Option<String> {
     known.into_iter().find(|file| Path::new(file).is_file()).map(str::to_owned)
 }
 
-impl Seen<'_> {
+impl ProjectManifests<'_> {
     /// The file of that name in the project's folder or in the nearest above, and which that is.
     fn above(&self, name: &str) -> Option<(String, &str)> {
         let folders = Path::new(self.folder).ancestors();
@@ -400,8 +401,8 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn unknown(why: &str) -> Need {
-    Need::Unknown(why.to_owned())
+fn unknown(why: &str) -> FetchNeed {
+    FetchNeed::Unknown(why.to_owned())
 }
 
 /// # Errors
@@ -419,18 +420,22 @@ fn refused(rule: &str, these: impl Iterator<Item = String>) -> Result<(), String
 
 #[cfg(test)]
 mod tests {
-    use super::{super::tools::Tool, *};
+    use super::{super::toolchains::Toolchain, *};
 
     /// What is fetched for a commit of these files, in a word or by its command line; the project is in `folder`.
-    fn needed(preset: &Preset, folder: &str, files: &[(&str, &str)]) -> String {
+    fn needed(preset: &DependencyPreset, folder: &str, files: &[(&str, &str)]) -> String {
         let paths: Vec<String> = files.iter().map(|(path, _)| (*path).to_owned()).collect();
         let files = files.iter().filter(|(path, _)| (preset.reads)(path));
         let files = files.map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
-        let tool = Tool { program: "/t/bin/p".into(), version: "v\nhost: h".to_owned(), ..Tool::default() };
-        match (preset.needs)(&Seen { folder, paths: &paths, files: &files, tool: &tool }) {
-            Ok(Need::Nothing) => "nothing".to_owned(),
-            Ok(Need::Unknown(why)) => format!("unknown: {why}"),
-            Ok(Need::Fetch(plan)) => {
+        let tool = Toolchain {
+            program: "/t/bin/p".into(),
+            version: "v\nhost: h".to_owned(),
+            ..Toolchain::default()
+        };
+        match (preset.needs)(&ProjectManifests { folder, paths: &paths, files: &files, tool: &tool }) {
+            Ok(FetchNeed::Nothing) => "nothing".to_owned(),
+            Ok(FetchNeed::Unknown(why)) => format!("unknown: {why}"),
+            Ok(FetchNeed::Fetch(plan)) => {
                 let seen: Vec<_> =
                     plan.files.iter().map(|(path, text)| format!("{path}:{}", text.len())).collect();
                 let args: Vec<_> =
@@ -476,7 +481,7 @@ mod tests {
     #[test]
     fn tests_are_told_where_a_mirror_is_and_no_more() {
         let told = |text: &str| mirrors(&[(CARGO_CONFIG.to_owned(), text.into())].into());
-        assert_eq!(mirrors(&Files::new()).unwrap(), "");
+        assert_eq!(mirrors(&FileContents::new()).unwrap(), "");
         let mirror = "[source.m]\nreplace-with = \"o\"\n[registries.o]\nindex = \"https://h/a@b\"\n";
         let all = format!(
             "{mirror}token = \"secret\"\n[http]\nproxy = \"secret\"\n[registry]\ntoken = \"secret\"\n\

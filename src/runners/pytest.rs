@@ -3,16 +3,17 @@
 use std::path::Path;
 
 use super::{
-    Call, Came, End, Failure, Found, Outcome, Project, Report, Runner, Suite, Test, coverage, failure,
-    junit::{self, Case, Result_},
+    CommandExit, ReportLocation, SuiteCommand, SuiteOutput, TestFailure, TestOutcome, TestProject,
+    TestReport, TestResult, TestRunner, TestSuite, coverage, failure,
+    junit::{self, JunitCase, JunitResult},
     presets, says_missing,
-    tools::{Probe, Tool, may_be_shown},
+    toolchains::{Toolchain, ToolchainProbe, may_be_shown},
 };
 
-pub(super) const RUNNER: Runner = Runner {
+pub(super) const RUNNER: TestRunner = TestRunner {
     name: "pytest",
     manifests: &["pytest.ini", "pyproject.toml", "setup.py", "setup.cfg", "tox.ini"],
-    probe: Probe {
+    probe: ToolchainProbe {
         language: "Python",
         program: "python3",
         args: &[
@@ -30,27 +31,27 @@ pub(super) const RUNNER: Runner = Runner {
         tool,
     },
     setup: &[presets::PIP],
-    suite: |project| Box::new(Pytest { project }),
+    suite: |project| Box::new(PytestSuite { project }),
 };
 
 /// Executable, prefix, base prefix, and where modules are looked for. Of the last only what installers fill: a person may
 /// have added any folder to them.
-fn tool(lines: &[&str]) -> Option<Tool> {
+fn tool(lines: &[&str]) -> Option<Toolchain> {
     let [program, prefix, base, modules @ ..] = lines else { return None };
     let installed = modules.iter().map(Path::new);
     let installed =
         installed.filter(|path| path.ends_with("site-packages") || path.ends_with("dist-packages"));
     let read = [prefix, base].map(Path::new).into_iter().chain(installed);
     let read = read.filter(|path| path.is_absolute() && may_be_shown(path)).map(Path::to_owned).collect();
-    Some(Tool { program: program.into(), read, ..Tool::default() })
+    Some(Toolchain { program: program.into(), read, ..Toolchain::default() })
 }
 
-struct Pytest {
-    project: Project,
+struct PytestSuite {
+    project: TestProject,
 }
 
-impl Suite for Pytest {
-    fn begin(&mut self) -> Result<Call, String> {
+impl TestSuite for PytestSuite {
+    fn begin(&mut self) -> Result<SuiteCommand, String> {
         let lines = self.project.lines();
         let pytest = match self.project.coverage {
             true => ["-c", include_str!("pytest_coverage.py"), &lines].map(str::to_owned).to_vec(),
@@ -73,16 +74,16 @@ impl Suite for Pytest {
         let place = (!places.is_empty()).then(|| ("PYTHONPATH".to_owned(), places));
         let plain = [("PYTHONUNBUFFERED", "1"), ("PYTHONDONTWRITEBYTECODE", "1")];
         let plain = plain.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        Ok(Call {
+        Ok(SuiteCommand {
             program: self.project.tool.program.clone(),
             args,
             environment: plain.into_iter().chain(place).collect(),
             folder: self.project.folder.clone(),
-            report: Some(Report::Ours("report.xml")),
+            report: Some(ReportLocation::Ours("report.xml")),
         })
     }
 
-    fn read(&mut self, came: Came, found: &mut Found) -> Option<Call> {
+    fn read(&mut self, came: SuiteOutput, found: &mut TestReport) -> Option<SuiteCommand> {
         let lines = came.lines.as_deref().filter(|_| self.project.coverage);
         found.coverage = lines.map(|lines| coverage::lcov(lines, &self.project.root));
         let root = &self.project.root.display().to_string();
@@ -92,7 +93,7 @@ impl Suite for Pytest {
                     found.trouble(why);
                 }
                 // 1 is what failed, 5 that there was nothing.
-                if !matches!(came.end, End::Exit(0 | 1 | 5)) {
+                if !matches!(came.end, CommandExit::Exit(0 | 1 | 5)) {
                     found.trouble(format!("pytest: {}: {}", came.end, last_line(&came)));
                 }
             }
@@ -107,12 +108,12 @@ impl Suite for Pytest {
     }
 }
 
-fn last_line(came: &Came) -> &str {
+fn last_line(came: &SuiteOutput) -> &str {
     let mut lines = came.stderr.lines().chain(came.stdout.lines()).filter(|line| !line.trim().is_empty());
     lines.next_back().unwrap_or("it says nothing")
 }
 
-fn test(case: &Case, root: &str) -> Test {
+fn test(case: &JunitCase, root: &str) -> TestResult {
     let module = case.file.strip_suffix(".py").unwrap_or(&case.file).replace('/', ".");
     let class = case.class.strip_prefix(&module).unwrap_or(&case.class);
     let collected = !case.class.is_empty();
@@ -126,17 +127,17 @@ fn test(case: &Case, root: &str) -> Test {
         let line = case.line? + 1;
         Some(format!("{}:{line}", case.file))
     });
-    let failed = |failure| Test::failed(id.clone(), failure, complaint(said)).at(at);
+    let failed = |failure| TestResult::failed(id.clone(), failure, complaint(said)).at(at);
     match case.result {
-        Result_::Passed => Test::passed(id),
-        Result_::Skipped if case.kind == "pytest.xfail" => {
-            Test::skipped(id, format!("expected to fail {}", case.message))
+        JunitResult::Passed => TestResult::passed(id),
+        JunitResult::Skipped if case.kind == "pytest.xfail" => {
+            TestResult::skipped(id, format!("expected to fail {}", case.message))
         }
-        Result_::Skipped => Test::skipped(id, &case.message),
-        Result_::Failure if asserts(&complaint(said)) => failed(Failure::Assertion),
-        Result_::Failure | Result_::Error if says_missing(said) => failed(Failure::Missing),
-        Result_::Error if !collected => failed(Failure::Build),
-        Result_::Failure | Result_::Error => failed(Failure::Error),
+        JunitResult::Skipped => TestResult::skipped(id, &case.message),
+        JunitResult::Failure if asserts(&complaint(said)) => failed(TestFailure::Assertion),
+        JunitResult::Failure | JunitResult::Error if says_missing(said) => failed(TestFailure::Missing),
+        JunitResult::Error if !collected => failed(TestFailure::Build),
+        JunitResult::Failure | JunitResult::Error => failed(TestFailure::Error),
     }
 }
 
@@ -167,23 +168,23 @@ fn complaint(text: &str) -> String {
 }
 
 /// `tests/test_a.py::test_b PASSED   [ 10%]`, a line a test; the one that runs has no such word yet.
-fn printed(came: &Came, found: &mut Found) {
-    const WORDS: &[(&str, Outcome)] = &[
-        (" PASSED", Outcome::Passed),
-        (" SKIPPED", Outcome::Skipped),
-        (" XFAIL", Outcome::Skipped),
-        (" XPASS", Outcome::Passed),
-        (" FAILED", Outcome::Failed(Failure::Error)),
-        (" ERROR", Outcome::Failed(Failure::Error)),
+fn printed(came: &SuiteOutput, found: &mut TestReport) {
+    const WORDS: &[(&str, TestOutcome)] = &[
+        (" PASSED", TestOutcome::Passed),
+        (" SKIPPED", TestOutcome::Skipped),
+        (" XFAIL", TestOutcome::Skipped),
+        (" XPASS", TestOutcome::Passed),
+        (" FAILED", TestOutcome::Failed(TestFailure::Error)),
+        (" ERROR", TestOutcome::Failed(TestFailure::Error)),
     ];
     let tests = came.stdout.lines().filter(|line| line.contains(".py::") && !line.starts_with(' '));
     for line in tests {
         let ended = WORDS.iter().find_map(|(word, outcome)| Some((line.rfind(word)?, *outcome)));
         found.tell(match ended {
-            Some((end, Outcome::Passed)) => Test::passed(&line[..end]),
-            Some((end, Outcome::Skipped)) => Test::skipped(&line[..end], ""),
-            Some((end, Outcome::Failed(failure))) => Test::failed(&line[..end], failure, ""),
-            None => Test::failed(line.trim(), failure(came.end), came.end.to_string()),
+            Some((end, TestOutcome::Passed)) => TestResult::passed(&line[..end]),
+            Some((end, TestOutcome::Skipped)) => TestResult::skipped(&line[..end], ""),
+            Some((end, TestOutcome::Failed(failure))) => TestResult::failed(&line[..end], failure, ""),
+            None => TestResult::failed(line.trim(), failure(came.end), came.end.to_string()),
         });
     }
 }

@@ -15,17 +15,19 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Call, Came, Found, Project, RUNNERS, Report, Runner, Suite, coverage, detect,
-    generic::Generic,
+    RUNNERS, ReportLocation, SuiteCommand, SuiteOutput, TestProject, TestReport, TestRunner, TestSuite,
+    coverage,
+    dependencies::{DependencyFetcher, DependencyState, FetchContext, FetchedDependencies, done},
+    detect,
+    generic::GenericSuite,
     one_line, overlay,
-    setup::{Dependencies, Made, Place, Ready, done},
-    tools::{self, Tool},
+    toolchains::{self, Toolchain},
 };
 use crate::{
     config::TestSettings,
-    git::{GitError, LeftOut, Snapshot},
-    proc::{self, Command},
-    sandbox::{self, Level, Limits, Run, Sandbox, SandboxError},
+    git::{GitError, SkippedPath, Snapshot},
+    proc::{self, ChildCommand},
+    sandbox::{self, Level, Sandbox, SandboxCommand, SandboxError, SandboxLimits},
 };
 
 /// All programs of one run together.
@@ -40,7 +42,7 @@ const REPORT_BYTES: u64 = 64_000_000;
 
 /// What is to be run.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct TestRequest {
     pub settings: TestSettings,
     /// The files the work is about; the nearest project is tested.
     pub at_hand: Vec<String>,
@@ -55,21 +57,21 @@ pub struct Asked {
     /// How long all of it may take; the usual time, where it is not said. What is fetched before has a time of its own.
     pub time: Option<Duration>,
     /// Where what they depend on is fetched from; without it they get what this machine has.
-    pub dependencies: Option<Dependencies>,
+    pub dependencies: Option<DependencyFetcher>,
 }
 
 /// What came of it.
 #[derive(Debug, Serialize)]
-pub struct Tested {
+pub struct TestRun {
     pub runner: &'static str,
     /// The project's folder; empty for the root.
     pub folder: String,
     #[serde(flatten)]
-    pub found: Found,
+    pub found: TestReport,
     /// Why dependencies were not fetched, where tests miss something.
     pub notes: Vec<String>,
     #[serde(skip)]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedPath>,
     pub seconds: f64,
 }
 
@@ -101,29 +103,29 @@ pub enum TestError {
 pub async fn run(
     sandbox: &Sandbox,
     snapshot: &Snapshot,
-    asked: Asked,
+    asked: TestRequest,
     cancel: &CancellationToken,
-) -> Result<Tested, TestError> {
-    Bench::new()?.run(sandbox, snapshot, asked, cancel).await
+) -> Result<TestRun, TestError> {
+    TestWorkspace::new()?.run(sandbox, snapshot, asked, cancel).await
 }
 
 /// Where the tests of one commit run again and again. Each run has its files and its home anew; what compilers made of them
 /// stays, so that only what differs is built.
-pub struct Bench {
-    scratch: Scratch,
+pub struct TestWorkspace {
+    scratch: TestDirectories,
     began: SystemTime,
     /// What lay over the commit's files in the last run, and since when: builders tell by its time whether a file changed.
     laid: HashMap<String, (Vec<u8>, SystemTime)>,
     used: bool,
 }
 
-impl Bench {
+impl TestWorkspace {
     /// # Errors
     ///
     /// When its directories cannot be made.
     pub fn new() -> io::Result<Self> {
         let began = SystemTime::now();
-        Ok(Self { scratch: Scratch::new()?, began, laid: HashMap::new(), used: false })
+        Ok(Self { scratch: TestDirectories::new()?, began, laid: HashMap::new(), used: false })
     }
 
     /// As [`run`].
@@ -135,9 +137,9 @@ impl Bench {
         &mut self,
         sandbox: &Sandbox,
         snapshot: &Snapshot,
-        asked: Asked,
+        asked: TestRequest,
         cancel: &CancellationToken,
-    ) -> Result<Tested, TestError> {
+    ) -> Result<TestRun, TestError> {
         if std::mem::replace(&mut self.used, true) {
             self.scratch.renew()?;
         }
@@ -145,7 +147,7 @@ impl Bench {
         // A report that was committed would be of another run.
         let stale = |path: &str| report.as_deref().is_some_and(|report| Path::new(path).starts_with(report));
         let tree = &self.scratch.tree;
-        let left_out = snapshot.check_out(tree, Limits::default().disk_bytes, stale).await?;
+        let left_out = snapshot.check_out(tree, SandboxLimits::default().disk_bytes, stale).await?;
         for entry in snapshot.entries() {
             // One that was left out has no time.
             let _ = utimensat(CWD, tree.join(&entry.path), &at(self.began), AtFlags::SYMLINK_NOFOLLOW);
@@ -177,16 +179,16 @@ fn at(time: SystemTime) -> Timestamps {
 
 /// Runs them where the files are.
 async fn tests(
-    scratch: &Scratch,
+    scratch: &TestDirectories,
     sandbox: &Sandbox,
     snapshot: &Snapshot,
-    asked: Asked,
-    left_out: Vec<LeftOut>,
+    asked: TestRequest,
+    left_out: Vec<SkippedPath>,
     cancel: &CancellationToken,
-) -> Result<Tested, TestError> {
+) -> Result<TestRun, TestError> {
     let time = asked.time.unwrap_or(TIME);
-    let place = Place { sandbox, snapshot, cancel };
-    let Chosen { name, folder, mut suite, given } = chosen(&place, scratch, &asked).await?;
+    let place = FetchContext { sandbox, snapshot, cancel };
+    let SelectedSuite { name, folder, mut suite, given } = chosen(&place, scratch, &asked).await?;
     let tools = &given.tools;
     let furnished = tools.iter().try_for_each(|tool| tool.furnish(&scratch.out.join("home"), &scratch.tree));
     furnished.map_err(|source| TestError::Overlay { path: "what the tests depend on".to_owned(), source })?;
@@ -194,7 +196,7 @@ async fn tests(
         scratch.begin_with(name, tools, cancel).await?;
     }
     let started = Instant::now();
-    let mut found = Found::default();
+    let mut found = TestReport::default();
     let mut next = Some(suite.begin().map_err(|why| TestError::Lacks(one_line(&why)))?);
     while let Some(call) = next.take() {
         if started.elapsed() >= time {
@@ -223,36 +225,36 @@ async fn tests(
         notes.extend(given.unreached);
     }
     let seconds = started.elapsed().as_secs_f64();
-    Ok(Tested { runner: name, folder, found, notes, left_out, seconds })
+    Ok(TestRun { runner: name, folder, found, notes, left_out, seconds })
 }
 
-struct Chosen {
+struct SelectedSuite {
     name: &'static str,
     folder: String,
-    suite: Box<dyn Suite>,
-    given: Given,
+    suite: Box<dyn TestSuite>,
+    given: TestEnvironment,
 }
 
 /// What tests are run with.
 #[derive(Default)]
-struct Given {
-    tools: Vec<Tool>,
+struct TestEnvironment {
+    tools: Vec<Toolchain>,
     /// Dependencies that were fetched, kept from being removed.
-    held: Vec<Made>,
-    /// As those of [`Tested`].
+    held: Vec<FetchedDependencies>,
+    /// As those of [`TestRun`].
     notes: Vec<String>,
     /// Toolchains that the command may want and cannot run.
     unreached: Vec<String>,
 }
 
-impl Given {
+impl TestEnvironment {
     /// A toolchain of this machine, with what the project in that folder depends on.
     async fn add(
         &mut self,
-        place: &Place<'_>,
-        from: Option<&Dependencies>,
-        (runner, folder): (&Runner, &str),
-        mut tool: Tool,
+        place: &FetchContext<'_>,
+        from: Option<&DependencyFetcher>,
+        (runner, folder): (&TestRunner, &str),
+        mut tool: Toolchain,
         command: bool,
     ) -> Result<(), TestError> {
         let mut all = Ok(());
@@ -260,11 +262,11 @@ impl Given {
         for preset in runner.setup.iter().filter(|preset| !(command && preset.saves_time)) {
             let Some(from) = from else { break };
             match from.ready(preset, place, (folder, &tool)).await {
-                Ok(Ready::Made(made)) => {
+                Ok(DependencyState::Made(made)) => {
                     (preset.gives)(&made.path, &mut tool);
                     self.held.push(made);
                 }
-                Ok(Ready::Nothing(note)) => self.notes.extend(note),
+                Ok(DependencyState::Nothing(note)) => self.notes.extend(note),
                 Err(error) => {
                     all = Err(error);
                     break;
@@ -294,13 +296,17 @@ pub fn unfetched<'p>(changed: impl Iterator<Item = &'p str>) -> Option<String> {
 }
 
 /// The command that the repository names, or the runner its files speak of.
-async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<Chosen, TestError> {
+async fn chosen(
+    place: &FetchContext<'_>,
+    scratch: &TestDirectories,
+    asked: &TestRequest,
+) -> Result<SelectedSuite, TestError> {
     let over = |path: &str| asked.overlay.iter().rev().find(|(known, _)| known == path);
     let theirs = place.snapshot.entries().iter().map(|entry| &entry.path).filter(|path| over(path).is_none());
     let ours = asked.overlay.iter().filter(|(path, _)| over(path).is_some_and(|(_, bytes)| bytes.is_some()));
     let paths: Vec<String> = theirs.chain(ours.map(|(path, _)| path)).cloned().collect();
-    let (from, mut given) = (asked.dependencies.as_ref(), Given::default());
-    let mut project = Project {
+    let (from, mut given) = (asked.dependencies.as_ref(), TestEnvironment::default());
+    let mut project = TestProject {
         root: scratch.tree.clone(),
         settings: asked.settings.clone(),
         only: asked.only.clone(),
@@ -308,11 +314,11 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
         time: asked.time.unwrap_or(TIME) / 2,
         reports: scratch.out.clone(),
         built: scratch.built.clone(),
-        ..Project::default()
+        ..TestProject::default()
     };
     if project.settings.command.is_some() {
         // A machine's Java and Maven have their settings outside of what is theirs.
-        given.tools.push(Tool { read: tools::of_java("/etc".as_ref()), ..Tool::default() });
+        given.tools.push(Toolchain { read: toolchains::of_java("/etc".as_ref()), ..Toolchain::default() });
         for runner in RUNNERS {
             // It is not known which it takes; what this machine lacks the command will say, and what was not fetched, too.
             let Ok(tool) = runner.probe.find(place.cancel).await else { continue };
@@ -329,8 +335,8 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
         let programs =
             given.tools.iter().filter_map(|tool| Some(tool.program.parent()?.display().to_string()));
         let path = programs.collect();
-        let suite = Box::new(Generic { project, path });
-        return Ok(Chosen { name: "command", folder: String::new(), suite, given });
+        let suite = Box::new(GenericSuite { project, path });
+        return Ok(SelectedSuite { name: "command", folder: String::new(), suite, given });
     }
     let at_hand: Vec<&str> = asked.at_hand.iter().map(String::as_str).collect();
     let (runner, folder) = detect(&paths, &at_hand).ok_or(TestError::NoRunner)?;
@@ -362,12 +368,12 @@ async fn chosen(place: &Place<'_>, scratch: &Scratch, asked: &Asked) -> Result<C
     })?;
     given.add(place, from, (runner, folder), tool, false).await?;
     project.tool = given.tools[0].clone();
-    Ok(Chosen { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
+    Ok(SelectedSuite { name: runner.name, folder: folder.to_owned(), suite: (runner.suite)(project), given })
 }
 
 /// The directories of runs, gone with it.
-struct Scratch {
-    _all: sandbox::Scratch,
+struct TestDirectories {
+    _all: sandbox::ScratchDirectory,
     tree: std::path::PathBuf,
     /// For reports, and the home of what runs.
     out: std::path::PathBuf,
@@ -377,9 +383,9 @@ struct Scratch {
     fresh: bool,
 }
 
-impl Scratch {
+impl TestDirectories {
     fn new() -> io::Result<Self> {
-        let all = sandbox::Scratch::new()?;
+        let all = sandbox::ScratchDirectory::new()?;
         let [tree, out, built] = ["tree", "out", "built"].map(|name| all.path().join(name));
         let scratch = Self { _all: all, tree, out, built, fresh: true };
         std::fs::create_dir(&scratch.built)?;
@@ -403,14 +409,14 @@ impl Scratch {
     async fn begin_with(
         &self,
         runner: &str,
-        tools: &[Tool],
+        tools: &[Toolchain],
         cancel: &CancellationToken,
     ) -> Result<(), TestError> {
         for made in tools.iter().filter_map(|tool| tool.built.as_ref()) {
             let copy = self.built.join(runner);
-            let mut copied = done(Command::new("cp").arg("-R").arg(made).arg(&copy), cancel).await;
+            let mut copied = done(ChildCommand::new("cp").arg("-R").arg(made).arg(&copy), cancel).await;
             if copied.is_ok() {
-                copied = done(Command::new("chmod").args(["-R", "u+w"]).arg(&copy), cancel).await;
+                copied = done(ChildCommand::new("chmod").args(["-R", "u+w"]).arg(&copy), cancel).await;
             }
             match copied {
                 Err(error) if cancel.is_cancelled() => return Err(error),
@@ -426,14 +432,14 @@ impl Scratch {
     async fn run(
         &self,
         sandbox: &Sandbox,
-        call: &Call,
-        tools: &[Tool],
+        call: &SuiteCommand,
+        tools: &[Toolchain],
         time: Duration,
         cancel: &CancellationToken,
-    ) -> Result<(Came, bool), TestError> {
+    ) -> Result<(SuiteOutput, bool), TestError> {
         let home = self.out.join("home");
         let stdout = self.out.join("stdout");
-        let mut run = Run::new("/bin/sh", &self.tree);
+        let mut run = SandboxCommand::new("/bin/sh", &self.tree);
         // Reports are read whole, so they go into a file and not past the cap on what is kept of an output.
         let line = "cd \"$0\" && exec 3>\"$1\" && shift && exec \"$@\" >&3 3>&-";
         let folder = self.tree.join(&call.folder);
@@ -447,21 +453,21 @@ impl Scratch {
         let told = tools.iter().flat_map(|tool| &tool.environment);
         run.environment.extend(told.map(|(name, value)| (name.into(), value.into())));
         run.environment.extend(call.environment.iter().map(|(name, value)| (name.into(), value.into())));
-        run.limits = Limits { time, ..Limits::default() };
+        run.limits = SandboxLimits { time, ..SandboxLimits::default() };
         let ended = sandbox.run(run, cancel).await?;
         // One more than is read: who leaves none of it had more to say.
         let mut room = REPORT_BYTES + 1;
         let reports = match &call.report {
             None => Vec::new(),
-            Some(Report::Ours(name)) => read_within(&self.out, name, &mut room)?,
-            Some(Report::Theirs(path)) => {
+            Some(ReportLocation::Ours(name)) => read_within(&self.out, name, &mut room)?,
+            Some(ReportLocation::Theirs(path)) => {
                 read_within(&self.tree, &format!("{}/{path}", call.folder), &mut room)?
             }
         };
         let lines = read_within(&self.out, coverage::REPORT, &mut room)?.pop();
         let stdout = open_within(&self.out, "stdout")?.map(|file| text(file, &mut room)).transpose()?;
         let stdout = stdout.flatten().unwrap_or_default();
-        Ok((Came { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, room > 0))
+        Ok((SuiteOutput { end: ended.end, stdout, stderr: ended.stderr.text(), reports, lines }, room > 0))
     }
 }
 
@@ -525,14 +531,14 @@ mod tests {
 
     #[tokio::test]
     async fn what_tests_make_of_their_home_leads_us_nowhere() {
-        let (scratch, outside) = (Scratch::new().unwrap(), tempfile::tempdir().unwrap());
-        let tools = [Tool { home: vec![(".x/y/index", "/usr".into())], ..Tool::default() }];
+        let (scratch, outside) = (TestDirectories::new().unwrap(), tempfile::tempdir().unwrap());
+        let tools = [Toolchain { home: vec![(".x/y/index", "/usr".into())], ..Toolchain::default() }];
         let home = scratch.out.join("home");
         tools[0].furnish(&home, &scratch.tree).unwrap();
         assert!(home.join(".x/y/index").is_symlink());
         std::fs::remove_dir_all(&home).unwrap();
         std::os::unix::fs::symlink(outside.path(), &home).unwrap();
-        let call = Call { program: "/bin/true".into(), ..Call::default() };
+        let call = SuiteCommand { program: "/bin/true".into(), ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
         scratch.run(&sandbox().await, &call, &tools, time, &CancellationToken::new()).await.unwrap();
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0, "something was made outside");
@@ -540,12 +546,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_report_that_is_too_large_is_said_to_be() {
-        let scratch = Scratch::new().unwrap();
+        let scratch = TestDirectories::new().unwrap();
         let line = "mkdir r && truncate -s 40M r/a.xml r/b.xml r/c.xml && rm \"$HOME/../stdout\" && \
                     mkdir \"$HOME/../stdout\" && echo x > \"$HOME/../stdout/a.xml\"";
         let args = ["-c", line].map(str::to_owned).into();
-        let report = Some(Report::Theirs("r".to_owned()));
-        let call = Call { program: "/bin/sh".into(), args, report, ..Call::default() };
+        let report = Some(ReportLocation::Theirs("r".to_owned()));
+        let call = SuiteCommand { program: "/bin/sh".into(), args, report, ..SuiteCommand::default() };
         let time = Duration::from_secs(60);
         let (came, whole) =
             scratch.run(&sandbox().await, &call, &[], time, &CancellationToken::new()).await.unwrap();
@@ -555,8 +561,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_only_saves_time_is_left_out_where_it_cannot_be_had() {
-        let (scratch, cancel) = (Scratch::new().unwrap(), CancellationToken::new());
-        let of = |made: &str| [Tool { built: Some(made.into()), ..Tool::default() }];
+        let (scratch, cancel) = (TestDirectories::new().unwrap(), CancellationToken::new());
+        let of = |made: &str| [Toolchain { built: Some(made.into()), ..Toolchain::default() }];
         scratch.begin_with("go", &of("/none/such"), &cancel).await.unwrap();
         assert!(!scratch.built.join("go").exists());
         cancel.cancel();
@@ -565,14 +571,14 @@ mod tests {
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "echo module a > go.mod").await;
-        let place = Place { sandbox: &sandbox, snapshot: &snapshot, cancel: &cancel };
+        let place = FetchContext { sandbox: &sandbox, snapshot: &snapshot, cancel: &cancel };
         let (repository, hosts) = ("a".to_owned(), crate::config::Hosts::default());
         // No directory can be made there.
         let cache = root.path().join("go.mod/cache");
-        let from = Dependencies { repository, cache, hosts, home: Some("/none/such".into()) };
+        let from = DependencyFetcher { repository, cache, hosts, home: Some("/none/such".into()) };
         let [modules, library] = super::super::go::RUNNER.setup else { panic!() };
-        let ready = from.ready(library, &place, ("", &Tool::default())).await;
-        assert!(matches!(ready, Ok(Ready::Nothing(None))));
+        let ready = from.ready(library, &place, ("", &Toolchain::default())).await;
+        assert!(matches!(ready, Ok(DependencyState::Nothing(None))));
         assert!(library.saves_time && !modules.saves_time);
     }
 
@@ -592,7 +598,7 @@ mod tests {
             "git init --quiet && {script} && git add -A && git -c user.name=A -c user.email=a@example.com commit --quiet \
              --allow-empty -m a"
         );
-        let made = Command::new("sh").args(["-c", &line]).current_dir(root);
+        let made = ChildCommand::new("sh").args(["-c", &line]).current_dir(root);
         assert!(made.run(&CancellationToken::new()).await.unwrap().success());
         crate::git::open(root, "HEAD").await.unwrap()
     }
@@ -603,13 +609,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "echo a > old").await;
         let (sandbox, cancel) = (sandbox().await, CancellationToken::new());
-        let mut bench = Bench::new().unwrap();
+        let mut bench = TestWorkspace::new().unwrap();
         for text in ["b", "b", "c", "b"] {
             let line = "test ! -e left && test ! -e \"$HOME/left\" && touch left \"$HOME/left\" && \
                         stat -c %.9Y old new | tr '\\n' ' ' >> ../built/times && cat new >> ../built/times";
             let settings = TestSettings::line(line);
             let overlay = vec![("new".to_owned(), Some(format!("{text}\n").into_bytes()))];
-            let asked = Asked { settings, overlay, ..Asked::default() };
+            let asked = TestRequest { settings, overlay, ..TestRequest::default() };
             let tested = bench.run(&sandbox, &snapshot, asked, &cancel).await.unwrap();
             assert!(tested.found.passed(), "{:?}", tested.found);
         }
@@ -623,7 +629,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_run_when_the_time_is_over() {
         let settings = TestSettings::line("true");
-        let asked = Asked { settings, time: Some(Duration::ZERO), ..Asked::default() };
+        let asked = TestRequest { settings, time: Some(Duration::ZERO), ..TestRequest::default() };
         let root = tempfile::tempdir().unwrap();
         let snapshot = committed(root.path(), "true").await;
         let tested = run(&sandbox().await, &snapshot, asked, &CancellationToken::new()).await.unwrap();
@@ -641,7 +647,12 @@ mod tests {
             let settings = command.map(TestSettings::line).unwrap_or_default();
             let overlay = [(path, text), ("old", None)]
                 .map(|(p, text)| (p.to_owned(), text.map(|t| t.as_bytes().into())));
-            run(&sandbox, &snapshot, Asked { settings, overlay: overlay.into(), ..Asked::default() }, &cancel)
+            run(
+                &sandbox,
+                &snapshot,
+                TestRequest { settings, overlay: overlay.into(), ..TestRequest::default() },
+                &cancel,
+            )
         };
         let tested = over(Some("grep b new/x && ! test -e old"), "new/x", Some("b")).await.unwrap();
         assert!(tested.found.passed(), "{:?}", tested.found);

@@ -1,13 +1,13 @@
 //! The Test Anything Protocol: a line a test. What is indented belongs to the line before it.
 
-use super::{Failure, Found, Test, says_missing};
+use super::{TestFailure, TestReport, TestResult, says_missing};
 
 /// Is this text of that form?
 pub(super) fn is_tap(text: &str) -> bool {
     text.lines().map(str::trim_end).any(|line| line.starts_with("TAP version ") || plan(line).is_some())
 }
 
-pub(super) fn read(text: &str, found: &mut Found) {
+pub(super) fn read(text: &str, found: &mut TestReport) {
     let (mut promised, mut seen) = (None, 0);
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -39,7 +39,7 @@ pub(super) fn read(text: &str, found: &mut Found) {
 }
 
 /// ` 3 - what it is # SKIP why`
-fn test(ok: bool, rest: &str, number: usize, more: &str) -> Test {
+fn test(ok: bool, rest: &str, number: usize, more: &str) -> TestResult {
     let (name, directive) = match rest.rsplit_once(" # ") {
         Some((name, directive)) => (name, directive.trim()),
         None => (rest, ""),
@@ -49,10 +49,10 @@ fn test(ok: bool, rest: &str, number: usize, more: &str) -> Test {
     let id = if name.is_empty() { format!("test {number}") } else { name.to_owned() };
     let upper = directive.to_ascii_uppercase();
     match (ok, upper.starts_with("SKIP") || upper.starts_with("TODO")) {
-        (_, true) => Test::skipped(id, directive),
-        (true, false) => Test::passed(id),
-        (false, false) if says_missing(more) => Test::failed(id, Failure::Missing, more),
-        (false, false) => Test::failed(id, Failure::Assertion, more),
+        (_, true) => TestResult::skipped(id, directive),
+        (true, false) => TestResult::passed(id),
+        (false, false) if says_missing(more) => TestResult::failed(id, TestFailure::Missing, more),
+        (false, false) => TestResult::failed(id, TestFailure::Assertion, more),
     }
 }
 

@@ -9,24 +9,24 @@ fn recorded(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-fn project() -> Project {
+fn project() -> TestProject {
     let manifest = r#"{ "scripts": { "test": "node --test test/" } }"#.to_owned();
     let time = Duration::from_secs(40);
-    Project { root: "/tree".into(), reports: "/out".into(), manifest, time, ..Project::default() }
+    TestProject { root: "/tree".into(), reports: "/out".into(), manifest, time, ..TestProject::default() }
 }
 
-fn came(end: End, stdout: &str, reports: &[&str]) -> Came {
+fn came(end: CommandExit, stdout: &str, reports: &[&str]) -> SuiteOutput {
     let reports = reports.iter().map(|report| (*report).to_owned()).collect();
-    Came { end, stdout: stdout.to_owned(), stderr: String::new(), reports, lines: None }
+    SuiteOutput { end, stdout: stdout.to_owned(), stderr: String::new(), reports, lines: None }
 }
 
 /// `id: outcome at place`, a line a test.
-fn told(found: &Found) -> Vec<String> {
-    let line = |test: &Test| {
+fn told(found: &TestReport) -> Vec<String> {
+    let line = |test: &TestResult| {
         let outcome = match test.outcome {
-            Outcome::Passed => "passed",
-            Outcome::Skipped => "skipped",
-            Outcome::Failed(failure) => failure.name(),
+            TestOutcome::Passed => "passed",
+            TestOutcome::Skipped => "skipped",
+            TestOutcome::Failed(failure) => failure.name(),
         };
         let place = test.place.as_ref().map(|place| format!(" at {place}")).unwrap_or_default();
         format!("{}: {outcome}{place}", test.id)
@@ -36,18 +36,18 @@ fn told(found: &Found) -> Vec<String> {
     lines
 }
 
-fn message<'f>(found: &'f Found, id: &str) -> &'f str {
+fn message<'f>(found: &'f TestReport, id: &str) -> &'f str {
     &found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}")).message
 }
 
 /// `file: what is missing`, a line for each error of a compiler.
-fn faults(found: &Found, id: &str) -> Vec<String> {
+fn faults(found: &TestReport, id: &str) -> Vec<String> {
     let test = found.tests.iter().find(|test| test.id == id).unwrap_or_else(|| panic!("no {id}"));
     test.faults.iter().map(|fault| format!("{}: {}", fault.file, fault.missing.join(" "))).collect()
 }
 
-fn read(runner: &Runner, project: Project, came: Came) -> Found {
-    let mut found = Found::default();
+fn read(runner: &TestRunner, project: TestProject, came: SuiteOutput) -> TestReport {
+    let mut found = TestReport::default();
     let mut suite = (runner.suite)(project);
     suite.begin().unwrap();
     assert!(suite.read(came, &mut found).is_none());
@@ -57,10 +57,10 @@ fn read(runner: &Runner, project: Project, came: Came) -> Found {
 
 #[test]
 fn cargo_is_read() {
-    let mut found = Found::default();
+    let mut found = TestReport::default();
     let mut suite = (cargo::RUNNER.suite)(project());
     let mut call = Some(suite.begin().unwrap());
-    let mut came = Some(came(End::Exit(101), &recorded("cargo-build.jsonl"), &[]));
+    let mut came = Some(came(CommandExit::Exit(101), &recorded("cargo-build.jsonl"), &[]));
     let mut calls = Vec::new();
     while let Some(asked) = call.take() {
         let program =
@@ -73,13 +73,15 @@ fn cargo_is_read() {
         calls.push(format!("{name} {}", asked.args.join(" ")));
         let after = came.take().unwrap_or_else(|| match (name.as_str(), list, alone) {
             ("planted" | "crashes" | "hangs", true, _) => {
-                self::came(End::Exit(0), &recorded(&format!("cargo-{name}.list")), &[])
+                self::came(CommandExit::Exit(0), &recorded(&format!("cargo-{name}.list")), &[])
             }
-            ("planted", ..) => self::came(End::Exit(101), &recorded("cargo-planted.txt"), &[]),
-            ("crashes", _, false) => self::came(End::Signal(6), "\nrunning 2 tests\n", &[]),
-            ("crashes", _, true) => self::came(End::Signal(6), &recorded("cargo-crashes-alone.txt"), &[]),
-            ("hangs", ..) => self::came(End::TimedOut, &recorded("cargo-hangs.txt"), &[]),
-            _ => self::came(End::Exit(0), "", &[]),
+            ("planted", ..) => self::came(CommandExit::Exit(101), &recorded("cargo-planted.txt"), &[]),
+            ("crashes", _, false) => self::came(CommandExit::Signal(6), "\nrunning 2 tests\n", &[]),
+            ("crashes", _, true) => {
+                self::came(CommandExit::Signal(6), &recorded("cargo-crashes-alone.txt"), &[])
+            }
+            ("hangs", ..) => self::came(CommandExit::TimedOut, &recorded("cargo-hangs.txt"), &[]),
+            _ => self::came(CommandExit::Exit(0), "", &[]),
         });
         call = suite.read(after, &mut found);
     }
@@ -111,13 +113,13 @@ fn cargo_is_read() {
 #[test]
 fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
     let order = |built: &[&str]| {
-        let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), Found::default());
+        let (mut suite, mut found) = ((cargo::RUNNER.suite)(project()), TestReport::default());
         suite.begin().unwrap();
-        let mut call = suite.read(came(End::Exit(101), &built.join("\n"), &[]), &mut found);
+        let mut call = suite.read(came(CommandExit::Exit(101), &built.join("\n"), &[]), &mut found);
         let mut programs = Vec::new();
         while let Some(asked) = call {
             programs.push(asked.program);
-            call = suite.read(came(End::Exit(0), "", &[]), &mut found);
+            call = suite.read(came(CommandExit::Exit(0), "", &[]), &mut found);
         }
         programs
     };
@@ -132,7 +134,7 @@ fn what_cargo_built_runs_in_one_order_however_the_builds_end() {
 #[test]
 fn a_line_of_cargo_s_that_nests_without_end_is_none() {
     let deep = format!("{{\"a\":{}", "[".repeat(1_000_000));
-    let found = read(&cargo::RUNNER, project(), came(End::Exit(0), &deep, &[]));
+    let found = read(&cargo::RUNNER, project(), came(CommandExit::Exit(0), &deep, &[]));
     assert_eq!(found.trouble, ["no tests were found"]);
 }
 
@@ -140,7 +142,7 @@ fn a_line_of_cargo_s_that_nests_without_end_is_none() {
 fn of_a_toolchain_in_our_home_the_home_is_not_shown() {
     let home = PathBuf::from(std::env::var_os("HOME").unwrap()).canonicalize().unwrap();
     let home = home.to_str().unwrap();
-    let shown = |runner: &Runner, lines: &[&str]| {
+    let shown = |runner: &TestRunner, lines: &[&str]| {
         let read = (runner.probe.tool)(lines).unwrap().read;
         read.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()
     };
@@ -158,15 +160,16 @@ fn what_a_report_makes_of_depth_and_trouble_is_bounded() {
         format!(r#"{{"type":"{kind}","name":"n","nesting":{nesting},"file":"/tree/a.js"}}"#) + "\n"
     };
     let report: String = (0..200).map(|nesting| event("start", nesting)).collect();
-    let found = read(&node::RUNNER, project(), came(End::Exit(0), "", &[&(report + &event("pass", 199))]));
+    let found =
+        read(&node::RUNNER, project(), came(CommandExit::Exit(0), "", &[&(report + &event("pass", 199))]));
     assert_eq!(found.tests[0].id.matches(" > ").count(), 65);
-    let found = generic(Some("r"), came(End::Exit(0), "", &["no report"; 1_000]));
+    let found = generic(Some("r"), came(CommandExit::Exit(0), "", &["no report"; 1_000]));
     assert_eq!(found.trouble.len(), 100);
 }
 
 #[test]
 fn pytest_is_read() {
-    let found = read(&pytest::RUNNER, project(), came(End::Exit(1), "", &[&recorded("pytest.xml")]));
+    let found = read(&pytest::RUNNER, project(), came(CommandExit::Exit(1), "", &[&recorded("pytest.xml")]));
     insta::assert_snapshot!(told(&found).join("\n"), @r"
     tests/test_missing_import.py: missing symbol or import at tests/test_missing_import.py:1
     tests/test_planted.py::TestGroup::test_each[1]: passed
@@ -185,7 +188,8 @@ fn pytest_is_read() {
         message(&found, "tests/test_planted.py::test_fails"),
         "AssertionError: two\n  lines\nassert (2 + 2) == 5"
     );
-    let found = read(&pytest::RUNNER, project(), came(End::TimedOut, &recorded("pytest-hangs.txt"), &[]));
+    let found =
+        read(&pytest::RUNNER, project(), came(CommandExit::TimedOut, &recorded("pytest-hangs.txt"), &[]));
     assert_eq!(
         told(&found),
         ["tests/test_hangs.py::test_hangs: timeout", "tests/test_hangs.py::test_passes: passed"]
@@ -194,7 +198,7 @@ fn pytest_is_read() {
 
 #[test]
 fn node_is_read() {
-    let found = read(&node::RUNNER, project(), came(End::Exit(1), "", &[&recorded("node.jsonl")]));
+    let found = read(&node::RUNNER, project(), came(CommandExit::Exit(1), "", &[&recorded("node.jsonl")]));
     insta::assert_snapshot!(told(&found).join("\n"), @r"
     test/crashes.test.js: crash at test/crashes.test.js:2
     test/hangs.test.js > before: passed
@@ -216,7 +220,7 @@ fn node_is_read() {
 
 #[test]
 fn go_is_read() {
-    let found = read(&go::RUNNER, project(), came(End::Exit(1), &recorded("go.jsonl"), &[]));
+    let found = read(&go::RUNNER, project(), came(CommandExit::Exit(1), &recorded("go.jsonl"), &[]));
     insta::assert_snapshot!(told(&found).join("\n"), @r"
     example.com/planted.TestFails: assertion at planted_test.go:10
     example.com/planted.TestGroup/inner: passed
@@ -238,16 +242,16 @@ fn go_is_read() {
     assert_eq!(message(&found, "example.com/planted.TestSkipped"), "planted_test.go:14: not today");
     // What lies in the root itself.
     let root = recorded("go.jsonl").replace("undefined/undefined_test.go", "./undefined_test.go");
-    let found = read(&go::RUNNER, project(), came(End::Exit(1), &root, &[]));
+    let found = read(&go::RUNNER, project(), came(CommandExit::Exit(1), &root, &[]));
     assert_eq!(faults(&found, "example.com/planted/undefined"), ["undefined_test.go: NoSuch"]);
 }
 
 /// A command that a repository names, with a report of it or without.
-fn generic(report: Option<&str>, came: Came) -> Found {
+fn generic(report: Option<&str>, came: SuiteOutput) -> TestReport {
     let mut project = project();
     project.settings = TestSettings { report: report.map(str::to_owned), ..TestSettings::line("make test") };
-    let mut found = Found::default();
-    let mut suite = generic::Generic { project, path: Vec::new() };
+    let mut found = TestReport::default();
+    let mut suite = generic::GenericSuite { project, path: Vec::new() };
     suite.begin().unwrap();
     assert!(suite.read(came, &mut found).is_none());
     found.close();
@@ -256,17 +260,17 @@ fn generic(report: Option<&str>, came: Came) -> Found {
 
 #[test]
 fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
-    let found = generic(None, came(End::Exit(0), "fine", &[]));
+    let found = generic(None, came(CommandExit::Exit(0), "fine", &[]));
     assert_eq!((told(&found), found.passed()), (vec!["make test: passed".to_owned()], true));
-    let found = generic(None, came(End::Exit(2), "ModuleNotFoundError: x", &[]));
+    let found = generic(None, came(CommandExit::Exit(2), "ModuleNotFoundError: x", &[]));
     assert_eq!(told(&found), ["make test: missing symbol or import"]);
-    assert_eq!(told(&generic(None, came(End::TimedOut, "", &[]))), ["make test: timeout"]);
+    assert_eq!(told(&generic(None, came(CommandExit::TimedOut, "", &[]))), ["make test: timeout"]);
 
     let surefire = r#"<?xml version="1.0"?><testsuite name="A"><testcase classname="com.A" name="one" time="0"/>
         <testcase classname="com.A" name="two"><failure type="AssertionError" message="x"><![CDATA[at <A>.java:3]]></failure></testcase>
         <testcase classname="com.A" name="three"><error type="java.lang.NoClassDefFoundError">B &amp; &#67;</error></testcase>
         <testcase classname="com.A" name="four"><skipped message="not&#10;today"/></testcase></testsuite>"#;
-    let found = generic(Some("target"), came(End::Exit(1), "", &[surefire]));
+    let found = generic(Some("target"), came(CommandExit::Exit(1), "", &[surefire]));
     assert_eq!(
         told(&found),
         [
@@ -281,7 +285,7 @@ fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
 
     let tap = "TAP version 13\n1..5\nok 1 - one\n    ok 1 - inner\nnot ok 2 - two\n  ---\n  message: 'x'\n  ...\n\
                ok 3 - three # SKIP not today\nnot ok 4 - four # TODO later\n";
-    let found = generic(None, came(End::Exit(1), tap, &[]));
+    let found = generic(None, came(CommandExit::Exit(1), tap, &[]));
     assert_eq!(told(&found), ["four: skipped", "one: passed", "three: skipped", "two: assertion"]);
     assert_eq!(found.trouble, ["the report promises 5 tests and has 4"]);
 }
@@ -289,15 +293,15 @@ fn a_command_of_the_repository_is_read_by_its_exit_code_its_xml_or_its_tap() {
 #[test]
 fn a_report_that_harms_is_one_clear_line() {
     let bomb = r#"<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]><testsuite><testcase name="&b;"/></testsuite>"#;
-    let one = |report: &str| generic(Some("r.xml"), came(End::Exit(0), "", &[report]));
+    let one = |report: &str| generic(Some("r.xml"), came(CommandExit::Exit(0), "", &[report]));
     assert_eq!(one(bomb).trouble, ["the report declares a document type, which no test report does"]);
     assert_eq!(one("<testsuite><testcase name='a'/>").trouble, ["the report ends in the middle"]);
     assert_eq!(one("hello").trouble, ["the report is neither JUnit XML nor TAP"]);
     assert_eq!(one("<testsuite/>").trouble, ["no tests were found"]);
     assert!(!one("<testsuite/>").passed());
-    let gone = generic(Some("r.xml"), came(End::Exit(0), "", &[]));
+    let gone = generic(Some("r.xml"), came(CommandExit::Exit(0), "", &[]));
     assert_eq!(gone.trouble, ["the command left no report at r.xml: it ended with exit code 0"]);
-    let lies = generic(Some("r.xml"), came(End::Exit(1), "", &["<a><testcase name='a'/></a>"]));
+    let lies = generic(Some("r.xml"), came(CommandExit::Exit(1), "", &["<a><testcase name='a'/></a>"]));
     assert_eq!((lies.passed(), lies.trouble.len()), (false, 1));
 
     let many: String = (0..100_000).map(|n| format!("<testcase name='{n}'/>")).collect();
@@ -317,7 +321,7 @@ fn a_report_that_harms_is_one_clear_line() {
 
 #[test]
 fn a_runner_is_told_of_the_files_that_are_asked_for_where_it_can_be() {
-    let told = |runner: &Runner, targets: &[&str], manifest: Option<&str>| {
+    let told = |runner: &TestRunner, targets: &[&str], manifest: Option<&str>| {
         let mut asked = project();
         asked.targets = targets.iter().map(|path| (*path).to_owned()).collect();
         asked.manifest = manifest.map_or(asked.manifest, str::to_owned);

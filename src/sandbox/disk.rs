@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{End, Limits};
+use super::{CommandExit, SandboxLimits};
 use crate::proc::memory_available;
 
 /// Between two counts, and so many times as long as one takes: counting is not to be felt.
@@ -23,7 +23,7 @@ const RESERVE: u64 = 256 << 20;
 const RESERVE_FILES: u64 = 10_000;
 
 #[derive(Clone, Copy, Default)]
-pub(super) struct Used {
+pub(super) struct DiskUsage {
     bytes: u64,
     files: u64,
     /// Directories that can't be read: whatever is in them isn't counted.
@@ -40,20 +40,20 @@ fn short(now: u64, before: u64, reserve: u64) -> bool {
 }
 
 /// What is there before the command begins.
-pub(super) async fn used(places: &[PathBuf]) -> Used {
+pub(super) async fn used(places: &[PathBuf]) -> DiskUsage {
     let places = places.to_vec();
     tokio::task::spawn_blocking(move || count(&places)).await.unwrap_or_default()
 }
 
 /// Returns once the directories have grown by more than the limits allow since then, or the machine has hardly any memory left:
 /// there are ways to take some that is in no process's account.
-pub(super) async fn outgrown(places: &[PathBuf], before: Used, limits: Limits) -> End {
+pub(super) async fn outgrown(places: &[PathBuf], before: DiskUsage, limits: SandboxLimits) -> CommandExit {
     let mut hid = false;
     loop {
         let started = Instant::now();
         let now = used(places).await;
         if short(now.memory, before.memory, RESERVE) {
-            return End::MemoryExceeded;
+            return CommandExit::MemoryExceeded;
         }
         // For a moment tests do that. Who does it for longer is one who hides something.
         let hides = now.hidden > before.hidden;
@@ -63,7 +63,7 @@ pub(super) async fn outgrown(places: &[PathBuf], before: Used, limits: Limits) -
             || short(now.free, before.free, RESERVE)
             || short(now.free_files, before.free_files, RESERVE_FILES)
         {
-            return End::DiskExceeded;
+            return CommandExit::DiskExceeded;
         }
         hid = hides;
         tokio::time::sleep(LOOK.max(started.elapsed() * SHARE)).await;
@@ -71,14 +71,14 @@ pub(super) async fn outgrown(places: &[PathBuf], before: Used, limits: Limits) -
 }
 
 /// Links are counted and not followed. A directory too deep to be named can't be read either.
-fn count(places: &[PathBuf]) -> Used {
+fn count(places: &[PathBuf]) -> DiskUsage {
     let systems: Vec<_> = places.iter().filter_map(|place| rustix::fs::statvfs(place).ok()).collect();
     let bytes = systems.iter().map(|system| system.f_bavail.saturating_mul(system.f_frsize));
-    let mut used = Used {
+    let mut used = DiskUsage {
         free: bytes.min().unwrap_or(u64::MAX),
         free_files: systems.iter().map(|system| system.f_favail).min().unwrap_or(u64::MAX),
         memory: memory_available().unwrap_or(u64::MAX),
-        ..Used::default()
+        ..DiskUsage::default()
     };
     let mut open = places.to_vec();
     while let Some(directory) = open.pop() {

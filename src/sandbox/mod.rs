@@ -12,12 +12,12 @@
 //! Under a server that is root a run has a user of its own, in both levels: the kernel sets no limit to how many processes
 //! root is, in whatever namespace. What is worked on is a directory of this run alone, and belongs to that user meanwhile.
 
+mod bubblewrap;
 mod disk;
-mod full;
-mod inner;
+mod inner_stage;
 mod output;
 mod proxy;
-mod user;
+mod run_user;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,17 +32,17 @@ use prometheus_client::metrics::{counter::Counter, family::Family};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    inner::{Spec, Tmp},
-    output::Outputs,
+    inner_stage::{InnerStageSpec, TmpLimits},
+    output::CapturedOutputs,
 };
 pub use self::{
-    inner::{WITHIN, within},
-    output::Kept,
-    proxy::{FETCHED_BYTES, Proxy},
-    user::Scratch,
+    inner_stage::{WITHIN, within},
+    output::TruncatedOutput,
+    proxy::{FETCHED_BYTES, SandboxProxy},
+    run_user::ScratchDirectory,
 };
 pub use crate::config::SandboxLevel as Level;
-use crate::proc::{Calls, Command, ProcError, confinement_works};
+use crate::proc::{ChildCommand, ProcError, SyscallPolicy, confinement_works};
 
 /// What this machine has, found once.
 #[derive(Debug, Clone)]
@@ -53,20 +53,20 @@ pub struct Sandbox {
     /// Our own program.
     own: PathBuf,
     /// A list of users and groups that has nobody of this machine in it.
-    names: Arc<Scratch>,
+    names: Arc<ScratchDirectory>,
     /// Of runs that have a user of their own: what else they start ends with bubblewrap.
-    records: Option<Arc<user::Records>>,
+    records: Option<Arc<run_user::RecordsDirectory>>,
     /// Programs that ran inside before, so that they need not be tried again.
     has_run: Arc<Mutex<BTreeSet<PathBuf>>>,
-    time: Time,
+    time: SandboxSeconds,
 }
 
 /// Seconds that commands ran, by how they ended.
-pub type Time = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
+pub type SandboxSeconds = Family<[(&'static str, &'static str); 1], Counter<f64, AtomicU64>>;
 
 /// One command to run.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct SandboxCommand {
     /// A path, or a name looked up in the `PATH` of `environment`.
     pub program: OsString,
     pub args: Vec<OsString>,
@@ -78,11 +78,11 @@ pub struct Run {
     pub write: Vec<PathBuf>,
     /// All of its environment. `PATH`, `HOME` and `TMPDIR` are added where they are missing.
     pub environment: BTreeMap<OsString, OsString>,
-    pub limits: Limits,
-    pub network: Network,
+    pub limits: SandboxLimits,
+    pub network: NetworkAccess,
 }
 
-impl Run {
+impl SandboxCommand {
     /// That command in that tree, with nothing more to read or write, under the usual limits.
     pub fn new(program: impl Into<OsString>, tree: impl Into<PathBuf>) -> Self {
         Self {
@@ -92,15 +92,15 @@ impl Run {
             read: Vec::new(),
             write: Vec::new(),
             environment: BTreeMap::new(),
-            limits: Limits::default(),
-            network: Network::Loopback,
+            limits: SandboxLimits::default(),
+            network: NetworkAccess::Loopback,
         }
     }
 }
 
 /// What a run may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct SandboxLimits {
     pub time: Duration,
     /// Of all its processes together.
     pub memory_bytes: u64,
@@ -115,7 +115,7 @@ pub struct Limits {
     pub kept_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for SandboxLimits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(20 * 60),
@@ -129,7 +129,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl SandboxLimits {
     /// Bytes that each of the two directories kept in memory (`/tmp`, `/dev/shm`) may hold: what lies there is in no process's
     /// account.
     fn in_memory(&self) -> u64 {
@@ -139,28 +139,28 @@ impl Limits {
 
 /// Whom a run may speak to.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Network {
+pub enum NetworkAccess {
     /// Nobody: it has no sockets.
     None,
     /// Itself, by addresses of its own. In the basic level there is no such thing, and it is as `None`.
     #[default]
     Loopback,
-    /// Itself, and whom the [`Proxy`] at this socket lets it speak to; only in the full level.
+    /// Itself, and whom the [`SandboxProxy`] at this socket lets it speak to; only in the full level.
     Proxy(PathBuf),
 }
 
 /// A run that was begun and is over.
 #[derive(Debug, Clone)]
-pub struct Ended {
-    pub end: End,
-    pub stdout: Kept,
-    pub stderr: Kept,
+pub struct SandboxOutcome {
+    pub end: CommandExit,
+    pub stdout: TruncatedOutput,
+    pub stderr: TruncatedOutput,
     pub elapsed: Duration,
 }
 
 /// How it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum CommandExit {
     Exit(i32),
     /// By a signal; or by an exit code that says so, as shells do it.
     Signal(i32),
@@ -172,7 +172,7 @@ pub enum End {
     OutputTooLong,
 }
 
-impl fmt::Display for End {
+impl fmt::Display for CommandExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exit(code) => write!(f, "it ended with exit code {code}"),
@@ -186,7 +186,7 @@ impl fmt::Display for End {
     }
 }
 
-impl End {
+impl CommandExit {
     /// Its name without what it says of this one run.
     pub fn name(self) -> &'static str {
         match self {
@@ -231,10 +231,10 @@ impl Sandbox {
     /// level is taken only if it is wanted, and then only where there is nothing better.
     pub async fn of_this_machine(own: &Path, wanted: Option<Level>) -> Result<Self, SandboxError> {
         let names =
-            user::names().map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
+            run_user::names().map_err(|source| SandboxError::Io { path: std::env::temp_dir(), source })?;
         // Where there can be none, there can be no user of a run either, and the trial says so.
         let records = match rustix::process::geteuid().is_root() {
-            true => user::Records::open().await.ok().map(Arc::new),
+            true => run_user::RecordsDirectory::open().await.ok().map(Arc::new),
             false => None,
         };
         let at = |level, lacks| Self {
@@ -244,7 +244,7 @@ impl Sandbox {
             names: Arc::clone(&names),
             records: records.clone(),
             has_run: Arc::default(),
-            time: Time::default(),
+            time: SandboxSeconds::default(),
         };
         let mut why = Vec::new();
         for level in [Level::Full, Level::Basic] {
@@ -265,7 +265,7 @@ impl Sandbox {
     }
 
     /// The same, and the time that commands take is counted here.
-    pub fn timed(self, time: Time) -> Self {
+    pub fn timed(self, time: SandboxSeconds) -> Self {
         Self { time, ..self }
     }
 
@@ -290,15 +290,17 @@ impl Sandbox {
     async fn tried(&self) -> Result<(), String> {
         confinement_works()?;
         if self.level == Level::Basic && !rustix::process::geteuid().is_root() {
-            return Err(user::ONLY_ROOT.to_owned());
+            return Err(run_user::ONLY_ROOT.to_owned());
         }
-        let tree = Scratch::new().map_err(|error| error.to_string())?;
-        let run =
-            Run { limits: Limits { time: TRIAL, ..Limits::default() }, ..Run::new("true", tree.path()) };
+        let tree = ScratchDirectory::new().map_err(|error| error.to_string())?;
+        let run = SandboxCommand {
+            limits: SandboxLimits { time: TRIAL, ..SandboxLimits::default() },
+            ..SandboxCommand::new("true", tree.path())
+        };
         match self.run(run, &CancellationToken::new()).await {
-            Ok(Ended { end: End::Exit(0), .. }) => Ok(()),
+            Ok(SandboxOutcome { end: CommandExit::Exit(0), .. }) => Ok(()),
             Ok(ended) => Err(format!("a trial of it ended with {:?}", ended.end)),
-            Err(SandboxError::Failed { why }) if self.level == Level::Full => Err(full::remedy(&why)),
+            Err(SandboxError::Failed { why }) if self.level == Level::Full => Err(bubblewrap::remedy(&why)),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -308,12 +310,16 @@ impl Sandbox {
     /// # Errors
     ///
     /// When it was not begun, or was cancelled.
-    pub async fn run(&self, run: Run, cancel: &CancellationToken) -> Result<Ended, SandboxError> {
+    pub async fn run(
+        &self,
+        run: SandboxCommand,
+        cancel: &CancellationToken,
+    ) -> Result<SandboxOutcome, SandboxError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| SandboxError::Io { path, source }
         };
-        if matches!(run.network, Network::Proxy(_)) && self.level != Level::Full {
+        if matches!(run.network, NetworkAccess::Proxy(_)) && self.level != Level::Full {
             let why = "only the full level of the sandbox has a way out".to_owned();
             return Err(SandboxError::Failed { why });
         }
@@ -323,23 +329,23 @@ impl Sandbox {
             return Err(SandboxError::Failed { why });
         }
         let is_root = rustix::process::geteuid().is_root();
-        let of_the_system = |place: &&PathBuf| is_root && user::is_of_the_system(place);
+        let of_the_system = |place: &&PathBuf| is_root && run_user::is_of_the_system(place);
         if let Some(path) = run.write.iter().chain([&run.tree]).find(of_the_system) {
             let why = format!("{} is a system directory; the sandbox does not write there", path.display());
             return Err(SandboxError::Failed { why });
         }
         let own = match self.level {
             Level::Full | Level::Basic if is_root => {
-                Some(Box::pin(user::Own::take(&run, self.level)).await.map_err(io(&run.tree))?)
+                Some(Box::pin(run_user::RunUser::take(&run, self.level)).await.map_err(io(&run.tree))?)
             }
             _ => None,
         };
         let spec = self.spec(&run, own.as_ref());
-        let mut outputs = Outputs::new(run.limits.kept_bytes.max(LEAST_KEPT), spec.nonce.clone());
+        let mut outputs = CapturedOutputs::new(run.limits.kept_bytes.max(LEAST_KEPT), spec.nonce.clone());
         let command = self.command(&run, &spec, own.as_ref())?;
         let stop = cancel.child_token();
         let mut places: Vec<PathBuf> = run.write.iter().chain([&run.tree]).cloned().collect();
-        places.extend(own.as_ref().and_then(user::Own::tmp).map(Path::to_owned));
+        places.extend(own.as_ref().and_then(run_user::RunUser::tmp).map(Path::to_owned));
         let before = disk::used(&places).await;
         let (ended, outgrown) = {
             let running = command.run_pieces(&stop, |stream, piece| outputs.take(stream, piece));
@@ -364,25 +370,25 @@ impl Sandbox {
         Ok(judged)
     }
 
-    fn spec(&self, run: &Run, own: Option<&user::Own>) -> Spec {
+    fn spec(&self, run: &SandboxCommand, own: Option<&run_user::RunUser>) -> InnerStageSpec {
         let calls = match (self.level, &run.network) {
-            (Level::Full, Network::Loopback | Network::Proxy(_)) => Calls::Isolated,
-            _ => Calls::Alone,
+            (Level::Full, NetworkAccess::Loopback | NetworkAccess::Proxy(_)) => SyscallPolicy::Isolated,
+            _ => SyscallPolicy::Alone,
         };
-        let tmp = own.and_then(user::Own::tmp).unwrap_or("/tmp".as_ref()).to_owned();
+        let tmp = own.and_then(run_user::RunUser::tmp).unwrap_or("/tmp".as_ref()).to_owned();
         let mut environment = run.environment.clone();
         for (name, usual) in
-            [("PATH", inner::PATH.as_ref()), ("HOME", tmp.as_os_str()), ("TMPDIR", tmp.as_os_str())]
+            [("PATH", inner_stage::PATH.as_ref()), ("HOME", tmp.as_os_str()), ("TMPDIR", tmp.as_os_str())]
         {
             environment.entry(name.into()).or_insert_with(|| usual.to_owned());
         }
-        let way_out = matches!(run.network, Network::Proxy(_));
+        let way_out = matches!(run.network, NetworkAccess::Proxy(_));
         if way_out {
-            let address = format!("http://127.0.0.1:{}", inner::WAY_OUT.1);
+            let address = format!("http://127.0.0.1:{}", inner_stage::WAY_OUT.1);
             environment.extend(["HTTPS_PROXY", "https_proxy"].map(|name| (name.into(), (&address).into())));
         }
-        Spec {
-            nonce: user::nonce(),
+        InnerStageSpec {
+            nonce: run_user::nonce(),
             program: run.program.clone(),
             args: run.args.clone(),
             environment: environment.into_iter().collect(),
@@ -393,29 +399,34 @@ impl Sandbox {
             user: own.map(|own| own.user),
             way_out,
             tmp: (self.level == Level::Full)
-                .then_some(Tmp { bytes: run.limits.in_memory(), inodes: run.limits.inodes }),
+                .then_some(TmpLimits { bytes: run.limits.in_memory(), inodes: run.limits.inodes }),
             file_bytes: run.limits.disk_bytes,
             processes: run.limits.processes,
         }
     }
 
-    fn command(&self, run: &Run, spec: &Spec, own: Option<&user::Own>) -> Result<Command, SandboxError> {
+    fn command(
+        &self,
+        run: &SandboxCommand,
+        spec: &InnerStageSpec,
+        own: Option<&run_user::RunUser>,
+    ) -> Result<ChildCommand, SandboxError> {
         let told =
             serde_json::to_vec(spec).map_err(|error| SandboxError::Failed { why: error.to_string() })?;
         let mut command = match self.level {
-            Level::Full => Command::new("bwrap")
-                .args(full::arguments(run, &self.own, self.names.path(), own.is_some()))
+            Level::Full => ChildCommand::new("bwrap")
+                .args(bubblewrap::arguments(run, &self.own, self.names.path(), own.is_some()))
                 .stdin(told),
-            Level::Basic => Command::new(&self.own).arg(WITHIN).current_dir(&run.tree).stdin(told),
+            Level::Basic => ChildCommand::new(&self.own).arg(WITHIN).current_dir(&run.tree).stdin(told),
             Level::None => {
-                let bare = Command::new(&run.program).args(&run.args).current_dir(&run.tree);
+                let bare = ChildCommand::new(&run.program).args(&run.args).current_dir(&run.tree);
                 spec.environment.iter().fold(bare, |command, (name, value)| command.env(name, value))
             }
         };
         if let Some(own) = own {
             command = command.alone_as(own.user);
         }
-        if let Some(tmp) = own.and_then(user::Own::tmp) {
+        if let Some(tmp) = own.and_then(run_user::RunUser::tmp) {
             command = command.scratch(tmp);
         }
         if let Some(records) = self.records.as_ref().filter(|_| own.is_some()) {
@@ -424,7 +435,7 @@ impl Sandbox {
         if self.level != Level::None {
             command = command.from_lasting_thread();
         }
-        let Limits { time, memory_bytes, processes, output_bytes, .. } = run.limits;
+        let SandboxLimits { time, memory_bytes, processes, output_bytes, .. } = run.limits;
         // Bubblewrap's own two are none of the command's, nor is what leads to the way out.
         Ok(command
             .timeout(time)
@@ -435,11 +446,11 @@ impl Sandbox {
 
     fn judged(
         &self,
-        run: Run,
-        outputs: Outputs,
-        ended: Result<crate::proc::Output, ProcError>,
-        outgrown: Option<End>,
-    ) -> Result<Ended, SandboxError> {
+        run: SandboxCommand,
+        outputs: CapturedOutputs,
+        ended: Result<crate::proc::ChildOutput, ProcError>,
+        outgrown: Option<CommandExit>,
+    ) -> Result<SandboxOutcome, SandboxError> {
         let failed = |why: String| SandboxError::Failed { why };
         let begun = self.level == Level::None || outputs.begun();
         let mut elapsed = run.limits.time;
@@ -455,18 +466,20 @@ impl Sandbox {
             Ok(output) => {
                 elapsed = output.elapsed;
                 match (output.status, output.signal) {
-                    (Some(code @ 129..=192), _) if self.level == Level::Full => End::Signal(code - 128),
-                    (Some(code), _) => End::Exit(code),
-                    (None, signal) => End::Signal(signal.unwrap_or(0)),
+                    (Some(code @ 129..=192), _) if self.level == Level::Full => {
+                        CommandExit::Signal(code - 128)
+                    }
+                    (Some(code), _) => CommandExit::Exit(code),
+                    (None, signal) => CommandExit::Signal(signal.unwrap_or(0)),
                 }
             }
             Err(ProcError::TimedOut { elapsed: after }) => {
                 elapsed = after;
-                End::TimedOut
+                CommandExit::TimedOut
             }
-            Err(ProcError::ResourceExhausted { .. }) => End::MemoryExceeded,
-            Err(ProcError::TooMany { .. }) => End::TooManyProcesses,
-            Err(ProcError::OutputTooLong { .. }) => End::OutputTooLong,
+            Err(ProcError::ResourceExhausted { .. }) => CommandExit::MemoryExceeded,
+            Err(ProcError::TooMany { .. }) => CommandExit::TooManyProcesses,
+            Err(ProcError::OutputTooLong { .. }) => CommandExit::OutputTooLong,
             Err(ProcError::Cancelled) => outgrown.ok_or(SandboxError::Cancelled)?,
             Err(ProcError::NotFound { program }) => match self.level {
                 Level::None => return Err(SandboxError::NotFound { program }),
@@ -475,7 +488,7 @@ impl Sandbox {
             Err(error) => return Err(failed(error.to_string())),
         };
         let (stdout, stderr) = outputs.kept();
-        Ok(Ended { end, stdout, stderr, elapsed })
+        Ok(SandboxOutcome { end, stdout, stderr, elapsed })
     }
 }
 

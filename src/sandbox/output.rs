@@ -1,10 +1,10 @@
 //! What a run printed: the beginning and the end of each output.
 
-use crate::proc::Stream;
+use crate::proc::OutputStream;
 
 /// The beginning and the end of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct TruncatedOutput {
     pub head: Vec<u8>,
     /// What followed, or the end of it.
     pub tail: Vec<u8>,
@@ -12,7 +12,7 @@ pub struct Kept {
     pub left_out: u64,
 }
 
-impl Kept {
+impl TruncatedOutput {
     fn take(&mut self, piece: &[u8], most: usize) {
         let (head, rest) = piece.split_at(piece.len().min(most - self.head.len()));
         self.head.extend_from_slice(head);
@@ -39,10 +39,10 @@ impl Kept {
 }
 
 /// Both outputs of a run, as they come.
-pub(super) struct Outputs {
+pub(super) struct CapturedOutputs {
     most: usize,
-    out: Kept,
-    err: Kept,
+    out: TruncatedOutput,
+    err: TruncatedOutput,
     /// What says on standard error that the command follows.
     mark: Vec<u8>,
     /// Standard error before that.
@@ -51,13 +51,13 @@ pub(super) struct Outputs {
     nonce: String,
 }
 
-impl Outputs {
+impl CapturedOutputs {
     pub(super) fn new(most: usize, nonce: String) -> Self {
         let mark = format!("{nonce}ok\n").into_bytes();
         Self {
             most,
-            out: Kept::default(),
-            err: Kept::default(),
+            out: TruncatedOutput::default(),
+            err: TruncatedOutput::default(),
             mark,
             before: Vec::new(),
             begun: false,
@@ -65,10 +65,10 @@ impl Outputs {
         }
     }
 
-    pub(super) fn take(&mut self, stream: Stream, piece: &[u8]) {
+    pub(super) fn take(&mut self, stream: OutputStream, piece: &[u8]) {
         let rest;
         let piece = match stream {
-            Stream::Err if !self.begun => {
+            OutputStream::Err if !self.begun => {
                 self.before.extend_from_slice(piece);
                 let mark = &self.mark;
                 let Some(at) = self.before.windows(mark.len()).position(|window| window == mark) else {
@@ -81,8 +81,8 @@ impl Outputs {
             _ => piece,
         };
         match stream {
-            Stream::Out => self.out.take(piece, self.most),
-            Stream::Err => self.err.take(piece, self.most),
+            OutputStream::Out => self.out.take(piece, self.most),
+            OutputStream::Err => self.err.take(piece, self.most),
         }
     }
 
@@ -104,7 +104,7 @@ impl Outputs {
         }
     }
 
-    pub(super) fn kept(mut self) -> (Kept, Kept) {
+    pub(super) fn kept(mut self) -> (TruncatedOutput, TruncatedOutput) {
         self.out.shorten(self.most);
         self.err.shorten(self.most);
         (self.out, self.err)
@@ -115,9 +115,9 @@ impl Outputs {
 mod tests {
     use super::*;
 
-    fn printed(most: usize, pieces: &[&str]) -> Outputs {
-        let mut outputs = Outputs::new(most, "word".into());
-        pieces.iter().for_each(|piece| outputs.take(Stream::Err, piece.as_bytes()));
+    fn printed(most: usize, pieces: &[&str]) -> CapturedOutputs {
+        let mut outputs = CapturedOutputs::new(most, "word".into());
+        pieces.iter().for_each(|piece| outputs.take(OutputStream::Err, piece.as_bytes()));
         outputs
     }
 

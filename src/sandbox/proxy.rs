@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     config::Hosts,
-    egress::{PATIENCE, Reach, Refusal, Why, shown},
+    egress::{HostPolicy, HostRefusal, PATIENCE, RefusalReason, shown},
 };
 
 /// What one command may fetch and send in all.
@@ -40,57 +40,57 @@ const HEAD_BYTES: usize = 8 << 10;
 /// Refusals that are kept to be told; whoever asks for more hosts than that is not installing anything.
 const REFUSALS: usize = 20;
 
-impl Shared {
+impl ProxyState {
     fn new(hosts: Hosts, bytes: u64) -> Self {
         Self { hosts, refused: Mutex::default(), left: bytes.into(), spent: CancellationToken::new() }
     }
 
     /// The addresses of what was asked for, as far as they may be connected to.
-    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, Refusal> {
-        Reach(&self.hosts).addresses(host, port).await
+    async fn addresses(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, HostRefusal> {
+        HostPolicy(&self.hosts).addresses(host, port).await
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HostRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, why } = self;
         match why {
-            Why::NotNamed if Hosts::try_from(vec![host.clone()]).is_err() => {
+            RefusalReason::NotNamed if Hosts::try_from(vec![host.clone()]).is_err() => {
                 write!(f, "`{host}` is no host that can be named under [sandbox]")
             }
-            Why::NotNamed => write!(
+            RefusalReason::NotNamed => write!(
                 f,
                 "`{host}` may not be reached; `--host {host}` allows it here, and `hosts = [\"{host}\"]` under [sandbox] in the server's settings"
             ),
-            Why::Never => write!(f, "`{host}` leads to what is never reached, whatever is named"),
-            Why::Inside => write!(
+            RefusalReason::Never => write!(f, "`{host}` leads to what is never reached, whatever is named"),
+            RefusalReason::Inside => write!(
                 f,
                 "`{host}` leads into a network of its own; its addresses must be named, too (`--host`, or `hosts` under [sandbox])"
             ),
-            Why::Unknown => write!(f, "`{host}` does not answer"),
-            Why::TooMuch => write!(f, "`{host}` was asked for more than may be fetched in all"),
+            RefusalReason::Unknown => write!(f, "`{host}` does not answer"),
+            RefusalReason::TooMuch => write!(f, "`{host}` was asked for more than may be fetched in all"),
         }
     }
 }
 
 /// A way out that is open as long as this lives.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct SandboxProxy {
     socket: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     serving: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     hosts: Hosts,
-    refused: Mutex<BTreeSet<Refusal>>,
+    refused: Mutex<BTreeSet<HostRefusal>>,
     /// Bytes that may still go through, both ways together.
     left: AtomicU64,
     spent: CancellationToken,
 }
 
-impl Proxy {
+impl SandboxProxy {
     /// Listens at a socket of this name, for `bytes` in all.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Proxy {
     /// When there can be no such socket.
     pub fn open(socket: &Path, hosts: Hosts, bytes: u64) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let shared = Arc::new(Shared::new(hosts, bytes));
+        let shared = Arc::new(ProxyState::new(hosts, bytes));
         let serving = tokio::spawn(Arc::clone(&shared).serve(listener));
         Ok(Self { socket: socket.to_owned(), shared, serving })
     }
@@ -108,19 +108,19 @@ impl Proxy {
     }
 
     /// What was asked for and not reached, as far as it is kept.
-    pub fn refused(&self) -> Vec<Refusal> {
+    pub fn refused(&self) -> Vec<HostRefusal> {
         self.shared.refused.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
-impl Drop for Proxy {
+impl Drop for SandboxProxy {
     /// Its connections end with it.
     fn drop(&mut self) {
         self.serving.abort();
     }
 }
 
-impl Shared {
+impl ProxyState {
     async fn serve(self: Arc<Self>, listener: UnixListener) {
         let (room, mut open) = (Arc::new(Semaphore::new(CONNECTIONS)), JoinSet::new());
         loop {
@@ -151,7 +151,7 @@ impl Shared {
                 tokio::select! {
                     biased;
                     () = self.spent.cancelled() => {
-                        self.refuse(Refusal { host: shown(&host, port), why: Why::TooMuch });
+                        self.refuse(HostRefusal { host: shown(&host, port), why: RefusalReason::TooMuch });
                         Ok(())
                     }
                     done = self.carried(&mut client, &mut server) => done,
@@ -168,19 +168,19 @@ impl Shared {
         }
     }
 
-    async fn reached(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
+    async fn reached(&self, host: &str, port: u16) -> Result<TcpStream, HostRefusal> {
         if self.spent.is_cancelled() {
-            return Err(Refusal { host: shown(host, port), why: Why::TooMuch });
+            return Err(HostRefusal { host: shown(host, port), why: RefusalReason::TooMuch });
         }
         let addresses = self.addresses(host, port).await?;
         let connected = timeout(PATIENCE, TcpStream::connect(addresses.as_slice())).await;
         connected
             .ok()
             .and_then(Result::ok)
-            .ok_or_else(|| Refusal { host: shown(host, port), why: Why::Unknown })
+            .ok_or_else(|| HostRefusal { host: shown(host, port), why: RefusalReason::Unknown })
     }
 
-    fn refuse(&self, refusal: Refusal) {
+    fn refuse(&self, refusal: HostRefusal) {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < REFUSALS {
             refused.insert(refusal);
@@ -249,7 +249,7 @@ mod tests {
         port
     }
 
-    async fn said(proxy: &Proxy, request: &str) -> String {
+    async fn said(proxy: &SandboxProxy, request: &str) -> String {
         let mut client = UnixStream::connect(proxy.socket()).await.unwrap();
         client.write_all(request.as_bytes()).await.unwrap();
         let mut all = Vec::new();
@@ -262,7 +262,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let port = somebody(b"hello".to_vec()).await;
         let open = |name: &str, hosts: Hosts, bytes| {
-            Proxy::open(&directory.path().join(name), hosts, bytes).unwrap()
+            SandboxProxy::open(&directory.path().join(name), hosts, bytes).unwrap()
         };
         let proxy = open(
             "a",
@@ -287,7 +287,7 @@ mod tests {
         // A name that is allowed leads where nothing is.
         let proxy = open("b", hosts(&[&format!("localhost:{port}")]), 100);
         said(&proxy, &format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n")).await;
-        assert_eq!(proxy.refused()[0].why, Why::Inside);
+        assert_eq!(proxy.refused()[0].why, RefusalReason::Inside);
     }
 
     /// Whoever follows the advice gets what was asked for.
@@ -298,18 +298,20 @@ mod tests {
         let asked = [format!("127.0.0.1:{port}"), format!("[::ffff:127.0.0.1]:{port}")];
         for (at, asked) in asked.iter().enumerate() {
             let request = format!("CONNECT {asked} HTTP/1.1\r\n\r\n");
-            let closed = Proxy::open(&directory.path().join(format!("a{at}")), hosts(&[]), 100).unwrap();
+            let closed =
+                SandboxProxy::open(&directory.path().join(format!("a{at}")), hosts(&[]), 100).unwrap();
             let advice = said(&closed, &request).await;
             let named = advice.split('"').nth(1).unwrap();
-            let open = Proxy::open(&directory.path().join(format!("b{at}")), hosts(&[named]), 100).unwrap();
+            let open =
+                SandboxProxy::open(&directory.path().join(format!("b{at}")), hosts(&[named]), 100).unwrap();
             assert!(said(&open, &request).await.ends_with("hello"), "{advice}");
         }
         let advised = [("::1", 443), ("::1", 1), ("[::1]", 1), ("LOCALHOST.", 443), ("localhost", 1)];
         for (host, port) in advised {
-            let shared = Shared::new(hosts(&[&shown(host, port), "127.0.0.0/8", "::1/128"]), 0);
+            let shared = ProxyState::new(hosts(&[&shown(host, port), "127.0.0.0/8", "::1/128"]), 0);
             assert!(shared.addresses(host, port).await.is_ok(), "{host} {port}");
         }
-        let never = Refusal { host: "a\"b".to_owned(), why: Why::NotNamed };
+        let never = HostRefusal { host: "a\"b".to_owned(), why: RefusalReason::NotNamed };
         assert!(!never.to_string().contains("hosts = "));
     }
 
@@ -318,11 +320,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let port = somebody(vec![b'x'; 100_000]).await;
         let proxy =
-            Proxy::open(&directory.path().join("a"), hosts(&[&format!("127.0.0.1:{port}")]), 50_000).unwrap();
+            SandboxProxy::open(&directory.path().join("a"), hosts(&[&format!("127.0.0.1:{port}")]), 50_000)
+                .unwrap();
         for _ in 0..2 {
             assert!(said(&proxy, &format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n")).await.len() < 51_000);
         }
-        assert_eq!(proxy.refused().iter().map(|refusal| refusal.why).collect::<Vec<_>>(), [Why::TooMuch]);
+        assert_eq!(
+            proxy.refused().iter().map(|refusal| refusal.why).collect::<Vec<_>>(),
+            [RefusalReason::TooMuch]
+        );
         // The third is told before anybody is connected to.
         let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");
         assert!(said(&proxy, &request).await.starts_with("HTTP/1.1 403 "));

@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Asks, Stage, Visit, document};
+use super::{GateQuestion, StageState, StepVisit, document};
 use crate::{
-    documents::owners::{CodeOwners, Owner, PLACES},
-    engine::{Answer, ApprovalKind, ApprovalRow, Approvers, Record, StepError, Who},
-    github::{Fault, Repo},
-    messages::{Approvals, OwnedFiles},
+    documents::owners::{CodeOwner, CodeOwners, PLACES},
+    engine::{AllowedResponders, ApprovalKind, ApprovalRow, Approvers, GateAnswer, LedgerRecord, StepError},
+    github::{GitHubApiError, GitHubRepo},
+    messages::{ApprovalProgress, OwnedFiles},
     rounds::{fault, need},
     types::{Actor, Hash, Role, UserId},
 };
@@ -23,17 +23,17 @@ const FILES_SHOWN: usize = 5;
 
 /// What the open gate asks for, as it was when people were asked.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Rules {
+pub(super) struct ApprovalRules {
     /// So many different people; 0: a gate whose approval is not published, which takes one.
     needed: u32,
     /// Whoever asked for the run, where they may not approve.
     not: Option<Actor>,
-    owned: Vec<Owned>,
+    owned: Vec<OwnedFileGroup>,
 }
 
 /// Files that the same people own.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Owned {
+struct OwnedFileGroup {
     files: Vec<String>,
     /// Beside these.
     more: usize,
@@ -44,21 +44,23 @@ struct Owned {
     people: Vec<UserId>,
 }
 
-impl Owned {
+impl OwnedFileGroup {
     /// Where no owner can be found, who could change that file has to do.
-    fn who(&self, few: bool) -> Who {
+    fn who(&self, few: bool) -> AllowedResponders {
         match self.people.is_empty() {
-            true => Who::Role(Role::Maintain),
-            false => Who::Either { people: self.people.clone(), role: few.then_some(Role::Maintain) },
+            true => AllowedResponders::Role(Role::Maintain),
+            false => {
+                AllowedResponders::Either { people: self.people.clone(), role: few.then_some(Role::Maintain) }
+            }
         }
     }
 }
 
-impl Rules {
+impl ApprovalRules {
     /// What the settings ask for at this gate.
-    pub(super) async fn of(s: &Stage, v: &Visit<'_>, asks: Asks) -> Result<Self, StepError> {
+    pub(super) async fn of(s: &StageState, v: &StepVisit<'_>, asks: GateQuestion) -> Result<Self, StepError> {
         let rules = &need(&s.policy)?.gates;
-        if asks == Asks::Draft || !rules.ask_for_somebody() {
+        if asks == GateQuestion::Draft || !rules.ask_for_somebody() {
             return Ok(Self::default());
         }
         let not = rules.approver_not_requester.then(|| v.cx.run().trigger.actor.clone());
@@ -82,7 +84,7 @@ impl Rules {
 }
 
 /// Who owns the files that the document is about, by the file on the default branch.
-async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
+async fn owned(s: &StageState, v: &StepVisit<'_>) -> Result<Vec<OwnedFileGroup>, StepError> {
     let cx = v.cx;
     let (repo, text) = (cx.tools().repo(cx).await?, document(s, cx).await?);
     let snapshot = cx.tools().snapshot(cx, need(&s.base)?).await?;
@@ -103,7 +105,7 @@ async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
                 break;
             }
         }
-        let mut lists: Vec<(&[Owner], Vec<String>)> = Vec::new();
+        let mut lists: Vec<(&[CodeOwner], Vec<String>)> = Vec::new();
         for path in paths {
             let owners = rules.of(&path);
             match lists.iter_mut().find(|(known, _)| *known == owners) {
@@ -123,14 +125,14 @@ async fn owned(s: &Stage, v: &Visit<'_>) -> Result<Vec<Owned>, StepError> {
 }
 
 /// Who an owner is, by name; none: nobody knows, or nobody who could approve.
-type Known = HashMap<String, Option<Vec<UserId>>>;
+type OwnerIds = HashMap<String, Option<Vec<UserId>>>;
 
 async fn read(
-    repo: &Repo,
-    owners: &[Owner],
+    repo: &GitHubRepo,
+    owners: &[CodeOwner],
     mut files: Vec<String>,
-    known: &mut Known,
-) -> Result<Owned, StepError> {
+    known: &mut OwnerIds,
+) -> Result<OwnedFileGroup, StepError> {
     let (mut people, mut unread) = (Vec::new(), Vec::new());
     for owner in owners {
         let name = owner.name();
@@ -144,25 +146,25 @@ async fn read(
     }
     let more = files.len().saturating_sub(FILES_SHOWN);
     files.truncate(FILES_SHOWN);
-    Ok(Owned { files, more, names: owners.iter().map(Owner::name).collect(), unread, people })
+    Ok(OwnedFileGroup { files, more, names: owners.iter().map(CodeOwner::name).collect(), unread, people })
 }
 
 /// A person who may not write here approves nothing, and is none of whom anybody could wait.
-async fn find(repo: &Repo, owner: &Owner) -> Result<Option<Vec<UserId>>, Fault> {
+async fn find(repo: &GitHubRepo, owner: &CodeOwner) -> Result<Option<Vec<UserId>>, GitHubApiError> {
     match owner {
-        Owner::Person(login) => {
+        CodeOwner::Person(login) => {
             let Some(Actor { id, .. }) = repo.person(login).await? else { return Ok(None) };
             let actor = Actor { id, login: login.clone(), bot: false };
             let may = repo.permission(&actor).await? >= Role::Write;
             Ok(may.then(|| vec![id]))
         }
-        Owner::Team { organization, team } => repo.team(organization, team).await,
-        Owner::Other(_) => Ok(None),
+        CodeOwner::Team { organization, team } => repo.team(organization, team).await,
+        CodeOwner::Other(_) => Ok(None),
     }
 }
 
 /// How it stands with the people the open gate asks; none where one who may is enough.
-pub(super) async fn shown(s: &Stage, v: &Visit<'_>) -> Result<Option<Approvals>, StepError> {
+pub(super) async fn shown(s: &StageState, v: &StepVisit<'_>) -> Result<Option<ApprovalProgress>, StepError> {
     let rules = &s.rules;
     if rules.needed == 0 {
         return Ok(None);
@@ -182,7 +184,7 @@ pub(super) async fn shown(s: &Stage, v: &Visit<'_>) -> Result<Option<Approvals>,
     });
     let (owned, not) = (owned.collect(), rules.not.as_ref().map(|actor| actor.login.clone()));
     let by = given.into_iter().map(|answer| answer.by.login).collect();
-    Ok(Some(Approvals {
+    Ok(Some(ApprovalProgress {
         needed: rules.needed,
         by,
         not,
@@ -193,11 +195,11 @@ pub(super) async fn shown(s: &Stage, v: &Visit<'_>) -> Result<Option<Approvals>,
 
 /// Writes down what publishing will ask for. False: it takes more people yet.
 pub(super) async fn accept(
-    s: &mut Stage,
-    v: &Visit<'_>,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
     subject: Hash,
     kind: ApprovalKind,
-    answer: Option<Answer>,
+    answer: Option<GateAnswer>,
 ) -> Result<bool, StepError> {
     let (cx, document) = (v.cx, *need(&s.round.document)?);
     let one_of_several = answer.as_ref().filter(|_| s.rules.needed > 0);
@@ -208,7 +210,7 @@ pub(super) async fn accept(
         let by = row.answer.as_ref().map(|answer| answer.by.id);
         row.with = before.into_iter().map(|other| other.by).filter(|other| Some(other.id) != by).collect();
     }
-    cx.record(&key, Record::Approval(row.clone())).await?;
+    cx.record(&key, LedgerRecord::Approval(row.clone())).await?;
     let waits =
         row.answer.is_some() && kind != ApprovalKind::Override && !cx.approvals(document, subject).await?.1;
     if !waits {

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Input, Stage, Target, Visit};
+use super::{PublicationTarget, StageInput, StageState, StepVisit};
 use crate::{
-    engine::{ArtifactRow, Filter, Opened, Outcome, Record, Remark, StepError},
+    engine::{ArtifactRow, LedgerRecord, RunCompletion, RunFilter, RunRemark, StartDecision, StepError},
     publication,
-    rounds::{Cx, Extra, need, text_of},
+    rounds::{PromptExtra, StepContext, need, text_of},
     store::RunRow,
     types::{Cause, Hash, IssueNo, Role, RunId},
 };
 
 /// Something that is known of the issue besides its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct BackgroundText {
     /// `answers`
     pub kind: String,
     /// Our words for it, in the prompts.
@@ -30,7 +30,7 @@ pub struct Known {
 pub(super) const BRIEF: &str = "brief";
 
 /// What stages left on the issue, the newest last; nothing where this one builds on none of it.
-pub(super) async fn rows(v: &Visit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
+pub(super) async fn rows(v: &StepVisit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
     if v.doc.inputs().is_empty() {
         return Ok(Vec::new());
     }
@@ -44,8 +44,11 @@ pub(super) async fn rows(v: &Visit<'_>) -> Result<Vec<ArtifactRow>, StepError> {
 
 /// Where what this stage cannot do without was not made yet of what its next input is now: begins the stage that makes it, which
 /// this one follows by the same word.
-pub(super) async fn begin_before(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<Option<Outcome>, StepError> {
-    let newest = |input: &Input| rows.iter().rposition(|row| row.kind == input.kind);
+pub(super) async fn begin_before(
+    v: &StepVisit<'_>,
+    rows: &[ArtifactRow],
+) -> Result<Option<RunCompletion>, StepError> {
+    let newest = |input: &StageInput| rows.iter().rposition(|row| row.kind == input.kind);
     let [own, of, ..] = v.doc.inputs() else { return Ok(None) };
     if newest(own).is_none() {
         need_artifact(newest(of).map(|at| &rows[at]), of.heading, &format!("/{}", of.kind))?;
@@ -57,13 +60,15 @@ pub(super) async fn begin_before(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<
     let begun: Option<RunId> = cx
         .once("begin", |_| async {
             Ok(match cx.begin(own.kind, cx.run().trigger.clone()).await? {
-                Opened::New(run) | Opened::Duplicate(run) => Some(run),
-                Opened::Live(_) => None,
+                StartDecision::New(run) | StartDecision::Duplicate(run) => Some(run),
+                StartDecision::Live(_) => None,
             })
         })
         .await?;
     match begun {
-        Some(run) => Ok(Some(Outcome { summary: format!("begins with {} as {run}", own.kind), url: None })),
+        Some(run) => {
+            Ok(Some(RunCompletion { summary: format!("begins with {} as {run}", own.kind), url: None }))
+        }
         None => Err(StepError::User(format!(
             "{} is being worked on. Wait for that run or `/stop` it, then write `{}`.",
             own.heading,
@@ -73,7 +78,7 @@ pub(super) async fn begin_before(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<
 }
 
 /// What earlier stages left for this one on the issue.
-pub(super) fn inputs(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<Vec<Known>, StepError> {
+pub(super) fn inputs(v: &StepVisit<'_>, rows: &[ArtifactRow]) -> Result<Vec<BackgroundText>, StepError> {
     let mut known = Vec::new();
     for input in v.doc.inputs() {
         let newest = rows.iter().rfind(|row| row.kind == input.kind);
@@ -84,7 +89,7 @@ pub(super) fn inputs(v: &Visit<'_>, rows: &[ArtifactRow]) -> Result<Vec<Known>, 
             continue;
         };
         let (kind, heading) = (input.kind.to_owned(), input.heading.to_owned());
-        known.push(Known { kind, heading, text: row.hash, left: false });
+        known.push(BackgroundText { kind, heading, text: row.hash, left: false });
     }
     Ok(known)
 }
@@ -107,7 +112,7 @@ fn need_artifact<'r>(
 ///
 /// # Errors
 /// `User` where it is not so, and what to do about it.
-pub async fn stands(s: &Stage, v: &Visit<'_>, kind: &str) -> Result<(), StepError> {
+pub async fn stands(s: &StageState, v: &StepVisit<'_>, kind: &str) -> Result<(), StepError> {
     let Some(known) = s.beside.iter().find(|known| known.kind == kind) else {
         return Err(StepError::Bug(anyhow::anyhow!("there is no {kind} to build on")));
     };
@@ -130,21 +135,21 @@ pub async fn stands(s: &Stage, v: &Visit<'_>, kind: &str) -> Result<(), StepErro
 }
 
 /// As the prompts tell it.
-pub(super) async fn told(s: &Stage, cx: &Cx) -> Result<Vec<Extra>, StepError> {
+pub(super) async fn told(s: &StageState, cx: &StepContext) -> Result<Vec<PromptExtra>, StepError> {
     let mut extras = Vec::new();
     for known in &s.beside {
-        extras.push(Extra { heading: known.heading.clone(), text: text_of(cx, &known.text).await? });
+        extras.push(PromptExtra { heading: known.heading.clone(), text: text_of(cx, &known.text).await? });
     }
     Ok(extras)
 }
 
 /// Leaves the document for stages that follow on this issue, and with it what this run knows of it.
-pub(super) async fn hand_on(s: &Stage, v: &Visit<'_>, issue: IssueNo) -> Result<(), StepError> {
+pub(super) async fn hand_on(s: &StageState, v: &StepVisit<'_>, issue: IssueNo) -> Result<(), StepError> {
     let cx = v.cx;
     let mut left: Vec<(String, Hash)> = vec![(v.doc.about().stage.to_owned(), *need(&s.round.document)?)];
     left.extend(s.beside.iter().filter(|known| known.left).map(|known| (known.kind.clone(), known.text)));
     let snapshot = need(&s.issue)?;
-    if v.doc.about().target == Target::Issue && issue != snapshot.number {
+    if v.doc.about().target == PublicationTarget::Issue && issue != snapshot.number {
         // It stands on another issue, which nobody reads who is on this one.
         let text =
             format!("#{} {}\n\n{}", snapshot.number, snapshot.title, text_of(cx, &snapshot.body).await?);
@@ -152,7 +157,7 @@ pub(super) async fn hand_on(s: &Stage, v: &Visit<'_>, issue: IssueNo) -> Result<
     }
     for (kind, hash) in left {
         let key = format!("artifact-{kind}");
-        cx.record(&key, Record::Artifact(ArtifactRow { issue, kind, hash })).await?;
+        cx.record(&key, LedgerRecord::Artifact(ArtifactRow { issue, kind, hash })).await?;
     }
     Ok(())
 }
@@ -166,20 +171,20 @@ const MOST_OVERLAPS: usize = 5;
 /// Leaves the paths of what people are about to be asked about, finds other open work that touches them as well, and has the
 /// gates of that told.
 pub(super) async fn leave_paths(
-    v: &Visit<'_>,
+    v: &StepVisit<'_>,
     paths: &[String],
 ) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {
     let (cx, issue) = (v.cx, v.cx.run().trigger.issue);
     let hash = cx.put(paths.join("\n").as_bytes()).await?;
-    cx.record(TOUCHES, Record::Artifact(ArtifactRow { issue, kind: TOUCHES.to_owned(), hash })).await?;
+    cx.record(TOUCHES, LedgerRecord::Artifact(ArtifactRow { issue, kind: TOUCHES.to_owned(), hash })).await?;
     let found = overlaps(v, "overlaps", paths).await?;
     let at = cx.now("overlaps-told").await?;
     for other in
         live(cx).await?.iter().filter(|run| found.iter().any(|(issue, _)| *issue == run.trigger.issue))
     {
-        let remark = Remark {
+        let remark = RunRemark {
             cause: Cause(format!("overlap-{}-{}-{}", cx.run().id, cx.visit(), other.id)),
-            verb: Remark::OVERLAPS.to_owned(),
+            verb: RunRemark::OVERLAPS.to_owned(),
             finding: String::new(),
             text: issue.to_string(),
             by: cx.run().trigger.actor.clone(),
@@ -192,16 +197,16 @@ pub(super) async fn leave_paths(
 }
 
 /// The live runs of the repository.
-pub(super) async fn live(cx: &Cx) -> Result<Vec<RunRow>, StepError> {
+pub(super) async fn live(cx: &StepContext) -> Result<Vec<RunRow>, StepError> {
     let repo = cx.run().id.repo;
     let db = cx.tools().store.repo(repo).await.map_err(anyhow::Error::new)?;
-    let live = Filter { repo: Some(repo), issue: None, live_only: true };
+    let live = RunFilter { repo: Some(repo), issue: None, live_only: true };
     Ok(db.runs(live).await.map_err(anyhow::Error::new)?)
 }
 
 /// Other open work that people are asked about and that touches these paths.
 pub(super) async fn overlaps(
-    v: &Visit<'_>,
+    v: &StepVisit<'_>,
     key: &str,
     paths: &[String],
 ) -> Result<Vec<(IssueNo, Vec<String>)>, StepError> {

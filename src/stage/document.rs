@@ -7,15 +7,15 @@ use futures_util::future::BoxFuture;
 use crate::{
     codebase::TreeIndex,
     commands::CommandSpec,
-    documents::{Mistake, Repository, change::Workspace, findings::Finding},
-    engine::{Countersigned, Kind, Outcome, Proof, RunInfo, StepError, StepInfo},
+    documents::{CodebaseLookup, DocumentMistake, change::Workspace, findings::Finding},
+    engine::{Countersignature, LesserProof, RunCompletion, RunInfo, StepError, StepInfo, StepKind},
     messages::{self, ChangeReport, Provenance},
-    rounds::{Cx, IssueSnapshot, Policy},
+    rounds::{IssueSnapshot, Policy, StepContext},
     types::IssueNo,
 };
 
 /// What a reviewed document is called, and where it goes.
-pub struct About {
+pub struct DocumentInfo {
     pub workflow: &'static str,
     /// Its short name, as in `LLD for #42`.
     pub stage: &'static str,
@@ -26,15 +26,15 @@ pub struct About {
     /// All steps, in the order of the graph.
     pub steps: Vec<StepInfo>,
     /// The lesser proofs that its publishing takes.
-    pub proofs: &'static [Proof],
-    pub target: Target,
+    pub proofs: &'static [LesserProof],
+    pub target: PublicationTarget,
     /// Who drafts, each by its row in the table of roles.
     pub roles: &'static [&'static str],
 }
 
 /// Where a document is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum PublicationTarget {
     /// On the issue's branch, with a pull request that shows it; in a comment unless the settings say so.
     Branch,
     /// In a comment on the issue, by those settings.
@@ -45,7 +45,7 @@ pub enum Target {
     Issue,
 }
 
-impl About {
+impl DocumentInfo {
     /// The one that started a run, or the workflow's own where it followed another.
     pub(super) fn command(&self, run: &RunInfo) -> &'static CommandSpec {
         let named = self.commands.iter().find(|command| command.name == run.trigger.command);
@@ -55,7 +55,7 @@ impl About {
 
 /// What a gate asks people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asks {
+pub enum GateQuestion {
     /// May the draft go to review? It never stands in for one.
     Draft,
     /// May the document be published, if the review that follows approves it?
@@ -70,10 +70,10 @@ pub enum Asks {
 
 /// A gate as the policy of a run has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gate {
+pub struct DocumentGate {
     /// What people type: the `lld` of `/approve lld 3f9c…`.
     pub word: &'static str,
-    pub asks: Asks,
+    pub asks: GateQuestion,
     /// Off: nobody is asked about a draft, nor about what was approved; the rest is for people all the same.
     pub on: bool,
     /// The ways of accepting it, of which an approval names one; none where there is but one.
@@ -82,7 +82,7 @@ pub struct Gate {
 
 /// What an earlier stage left on the issue and this one builds on.
 #[derive(Debug, Clone, Copy)]
-pub struct Input {
+pub struct StageInput {
     /// As the other stage calls it.
     pub kind: &'static str,
     /// Our words for it, in the prompts.
@@ -92,9 +92,9 @@ pub struct Input {
 }
 
 /// A document that was countersigned, on its way to the issue.
-pub struct Accepted<'a> {
+pub struct AcceptedDocument<'a> {
     pub text: &'a str,
-    pub signed: &'a Countersigned,
+    pub signed: &'a Countersignature,
     /// The issue as it was approved that this takes its place.
     pub issue: &'a IssueSnapshot,
     pub provenance: Provenance,
@@ -104,30 +104,30 @@ pub struct Accepted<'a> {
 
 /// What came of filing it.
 #[derive(Debug)]
-pub enum Filed {
+pub enum FilingOutcome {
     /// On this issue, which need not be the run's.
-    On(Placed),
+    On(FiledDocument),
     /// Somebody edited the issue: nobody approved that this goes.
     Edited,
 }
 
 /// Where it is.
 #[derive(Debug, Clone)]
-pub struct Placed {
+pub struct FiledDocument {
     pub issue: IssueNo,
-    pub outcome: Outcome,
+    pub outcome: RunCompletion,
 }
 
 /// Looks up in the code what a text takes from it.
-pub type NamesCheck = fn(&str, &dyn Repository) -> Vec<Mistake>;
+pub type NamesCheck = fn(&str, &dyn CodebaseLookup) -> Vec<DocumentMistake>;
 
 /// A workflow's own part of a stage. Pure, but for [`names`](Self::names): text in, facts out.
-pub trait Document: Send + Sync {
-    fn about(&self) -> About;
+pub trait StageDocument: Send + Sync {
+    fn about(&self) -> DocumentInfo;
 
     /// The first step that shows people something.
     fn shows_from(&self) -> Option<&'static str> {
-        self.about().steps.iter().find(|step| step.kind == Kind::Draft).map(|step| step.id)
+        self.about().steps.iter().find(|step| step.kind == StepKind::Draft).map(|step| step.id)
     }
 
     /// Who the drafter is told to be.
@@ -146,7 +146,7 @@ pub trait Document: Send + Sync {
     }
 
     /// What earlier stages left that this one is told.
-    fn inputs(&self) -> &'static [Input] {
+    fn inputs(&self) -> &'static [StageInput] {
         &[]
     }
 
@@ -156,7 +156,7 @@ pub trait Document: Send + Sync {
     }
 
     /// The gate of this step, if it is one.
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate>;
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate>;
 
     /// The format in words, for the prompts of both models.
     fn rules(&self) -> String;
@@ -167,7 +167,7 @@ pub trait Document: Send + Sync {
     }
 
     /// What the form of the text and the paths in it get wrong.
-    fn check(&self, _text: &str, _issue: IssueNo, _tree: &TreeIndex) -> Vec<Mistake> {
+    fn check(&self, _text: &str, _issue: IssueNo, _tree: &TreeIndex) -> Vec<DocumentMistake> {
         Vec::new()
     }
 
@@ -177,7 +177,7 @@ pub trait Document: Send + Sync {
     }
 
     /// What the text promises and then leaves out.
-    fn coverage(&self, _text: &str) -> Vec<Mistake> {
+    fn coverage(&self, _text: &str) -> Vec<DocumentMistake> {
         Vec::new()
     }
 
@@ -244,13 +244,17 @@ pub trait Document: Send + Sync {
         Vec::new()
     }
 
-    /// Publishes on the issue, where that is the [`Target`]; it may be done twice, and the second time changes nothing.
-    fn file<'a>(&'a self, _accepted: Accepted<'a>, _cx: &'a Cx) -> BoxFuture<'a, Result<Filed, StepError>> {
+    /// Publishes on the issue, where that is the [`PublicationTarget`]; it may be done twice, and the second time changes nothing.
+    fn file<'a>(
+        &'a self,
+        _accepted: AcceptedDocument<'a>,
+        _cx: &'a StepContext,
+    ) -> BoxFuture<'a, Result<FilingOutcome, StepError>> {
         Box::pin(async { Err(StepError::Bug(anyhow::anyhow!("this is not published on the issue"))) })
     }
 
     /// What [`file`](Self::file) put on the issue in this run, if it did: asked where the run ends before that was saved.
-    fn filed<'a>(&'a self, _cx: &'a Cx) -> BoxFuture<'a, Result<Option<Placed>, StepError>> {
+    fn filed<'a>(&'a self, _cx: &'a StepContext) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
         Box::pin(async { Ok(None) })
     }
 

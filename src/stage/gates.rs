@@ -5,27 +5,28 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Asks, Exit, Gate, Stage, Target, Visit, after,
-    approvals::{Rules, accept},
-    artifacts, document, held, show, still_wanted,
+    DocumentGate, GateQuestion, PublicationTarget, StageState, StepResult, StepVisit,
+    approvals::{ApprovalRules, accept},
+    artifacts, document, merge_watch, still_wanted, views, waiting_steps,
 };
 use crate::{
-    documents::visible::{gathered, visible},
+    documents::hidden_text::{gathered, visible},
     engine::{
-        APPROVE, Answer, AnswerRow, ApprovalKind, GateSpec, Proof, RETRY, Record, Remark, StepError,
-        TextKind, TextRow,
+        APPROVE, AnswerRow, ApprovalKind, GateAnswer, GateSpec, LedgerRecord, LesserProof, RETRY, RunRemark,
+        StepError, TextKind, TextRow,
     },
     messages::{
-        self, ApproveLine, AskedBecause, Authorship, CommitKind, Inconclusive, Standing, State as Shown,
+        self, ApproveLine, AuthorshipNote, CommitKind, GateReason, GateState, InconclusiveReason,
+        RunDisplayState as Shown,
     },
-    publication::{self, Heard, Landed, Now, Only, Proposal, Publication},
-    rounds::{self, Base, Cx, IssueSnapshot, Urgency, announce, need, text_of},
+    publication::{self, AnswerOutcome, BranchPolicy, CommitOutcome, GateUpdate, Proposal, Publication},
+    rounds::{self, BaseCommit, IssueSnapshot, StatusUrgency, StepContext, announce, need, text_of},
     types::{CommentId, Hash, Role, Timestamp, Verdict},
 };
 
 /// What the open gate waits for an answer on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct OpenGate {
     pub(super) subject: Hash,
     pub(super) shown_at: Timestamp,
     /// The gate comment, and the visit that made it.
@@ -40,13 +41,13 @@ pub(super) struct Asked {
     ways: Vec<String>,
     /// What was done to the comment last, which was put back since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) touched: Option<Remark>,
+    pub(super) touched: Option<RunRemark>,
     /// People were reminded.
     #[serde(default)]
     reminded: bool,
 }
 
-impl Asked {
+impl OpenGate {
     /// One that is yet to be posted.
     pub(super) fn new(visit: u64, word: &str, subject: Hash, ways: Vec<String>) -> Self {
         let (shown_at, url, word) = (Timestamp(0), String::new(), Some(word.to_owned()));
@@ -57,27 +58,27 @@ impl Asked {
         Self { url, shown_at, ..self }
     }
 
-    fn word<'w>(&'w self, v: &Visit<'_>) -> &'w str {
+    fn word<'w>(&'w self, v: &StepVisit<'_>) -> &'w str {
         self.word.as_deref().unwrap_or(v.doc.about().stage)
     }
 
     /// What a person pastes.
-    pub(super) fn line(&self, v: &Visit<'_>) -> ApproveLine {
+    pub(super) fn line(&self, v: &StepVisit<'_>) -> ApproveLine {
         ApproveLine::approve(self.word(v), self.subject, &self.ways)
     }
 }
 
-impl Stage {
+impl StageState {
     /// Does the gate of this very visit wait for people?
-    pub fn asks_in(&self, cx: &Cx) -> bool {
+    pub fn asks_in(&self, cx: &StepContext) -> bool {
         self.asked.as_ref().is_some_and(|asked| asked.visit == cx.visit())
     }
 }
 
 /// A person decides, or the policy says that nobody needs to.
-pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn gate(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    let Some(Gate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
+    let Some(DocumentGate { word, asks, on, ways }) = v.doc.gate(v.at.id, need(&s.policy)?) else {
         return Err(StepError::Bug(anyhow::anyhow!("{} is no gate of this workflow", v.at.id)));
     };
     let asked_here = s.asks_in(cx);
@@ -92,10 +93,10 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             return waits_on(s, v, asks).await;
         }
         return match asks {
-            Asks::Draft if !on => Ok(Exit::Pass),
+            GateQuestion::Draft if !on => Ok(StepResult::Pass),
             // One that was reviewed comes here from there, because somebody has to see it.
-            Asks::Beforehand if !on && s.round.review.is_none() => Ok(Exit::Pass),
-            Asks::Verdict if !on && review_is_enough(s, v).await? => Ok(Exit::Pass),
+            GateQuestion::Beforehand if !on && s.round.review.is_none() => Ok(StepResult::Pass),
+            GateQuestion::Verdict if !on && review_is_enough(s, v).await? => Ok(StepResult::Pass),
             _ => ask(s, v, (word, ways), asks).await,
         };
     };
@@ -103,69 +104,75 @@ pub async fn gate(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         return Ok(exit);
     }
     match hear(s, v, answer).await? {
-        Heard::Again { subject, shown_at, now } => ask_again(s, v, asks, (subject, shown_at), now).await,
-        Heard::Rewritten => ask_anew(s, v, Anew::Rewritten).await,
-        Heard::Theirs(document) => take_over(s, v, document, Some(answer)).await,
-        Heard::Yes if answer.verb == RETRY => review_again(s, v, answer).await,
-        Heard::Yes => {
+        AnswerOutcome::Again { subject, shown_at, now } => {
+            ask_again(s, v, asks, (subject, shown_at), now).await
+        }
+        AnswerOutcome::Rewritten => ask_anew(s, v, ReopenReason::Rewritten).await,
+        AnswerOutcome::Theirs(document) => take_over(s, v, document, Some(answer)).await,
+        AnswerOutcome::Yes if answer.verb == RETRY => review_again(s, v, answer).await,
+        AnswerOutcome::Yes => {
             let objection = match (answer.verb.as_str(), asks) {
                 ("revise", _) => Some(answer.clone()),
-                (_, Asks::Draft) => None,
+                (_, GateQuestion::Draft) => None,
                 _ => objection(cx, answer).await?,
             };
             if let Some(objection) = objection {
                 if in_vain(s, cx, &objection.cause.to_string()).await? {
-                    return Ok(Exit::Ask(spec(s, v, asks, need(&s.asked)?)?));
+                    return Ok(StepResult::Ask(spec(s, v, asks, need(&s.asked)?)?));
                 }
                 return object(s, v, &objection).await;
             }
             let kind = match asks {
-                Asks::Draft | Asks::Leave => None,
-                Asks::Unreviewed => Some(ApprovalKind::Unreviewed),
-                Asks::Verdict if answer.verb == "override" => Some(ApprovalKind::Override),
-                Asks::Beforehand | Asks::Verdict => Some(ApprovalKind::Approve),
+                GateQuestion::Draft | GateQuestion::Leave => None,
+                GateQuestion::Unreviewed => Some(ApprovalKind::Unreviewed),
+                GateQuestion::Verdict if answer.verb == "override" => Some(ApprovalKind::Override),
+                GateQuestion::Beforehand | GateQuestion::Verdict => Some(ApprovalKind::Approve),
             };
             if let Some(kind) = kind {
                 let asked = need(&s.asked)?.clone();
                 if !accept(s, v, asked.subject, kind, Some(answer.clone())).await? {
-                    restate(s, v, cx.visit(), Standing::Waits(asked.line(v))).await?;
-                    return Ok(Exit::Ask(spec(s, v, asks, &asked)?));
+                    restate(s, v, cx.visit(), GateState::Waits(asked.line(v))).await?;
+                    return Ok(StepResult::Ask(spec(s, v, asks, &asked)?));
                 }
             }
             answered(s, v, answer).await?;
-            if asks == Asks::Draft {
+            if asks == GateQuestion::Draft {
                 s.asked = None;
             }
-            Ok(Exit::Pass)
+            Ok(StepResult::Pass)
         }
     }
 }
 
 /// Has the same version reviewed again, by the reviewer that the settings name now.
-pub(super) async fn review_again(s: &mut Stage, v: &Visit<'_>, answer: &Answer) -> Result<Exit, StepError> {
+pub(super) async fn review_again(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    answer: &GateAnswer,
+) -> Result<StepResult, StepError> {
     let why = format!("it is reviewed again, as {} asked", answer.by.login);
-    restate(s, v, v.cx.visit(), Standing::Ended(why)).await?;
+    restate(s, v, v.cx.visit(), GateState::Ended(why)).await?;
     let reviewer = async |_| Ok(String::clone(&v.cx.tools().reviewer.get()));
     let reviewer: String = v.cx.once("reviewer", reviewer).await?;
     s.policy.iter_mut().for_each(|policy| policy.reviewer.clone_from(&reviewer));
     (s.asked, s.approval, s.stop, s.wished) = (None, None, None, None);
-    Ok(Exit::ReviewAgain)
+    Ok(StepResult::ReviewAgain)
 }
 
 /// An approval without a hash, from when what stood on the page was not only ours, does not count.
 pub(super) async fn unseen(
-    s: &Stage,
-    v: &Visit<'_>,
-    asks: Asks,
-    answer: &Answer,
-) -> Result<Option<Exit>, StepError> {
+    s: &StageState,
+    v: &StepVisit<'_>,
+    asks: GateQuestion,
+    answer: &GateAnswer,
+) -> Result<Option<StepResult>, StepError> {
     if answer.verb != APPROVE || answer.hash.is_some() {
         return Ok(None);
     }
     let cx = v.cx;
     // It may have been booked before anybody knew.
     let key = format!("touched-{}", answer.cause);
-    let before = |touched: &&Remark| touched.at <= answer.at;
+    let before = |touched: &&RunRemark| touched.at <= answer.at;
     let by: Option<String> =
         cx.once(&key, |_| async { Ok(cx.touched().filter(before).map(|t| t.by.login.clone())) }).await?;
     if by.is_none() {
@@ -174,30 +181,34 @@ pub(super) async fn unseen(
     let asked = need(&s.asked)?;
     let body = messages::too_soon(&asked.line(v), by.as_deref());
     announce(cx, &format!("hash-only-{}", answer.cause), &body).await?;
-    Ok(Some(Exit::Ask(spec(s, v, asks, asked)?)))
+    Ok(Some(StepResult::Ask(spec(s, v, asks, asked)?)))
 }
 
 /// Does nobody attest who wrote some of the draft? Then no review of a further one would count either: whoever wants it is told
 /// so, and none is bought.
-pub(super) async fn in_vain(s: &Stage, cx: &Cx, key: &str) -> Result<bool, StepError> {
+pub(super) async fn in_vain(s: &StageState, cx: &StepContext, key: &str) -> Result<bool, StepError> {
     if s.round.is_unattested() {
-        let why = messages::in_vain(&Inconclusive::DrafterUnattested);
+        let why = messages::in_vain(&InconclusiveReason::DrafterUnattested);
         announce(cx, &format!("in-vain-{key}"), &why).await?;
     }
     Ok(s.round.is_unattested())
 }
 
 /// Says that the document goes back, and sends it there.
-pub(super) async fn object(s: &mut Stage, v: &Visit<'_>, objection: &Answer) -> Result<Exit, StepError> {
+pub(super) async fn object(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    objection: &GateAnswer,
+) -> Result<StepResult, StepError> {
     answered(s, v, objection).await?;
-    if let Some(review) = objection.review.filter(|_| v.doc.about().target == Target::Code) {
-        after::take_remarks(s, v, review, &objection.by.login).await?;
+    if let Some(review) = objection.review.filter(|_| v.doc.about().target == PublicationTarget::Code) {
+        merge_watch::take_remarks(s, v, review, &objection.by.login).await?;
     }
     send_back(s, v, &objection.text).await
 }
 
 /// Hears what people said of findings since, and which of them they insist on.
-pub(super) async fn findings(s: &mut Stage, cx: &Cx) -> Result<Vec<String>, StepError> {
+pub(super) async fn findings(s: &mut StageState, cx: &StepContext) -> Result<Vec<String>, StepError> {
     let said = rounds::hear(cx, &mut s.round).await?;
     s.hidden = gathered(s.hidden.iter().chain(&said.hidden));
     for review in said.reviews {
@@ -208,59 +219,69 @@ pub(super) async fn findings(s: &mut Stage, cx: &Cx) -> Result<Vec<String>, Step
 
 /// Hears what people said of findings since. What they insist on goes back to the drafter; where nothing that counts is
 /// left, the same bytes are reviewed again; and what else they settled is shown where they are asked.
-async fn settled(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Option<Exit>, StepError> {
+async fn settled(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    asks: GateQuestion,
+) -> Result<Option<StepResult>, StepError> {
     let (cx, before, hidden) = (v.cx, s.round.heard(), s.hidden.clone());
     let insisted = findings(s, cx).await?;
     if s.round.heard() == before {
         return Ok(None);
     }
-    let counts = s.round.review.is_some() && asks != Asks::Unreviewed;
+    let counts = s.round.review.is_some() && asks != GateQuestion::Unreviewed;
     if counts && !insisted.is_empty() && !in_vain(s, cx, &s.round.heard().to_string()).await? {
         let which = insisted.join(", ");
         restate_asked(
             s,
             v,
-            Standing::Ended(format!("{which} must be fixed first, so the drafter has it again")),
+            GateState::Ended(format!("{which} must be fixed first, so the drafter has it again")),
         )
         .await?;
         return send_back(s, v, &format!("{which} must be fixed.")).await.map(Some);
     }
     if counts && s.round.to_review_again() {
         let why = "what the review objected to was dismissed, so it is reviewed once more as it is";
-        restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
+        restate_asked(s, v, GateState::Ended(why.to_owned())).await?;
         (s.asked, s.approval, s.stop) = (None, None, None);
-        return Ok(Some(Exit::ReviewAgain));
+        return Ok(Some(StepResult::ReviewAgain));
     }
     let Some(line) = s.asked.as_ref().map(|asked| asked.line(v)) else { return Ok(None) };
     let heard = s.round.heard();
-    s.overlaps = artifacts::overlaps(v, &format!("overlaps-{heard}"), &Texts::of(s, v).await?.paths).await?;
-    restate_asked(s, v, Standing::Waits(line)).await?;
+    s.overlaps =
+        artifacts::overlaps(v, &format!("overlaps-{heard}"), &PublicationTexts::of(s, v).await?.paths)
+            .await?;
+    restate_asked(s, v, GateState::Waits(line)).await?;
     if s.hidden != hidden {
-        let shown = show::status(s, v, Shown::NeedsYou).await?;
-        s.status.show(cx, &format!("status-{heard}"), &shown, Urgency::Turning).await?;
+        let shown = views::status(s, v, Shown::NeedsYou).await?;
+        s.status.show(cx, &format!("status-{heard}"), &shown, StatusUrgency::Turning).await?;
     }
     Ok(None)
 }
 
 /// Puts the comment that asks back, where somebody changed it since.
-pub(super) async fn put_back(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+pub(super) async fn put_back(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let (cx, mut asked) = (v.cx, need(&s.asked)?.clone());
     let Some(touched) = cx.touched().filter(|touched| asked.touched.as_ref() != Some(touched)) else {
         return Ok(());
     };
     asked.touched = Some(touched.clone());
     s.asked = Some(asked.clone());
-    let gate = show::gate(s, v, Standing::Waits(asked.line(v)), None).await?;
+    let gate = views::gate(s, v, GateState::Waits(asked.line(v)), None).await?;
     let comment = CommentId(touched.text.parse().map_err(anyhow::Error::new)?);
     let key = format!("put-back-{}", touched.cause);
     if let Some((url, shown_at)) = publication::put_back(cx, &key, comment, &gate).await? {
-        s.asked = Some(Asked { url, shown_at, ..asked });
+        s.asked = Some(OpenGate { url, shown_at, ..asked });
     }
     Ok(())
 }
 
 /// Nobody has answered: looks at what time has brought about.
-pub(super) async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result<Exit, StepError> {
+pub(super) async fn waits_on(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    asks: GateQuestion,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
     let mut asked = need(&s.asked)?.clone();
@@ -271,7 +292,7 @@ pub(super) async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result
         return Err(StepError::User(messages::nobody_answered(days)));
     }
     if remind.is_some_and(|at| at <= now) {
-        let reminder = show::reminder(s, v, &asked).await?;
+        let reminder = views::reminder(s, v, &asked).await?;
         match announce(cx, "reminder", &reminder).await {
             Err(StepError::User(why)) => tracing::info!(run = %cx.run().id, why, "nobody could be reminded"),
             told => drop(told?),
@@ -280,11 +301,11 @@ pub(super) async fn waits_on(s: &mut Stage, v: &Visit<'_>, asks: Asks) -> Result
     }
     let spec = spec(s, v, asks, &asked)?;
     s.asked = Some(asked);
-    Ok(Exit::Ask(spec))
+    Ok(StepResult::Ask(spec))
 }
 
 /// When people are reminded, if they are yet, and when the run ends without them.
-fn times(s: &Stage, asked: &Asked) -> Result<[Option<Timestamp>; 2], StepError> {
+fn times(s: &StageState, asked: &OpenGate) -> Result<[Option<Timestamp>; 2], StepError> {
     let rules = &need(&s.policy)?.gates;
     let after = |days: u32| {
         let day = Duration::from_secs(24 * 3600);
@@ -295,12 +316,12 @@ fn times(s: &Stage, asked: &Asked) -> Result<[Option<Timestamp>; 2], StepError> 
 
 /// Where the policy asks nobody about what the reviewer approved: is there nothing else that a person has to see? Others'
 /// files on the branch are, and so is an issue that somebody wrote who may not write here, or that is another one by now.
-pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<bool, StepError> {
+pub(super) async fn review_is_enough(s: &mut StageState, v: &StepVisit<'_>) -> Result<bool, StepError> {
     let cx = v.cx;
     s.asked_because = None;
-    let declared = v.doc.about().proofs.contains(&Proof::Policy);
+    let declared = v.doc.about().proofs.contains(&LesserProof::Policy);
     // A loop that led nowhere is for people, whatever stands there as the best of it.
-    let approved = show::verdict(s) == Verdict::Approved && s.stop.is_none();
+    let approved = views::verdict(s) == Verdict::Approved && s.stop.is_none();
     if !declared || !approved || s.foreign.is_some() {
         return Ok(false);
     }
@@ -309,12 +330,12 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
     let stranger = cx.once("stranger", |_| rounds::stranger(cx, &repo)).await?;
     let issue: IssueSnapshot = cx.once("issue-now", |_| cx.tools().issue(cx, &repo)).await?;
     s.asked_because = match stranger {
-        Some(login) => Some(AskedBecause::Stranger(login)),
+        Some(login) => Some(GateReason::Stranger(login)),
         None if rounds::as_it_was(cx, need(&s.issue)?.digest, issue.digest).await? => None,
-        None => Some(AskedBecause::IssueEdited),
+        None => Some(GateReason::IssueEdited),
     };
-    if held::waiver_is_over(cx) {
-        s.asked_because = Some(AskedBecause::WaiverOver);
+    if waiting_steps::waiver_is_over(cx) {
+        s.asked_because = Some(GateReason::WaiverOver);
     }
     if s.asked_because.is_some() {
         return Ok(false);
@@ -325,15 +346,15 @@ pub(super) async fn review_is_enough(s: &mut Stage, v: &Visit<'_>) -> Result<boo
 }
 
 /// What a publication is made of, besides what the run knows.
-struct Texts {
+struct PublicationTexts {
     path: String,
     stands: Hash,
     paths: Vec<String>,
     files: Vec<(String, Option<Hash>)>,
 }
 
-impl Texts {
-    async fn of(s: &Stage, v: &Visit<'_>) -> Result<Self, StepError> {
+impl PublicationTexts {
+    async fn of(s: &StageState, v: &StepVisit<'_>) -> Result<Self, StepError> {
         let text = document(s, v.cx).await?;
         let mut files = Vec::new();
         for (path, text) in v.doc.files(&text)? {
@@ -347,10 +368,10 @@ impl Texts {
             Some(report) => v.cx.put(report.as_bytes()).await?,
             None => *need(&s.round.document)?,
         };
-        Ok(Self { path: show::path(s)?, stands, paths: v.doc.paths(&text), files })
+        Ok(Self { path: views::path(s)?, stands, paths: v.doc.paths(&text), files })
     }
 
-    fn publication<'a>(&'a self, s: &'a Stage, v: &Visit<'_>) -> Result<Publication<'a>, StepError> {
+    fn publication<'a>(&'a self, s: &'a StageState, v: &StepVisit<'_>) -> Result<Publication<'a>, StepError> {
         Ok(Publication {
             word: s.asked.as_ref().map_or(v.doc.about().stage, |asked| asked.word(v)),
             ways: s.asked.as_ref().map_or(&[][..], |asked| asked.ways.as_slice()),
@@ -363,37 +384,37 @@ impl Texts {
             files: &self.files,
             paths: &self.paths,
             policy: need(&s.policy)?,
-            on_issue: v.doc.about().target == Target::Issue,
-            in_comment: s.target(v) == Target::Comment,
+            on_issue: v.doc.about().target == PublicationTarget::Issue,
+            in_comment: s.target(v) == PublicationTarget::Comment,
         })
     }
 }
 
 /// What an approval is of where nothing is on a branch yet, but what others have there.
-async fn subject(s: &Stage, v: &Visit<'_>, foreign: Option<Hash>) -> Result<Hash, StepError> {
-    let texts = Texts::of(s, v).await?;
+async fn subject(s: &StageState, v: &StepVisit<'_>, foreign: Option<Hash>) -> Result<Hash, StepError> {
+    let texts = PublicationTexts::of(s, v).await?;
     publication::subject(v.cx, need(&s.base)?, &texts.publication(s, v)?, foreign).await
 }
 
 /// Is what would be pushed the very thing that was approved at this gate? A later version of this program may make other
 /// files or another report of the same text.
 pub(super) async fn as_approved(
-    s: &Stage,
-    v: &Visit<'_>,
+    s: &StageState,
+    v: &StepVisit<'_>,
     gate: &'static str,
     approved: Hash,
 ) -> Result<bool, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     let base = cx.tools().fetch(cx, "base-now", &repo).await?;
-    let texts = Texts::of(s, v).await?;
+    let texts = PublicationTexts::of(s, v).await?;
     let publication = Publication { gate, ..texts.publication(s, v)? };
     Ok(publication::subject(cx, &base, &publication, s.foreign).await? == approved)
 }
 
 /// Code goes over nothing that others have on the branch.
-async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
-    let texts = Texts::of(s, v).await?;
+async fn over_nobody(s: &StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
+    let texts = PublicationTexts::of(s, v).await?;
     let ours = |path: &str| path == texts.path || texts.files.iter().any(|(file, _)| file == path);
     match among(v.cx, s.foreign, ours).await? {
         Some(path) => Err(not_over(&path)),
@@ -403,7 +424,7 @@ async fn over_nobody(s: &Stage, v: &Visit<'_>) -> Result<(), StepError> {
 
 /// Others have none of the files on the branch that are to change: said before anything is paid for, as it would be said at
 /// the gate.
-pub(super) async fn free(cx: &Cx, base: &Base, files: &[String]) -> Result<(), StepError> {
+pub(super) async fn free(cx: &StepContext, base: &BaseCommit, files: &[String]) -> Result<(), StepError> {
     let others = publication::foreign(cx, "others", Some((base, files))).await?;
     match among(cx, others, |path| files.iter().any(|file| file == path)).await? {
         Some(path) => Err(not_over(&path)),
@@ -413,7 +434,7 @@ pub(super) async fn free(cx: &Cx, base: &Base, files: &[String]) -> Result<(), S
 
 /// The first of the files that others have on the branch, as it was listed, that is one of ours.
 pub(super) async fn among(
-    cx: &Cx,
+    cx: &StepContext,
     others: Option<Hash>,
     ours: impl Fn(&str) -> bool,
 ) -> Result<Option<String>, StepError> {
@@ -430,84 +451,84 @@ pub(super) fn not_over(path: &str) -> StepError {
 
 /// Shows the document on its branch and asks people; the answer comes back to the same step.
 async fn ask(
-    s: &mut Stage,
-    v: &Visit<'_>,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
     (word, ways): (&str, &[&str]),
-    asks: Asks,
-) -> Result<Exit, StepError> {
+    asks: GateQuestion,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
     let (subject, left) = match s.target(v) {
-        Target::Branch => match propose(s, v, None).await? {
+        PublicationTarget::Branch => match propose(s, v, None).await? {
             Ok(proposed) => proposed,
             Err(exit) => return Ok(exit),
         },
-        Target::Code => {
-            let paths = Texts::of(s, v).await?.paths;
+        PublicationTarget::Code => {
+            let paths = PublicationTexts::of(s, v).await?.paths;
             s.foreign = publication::foreign(cx, "others", Some((need(&s.base)?, paths.as_slice()))).await?;
             over_nobody(s, v).await?;
             if let Some(diff) = v.doc.diff(&document(s, cx).await?) {
                 let diff = cx.put(diff.as_bytes()).await?;
-                cx.book("diff", Record::Text(TextRow::of(TextKind::Diff, diff))).await?;
+                cx.book("diff", LedgerRecord::Text(TextRow::of(TextKind::Diff, diff))).await?;
             }
             (subject(s, v, s.foreign).await?, None)
         }
-        Target::Comment | Target::Issue => (subject(s, v, None).await?, None),
+        PublicationTarget::Comment | PublicationTarget::Issue => (subject(s, v, None).await?, None),
     };
     let repo = cx.tools().repo(cx).await?;
-    s.rules = Rules::of(s, v, asks).await?;
+    s.rules = ApprovalRules::of(s, v, asks).await?;
     s.authorship = cx.once("authorship", |_| rounds::authorship(cx, &repo)).await?;
     s.authorship.extend(
-        held::waived(cx)
-            .map(|(by, reason)| Authorship::Waived { by: by.to_owned(), reason: reason.to_owned() }),
+        waiting_steps::waived(cx)
+            .map(|(by, reason)| AuthorshipNote::Waived { by: by.to_owned(), reason: reason.to_owned() }),
     );
-    let paths = Texts::of(s, v).await?.paths;
+    let paths = PublicationTexts::of(s, v).await?.paths;
     s.overlaps = artifacts::leave_paths(v, &paths).await?;
-    let asked = Asked::new(cx.visit(), word, subject, ways.iter().map(|way| (*way).to_owned()).collect());
+    let asked = OpenGate::new(cx.visit(), word, subject, ways.iter().map(|way| (*way).to_owned()).collect());
     // A halt may have left one, of which nothing holds here.
     s.asked = None;
-    let gate = show::gate(s, v, Standing::Waits(asked.line(v)), left).await?;
+    let gate = views::gate(s, v, GateState::Waits(asked.line(v)), left).await?;
     let asked = asked.posted(announce(cx, publication::GATE, &gate).await?);
     let spec = spec(s, v, asks, &asked)?;
     s.asked = Some(asked);
-    show::turn(s, v, Shown::NeedsYou).await?;
-    Ok(Exit::Ask(spec))
+    views::turn(s, v, Shown::NeedsYou).await?;
+    Ok(StepResult::Ask(spec))
 }
 
 /// Puts the document on its branch, with a pull request that shows it. Returns what an approval of it is of, and the
 /// branch that was left alone for it; or where else the run has to go. With the link of the audit chain about its approval it is
 /// published with that: nothing follows it.
 pub(super) async fn propose(
-    s: &mut Stage,
-    v: &Visit<'_>,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
     audit: Option<Hash>,
-) -> Result<Result<(Hash, Option<String>), Exit>, StepError> {
+) -> Result<Result<(Hash, Option<String>), StepResult>, StepError> {
     let cx = v.cx;
-    let code = v.doc.about().target == Target::Code;
+    let code = v.doc.about().target == PublicationTarget::Code;
     if code {
         over_nobody(s, v).await?;
     }
-    let message = show::commit(s, v, CommitKind::Proposal, audit).await?;
-    let texts = Texts::of(s, v).await?;
+    let message = views::commit(s, v, CommitKind::Proposal, audit).await?;
+    let texts = PublicationTexts::of(s, v).await?;
     let publication = texts.publication(s, v)?;
     let on = match (code, &s.proposal) {
-        (true, _) => Only::Accepted(s.foreign),
-        (false, Some(_)) => Only::Shown,
-        (false, None) => Only::Ours,
+        (true, _) => BranchPolicy::Accepted(s.foreign),
+        (false, Some(_)) => BranchPolicy::Shown,
+        (false, None) => BranchPolicy::Ours,
     };
     let landing = match publication::propose(cx, &publication, s.known, on, &message).await? {
-        Landed::Ours(landing) => landing,
-        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
-        Landed::AskAnew { rewritten, foreign } => {
+        CommitOutcome::Ours(landing) => landing,
+        CommitOutcome::Theirs(theirs) => return take_over(s, v, theirs, None).await.map(Err),
+        CommitOutcome::AskAnew { rewritten, foreign } => {
             s.foreign = foreign;
-            return ask_anew(s, v, Anew::of(rewritten)).await.map(Err);
+            return ask_anew(s, v, ReopenReason::of(rewritten)).await.map(Err);
         }
     };
     let subject = publication::subject(cx, publication.base, &publication, landing.foreign).await?;
     (s.known, s.foreign) = (Some(texts.stands), landing.foreign);
     let stage = v.doc.about().stage;
-    let title = show::title(s, v, false).await?;
-    let section = show::pull(s, v, audit).await?;
+    let title = views::title(s, v, false).await?;
+    let section = views::pull(s, v, audit).await?;
     let known = s.proposal.clone();
     let publication = texts.publication(s, v)?;
     let proposal = match known.filter(|known| code && known.branch == landing.branch) {
@@ -522,27 +543,32 @@ pub(super) async fn propose(
     Ok(Ok((subject, landing.left)))
 }
 
-pub(super) fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Result<GateSpec, StepError> {
+pub(super) fn spec(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    asks: GateQuestion,
+    asked: &OpenGate,
+) -> Result<GateSpec, StepError> {
     let mut verbs = vec![("revise".to_owned(), Role::Write.into())];
     let refused = s.round.review.as_ref().is_some_and(|review| review.verdict != Verdict::Approved);
     match asks {
-        Asks::Verdict if show::verdict(s) != Verdict::Approved => {
+        GateQuestion::Verdict if views::verdict(s) != Verdict::Approved => {
             verbs.push(("override".to_owned(), Role::Maintain.into()));
         }
         // What a review refused is sent back, for nobody asks about that review.
-        Asks::Beforehand if refused => {}
+        GateQuestion::Beforehand if refused => {}
         _ => verbs.push(("approve".to_owned(), Role::Write.into())),
     }
     if s.round.may_review_again() {
         verbs.push((RETRY.to_owned(), Role::Triage.into()));
     }
-    let Asked { subject, shown_at, .. } = *asked;
+    let OpenGate { subject, shown_at, .. } = *asked;
     let (stage, ways) = (asked.word(v).to_owned(), asked.ways.clone());
     // What is past is due at once: the next look sees to it.
     let soon = v.cx.clock().now().plus(Duration::from_secs(1));
     let expires = times(s, asked)?.into_iter().flatten().min().map(|at| at.max(soon));
     let mut approvers = s.rules.approvers();
-    if asks == Asks::Leave {
+    if asks == GateQuestion::Leave {
         // One person is enough, of those whom the settings ask about the files; all of them are asked at the document's gate.
         approvers.needed = 1;
     }
@@ -551,7 +577,7 @@ pub(super) fn spec(s: &Stage, v: &Visit<'_>, asks: Asks, asked: &Asked) -> Resul
 
 /// Why people are asked anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Anew {
+pub(super) enum ReopenReason {
     /// Somebody rewrote the branch.
     Rewritten,
     /// Others changed what is on it.
@@ -562,7 +588,7 @@ pub(super) enum Anew {
     Edited,
 }
 
-impl Anew {
+impl ReopenReason {
     pub(super) fn of(rewritten: bool) -> Self {
         if rewritten { Self::Rewritten } else { Self::Changed }
     }
@@ -571,58 +597,67 @@ impl Anew {
 /// Asks anew at the same gate, of which nothing that was said counts, and its comment says so: about the branch as it is
 /// now, or about another where somebody rewrote it. That one's pull request is closed once the other has one, and is this
 /// run's no more.
-pub(super) async fn ask_anew(s: &mut Stage, v: &Visit<'_>, why: Anew) -> Result<Exit, StepError> {
-    let rewritten = why == Anew::Rewritten;
+pub(super) async fn ask_anew(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    why: ReopenReason,
+) -> Result<StepResult, StepError> {
+    let rewritten = why == ReopenReason::Rewritten;
     let why = match why {
-        Anew::Rewritten => "somebody rewrote the branch, and a newer comment asks about another one",
-        Anew::Changed => {
+        ReopenReason::Rewritten => "somebody rewrote the branch, and a newer comment asks about another one",
+        ReopenReason::Changed => {
             "others changed the branch before the approval was on it, and a newer comment asks about that"
         }
-        Anew::Other => {
+        ReopenReason::Other => {
             "what would be pushed is not what was approved any more, and a newer comment asks about that"
         }
-        Anew::Edited => "the issue was edited before it could be filed, and a newer comment asks about that",
+        ReopenReason::Edited => {
+            "the issue was edited before it could be filed, and a newer comment asks about that"
+        }
     };
-    restate_asked(s, v, Standing::Ended(why.to_owned())).await?;
+    restate_asked(s, v, GateState::Ended(why.to_owned())).await?;
     if rewritten {
         s.proposal = None;
     }
     (s.asked, s.approval) = (None, None);
-    Ok(Exit::AskAnew)
+    Ok(StepResult::AskAnew)
 }
 
 /// Keeps the gate open for what is there now.
 async fn ask_again(
-    s: &mut Stage,
-    v: &Visit<'_>,
-    asks: Asks,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    asks: GateQuestion,
     (subject, shown_at): (Hash, Timestamp),
-    now: Option<Now>,
-) -> Result<Exit, StepError> {
+    now: Option<GateUpdate>,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let before = need(&s.asked)?.subject;
-    let asked = Asked { subject, shown_at, ..need(&s.asked)?.clone() };
+    let asked = OpenGate { subject, shown_at, ..need(&s.asked)?.clone() };
     let spec = spec(s, v, asks, &asked)?;
     let line = asked.line(v);
     s.asked = Some(asked);
-    if let Some(Now { base, foreign, issue }) = now {
+    if let Some(GateUpdate { base, foreign, issue }) = now {
         s.foreign = foreign;
         // Code is pushed as it was tried, and on that commit where there is no branch.
-        if v.doc.about().target != Target::Code {
+        if v.doc.about().target != PublicationTarget::Code {
             s.base = Some(base);
         }
         s.issue = issue.map(|issue| *issue).or(s.issue.take());
-        let standing = if subject == before { Standing::Waits(line) } else { Standing::WaitsAnew(line) };
+        let standing = if subject == before { GateState::Waits(line) } else { GateState::WaitsAnew(line) };
         restate(s, v, cx.visit(), standing).await?;
         let cause = cx.answer().map(|a| a.cause.to_string()).unwrap_or_default();
-        let shown = show::status(s, v, Shown::NeedsYou).await?;
-        s.status.show(cx, &format!("status-{cause}"), &shown, Urgency::Turning).await?;
+        let shown = views::status(s, v, Shown::NeedsYou).await?;
+        s.status.show(cx, &format!("status-{cause}"), &shown, StatusUrgency::Turning).await?;
     }
-    Ok(Exit::Ask(spec))
+    Ok(StepResult::Ask(spec))
 }
 
 /// A `/revise` said at this gate after the answer that is being heard: an objection outweighs it.
-pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>, StepError> {
+pub(super) async fn objection(
+    cx: &StepContext,
+    answer: &GateAnswer,
+) -> Result<Option<GateAnswer>, StepError> {
     cx.once(&format!("objection-{}", answer.cause), |_| async {
         let rows = cx.ledger().await?.answers;
         let heard =
@@ -637,12 +672,12 @@ pub(super) async fn objection(cx: &Cx, answer: &Answer) -> Result<Option<Answer>
 
 /// Says in the gate comment of `visit` how it stands now.
 pub(super) async fn restate(
-    s: &Stage,
-    v: &Visit<'_>,
+    s: &StageState,
+    v: &StepVisit<'_>,
     visit: u64,
-    standing: Standing,
+    standing: GateState,
 ) -> Result<(), StepError> {
-    let gate = show::gate(s, v, standing, None).await?;
+    let gate = views::gate(s, v, standing, None).await?;
     let key = match v.cx.answer() {
         Some(answer) => format!("restated-{}", answer.cause),
         None => format!("restated-{}", s.round.heard()),
@@ -651,54 +686,58 @@ pub(super) async fn restate(
 }
 
 /// As [`restate`], in the comment that asked last, where what it says holds no more.
-async fn restate_asked(s: &Stage, v: &Visit<'_>, standing: Standing) -> Result<(), StepError> {
+async fn restate_asked(s: &StageState, v: &StepVisit<'_>, standing: GateState) -> Result<(), StepError> {
     match &s.asked {
         // One of a version before this was kept: then it asked in the visit that hears the answer.
-        Some(Asked { visit: 0, .. }) => restate(s, v, v.cx.visit(), standing).await,
+        Some(OpenGate { visit: 0, .. }) => restate(s, v, v.cx.visit(), standing).await,
         Some(asked) => restate(s, v, asked.visit, standing).await,
         None => Ok(()),
     }
 }
 
 /// As [`restate`], for the answer that ends this visit's gate.
-pub(super) async fn answered(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<(), StepError> {
-    let all = s.approval.as_ref().filter(|row| row.answer.as_ref() == Some(answer)).map(show::accepted_by);
+pub(super) async fn answered(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    answer: &GateAnswer,
+) -> Result<(), StepError> {
+    let all = s.approval.as_ref().filter(|row| row.answer.as_ref() == Some(answer)).map(views::accepted_by);
     let by = all.unwrap_or_else(|| answer.by.login.clone());
     let (verb, at) = (answer.verb.clone(), answer.at);
-    restate(s, v, v.cx.visit(), Standing::Answered { verb, by, at }).await
+    restate(s, v, v.cx.visit(), GateState::Answered { verb, by, at }).await
 }
 
-async fn hear(s: &Stage, v: &Visit<'_>, answer: &Answer) -> Result<Heard, StepError> {
+async fn hear(s: &StageState, v: &StepVisit<'_>, answer: &GateAnswer) -> Result<AnswerOutcome, StepError> {
     let cx = v.cx;
     still_wanted(s, cx).await?;
-    let texts = Texts::of(s, v).await?;
+    let texts = PublicationTexts::of(s, v).await?;
     let asked = need(&s.asked)?;
     let publication = texts.publication(s, v)?;
     // Of code nothing is there before it was agreed to; an earlier push is not what is asked about.
-    let proposal = s.proposal.as_ref().filter(|_| v.doc.about().target != Target::Code);
+    let proposal = s.proposal.as_ref().filter(|_| v.doc.about().target != PublicationTarget::Code);
     publication::hear(cx, answer, &publication, proposal, asked.subject, asked.shown_at).await
 }
 
 /// A maintainer's own version goes through every check and the review, like any other; nothing rewrites it
 /// before it is looked at, unless they ask for that in the same breath.
 pub(super) async fn take_over(
-    s: &mut Stage,
-    v: &Visit<'_>,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
     document: Hash,
-    answer: Option<&Answer>,
-) -> Result<Exit, StepError> {
+    answer: Option<&GateAnswer>,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
-    if v.doc.about().target == Target::Code {
-        return Err(not_over(&show::path(s)?));
+    if v.doc.about().target == PublicationTarget::Code {
+        return Err(not_over(&views::path(s)?));
     }
     match answer {
         Some(answer) if answer.verb == "revise" => answered(s, v, answer).await?,
         _ => {
             let (ours, theirs) = (self::document(s, cx).await?, text_of(cx, &document).await?);
-            restate_asked(s, v, Standing::Replaced(publication::diff(&ours, &theirs))).await?;
+            restate_asked(s, v, GateState::Replaced(publication::diff(&ours, &theirs))).await?;
         }
     }
-    cx.book("theirs", Record::Text(TextRow::of(TextKind::Person, document))).await?;
+    cx.book("theirs", LedgerRecord::Text(TextRow::of(TextKind::Person, document))).await?;
     s.round.take_over(document);
     s.approval = None;
     s.known = Some(document);
@@ -708,11 +747,15 @@ pub(super) async fn take_over(
     let repo = cx.tools().repo(cx).await?;
     s.base = Some(cx.tools().fetch(cx, "their-base", &repo).await?);
     s.asked = None;
-    Ok(Exit::Theirs)
+    Ok(StepResult::Theirs)
 }
 
 /// Back to the drafter with a person's words, and with the issue and the code as they are now.
-pub(super) async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Result<Exit, StepError> {
+pub(super) async fn send_back(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    words: &str,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
@@ -723,5 +766,5 @@ pub(super) async fn send_back(s: &mut Stage, v: &Visit<'_>, words: &str) -> Resu
     s.round.send_back(&words.text, more);
     (s.asked, s.approval, s.edited) = (None, None, None);
     (s.stop, s.wished) = (None, None);
-    Ok(Exit::Reread)
+    Ok(StepResult::Reread)
 }

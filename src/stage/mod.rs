@@ -1,56 +1,65 @@
 //! The document stage: what every workflow does whose product is a reviewed document.
 //!
 //! Load, analyze, draft, fix, check, ask, review, publish: each is a function here that a step of a workflow calls with
-//! its [`Visit`]. What is a workflow's own (its prompts, rules, checks and places) it says through [`Document`]. It keeps
-//! its own steps and its own table of edges, and one function of it says where each [`Exit`] leads: so what may follow
+//! its [`StepVisit`]. What is a workflow's own (its prompts, rules, checks and places) it says through [`StageDocument`]. It keeps
+//! its own steps and its own table of edges, and one function of it says where each [`StepResult`] leads: so what may follow
 //! what is read in one table, and nothing here knows a workflow's name.
 
-mod after;
 mod approvals;
 mod artifacts;
-mod check;
+mod check_run;
 mod document;
+mod exceptions;
 mod gates;
 mod halt;
-mod held;
-mod leave;
-mod place;
-mod show;
-mod similar;
-mod unclear;
+mod issue_questions;
+mod merge_watch;
+mod similar_work;
+mod views;
+mod waiting_steps;
+mod worker_pool;
 
-pub use after::{as_pushed, watch};
-pub use artifacts::{Known, stands};
-pub use document::{About, Accepted, Asks, Document, Filed, Gate, Input, NamesCheck, Placed, Target};
+pub use artifacts::{BackgroundText, stands};
+pub use document::{
+    AcceptedDocument, DocumentGate, DocumentInfo, FiledDocument, FilingOutcome, GateQuestion, NamesCheck,
+    PublicationTarget, StageDocument, StageInput,
+};
+pub use exceptions::{Exception, ExceptionRequest, leave, wish};
 pub use gates::gate;
 pub use halt::halted;
-pub use held::{Before, budget};
-pub use leave::{Leave, Wish, leave, wish};
-pub use similar::{commits, similar};
-pub use unclear::{Question, open_questions, questions};
+pub use issue_questions::{IssueQuestion, open_questions, questions};
+pub use merge_watch::{as_pushed, watch};
+pub use similar_work::{commits, similar};
+pub use waiting_steps::{StageCall, budget};
 
 use serde::{Deserialize, Serialize};
 
 use self::{
-    after::After,
-    approvals::Rules,
-    gates::{Anew, Asked, ask_anew, take_over},
-    held::Paused,
-    leave::Wished,
-    unclear::Questions,
+    approvals::ApprovalRules,
+    exceptions::PendingException,
+    gates::{OpenGate, ReopenReason, ask_anew, take_over},
+    issue_questions::IssueQuestions,
+    merge_watch::MergeWatch,
+    waiting_steps::BudgetPause,
 };
 use crate::{
     codebase,
     config::Publish,
-    documents::{Mistake, verdict::RawFinding, visible::Hidden},
-    engine::{ApprovalRow, GateSpec, Next, Outcome, Record, Step, StepError, StepInfo, TextKind, TextRow},
-    github::Pull,
+    documents::{DocumentMistake, hidden_text::HiddenText, verdict::RawFinding},
+    engine::{
+        ApprovalRow, GateSpec, LedgerRecord, RunCompletion, StepError, StepInfo, TextKind, TextRow,
+        Transition, WorkflowStep,
+    },
+    github::PullRequest,
     limits,
-    messages::{self, AskedBecause, Authorship, CommitConvention, CommitKind, Quote, State as Shown},
-    publication::{self, Landed, Proposal},
+    messages::{
+        self, AuthorshipNote, CommitConvention, CommitKind, CostHistory, GateReason, RunDisplayState as Shown,
+    },
+    publication::{self, CommitOutcome, Proposal},
     rounds::{
-        self, Attack, Base, Brief, Cx, Drafted, Excerpt, IssueSnapshot, Looks, Policy, ReviewBrief, Round,
-        StatusComment, Stop, Turn, announce, fault, need, text_of,
+        self, AdversarialTestSet, BaseCommit, CodeExcerpt, DraftBrief, DraftOutcome, IssueSnapshot,
+        LoopStopReason, Policy, ReviewBrief, Round, RoundDecision, StatusComment, StepContext, ToolSession,
+        announce, fault, need, text_of,
     },
     store::RunRow,
     types::{Hash, IssueNo, Oid, Timestamp, Verdict, WorkerPool},
@@ -58,10 +67,10 @@ use crate::{
 
 /// Everything a run knows between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Stage {
+pub struct StageState {
     issue: Option<IssueSnapshot>,
     policy: Option<Policy>,
-    base: Option<Base>,
+    base: Option<BaseCommit>,
     /// What of the repository the models are shown.
     excerpt: Option<Hash>,
     /// What earlier runs of the repository came to; runs from before there was such a thing have none.
@@ -83,37 +92,37 @@ pub struct Stage {
     #[serde(default)]
     foreign: Option<Hash>,
     /// What the open gate waits for an answer on, or the one whose approval is being published.
-    asked: Option<Asked>,
+    asked: Option<OpenGate>,
     /// Whom it asks besides a role.
     #[serde(default)]
-    rules: Rules,
+    rules: ApprovalRules,
     /// The state label on the issue.
     label: Option<String>,
     /// Why the loop handed the decision to people, when the verdict is not APPROVED.
-    stop: Option<Stop>,
+    stop: Option<LoopStopReason>,
     /// The answer that opened the way to publishing.
     approval: Option<ApprovalRow>,
     /// What such runs cost here before.
     #[serde(default)]
-    quote: Option<Quote>,
+    quote: Option<CostHistory>,
     /// Why the run goes on only once there is money for it.
     #[serde(default)]
-    paused: Option<Paused>,
+    paused: Option<BudgetPause>,
     /// Why people are asked where the policy would ask nobody.
     #[serde(default)]
-    asked_because: Option<AskedBecause>,
+    asked_because: Option<GateReason>,
     /// What no model was shown of people's words to the drafter, since people do not see it either.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    hidden: Vec<Hidden>,
+    hidden: Vec<HiddenText>,
     /// What people are told at the gate of whoever wrote the issue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    authorship: Vec<Authorship>,
+    authorship: Vec<AuthorshipNote>,
     /// Other open work that touches the same files, as people are told at the gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     overlaps: Vec<(IssueNo, Vec<String>)>,
     /// What else is known of the issue, for the models.
     #[serde(default)]
-    beside: Vec<Known>,
+    beside: Vec<BackgroundText>,
     /// Sentences for the status comment.
     #[serde(default)]
     said: Vec<String>,
@@ -122,7 +131,7 @@ pub struct Stage {
     hosts: Vec<String>,
     /// What people are asked before anything is drafted.
     #[serde(default)]
-    questions: Option<Questions>,
+    questions: Option<IssueQuestions>,
     /// How the issue was edited before it could give way to what was approved: a stored text.
     #[serde(default)]
     edited: Option<Hash>,
@@ -131,15 +140,15 @@ pub struct Stage {
     filed: Option<String>,
     /// On the head of the issue's branch.
     #[serde(default)]
-    check: check::Check,
+    check: check_run::CheckRunRecord,
     /// What came of what was pushed, once that is code.
     #[serde(default)]
-    after: After,
+    after: MergeWatch,
     /// What its drafter wants beyond what people approved, and what they allowed of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    wished: Option<Wished>,
+    wished: Option<PendingException>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    leaves: Vec<Leave>,
+    leaves: Vec<Exception>,
     /// How the repository words its commits.
     #[serde(default)]
     convention: CommitConvention,
@@ -149,7 +158,7 @@ pub struct Stage {
 }
 
 /// What a workflow's own steps may look at and leave.
-impl Stage {
+impl StageState {
     /// The issue as the run read it.
     ///
     /// # Errors
@@ -162,7 +171,7 @@ impl Stage {
         need(&self.policy)
     }
 
-    pub fn base(&self) -> Result<&Base, StepError> {
+    pub fn base(&self) -> Result<&BaseCommit, StepError> {
         need(&self.base)
     }
 
@@ -175,7 +184,7 @@ impl Stage {
     ///
     /// # Errors
     /// `Bug` where the store cannot be read.
-    pub async fn told(&self, kind: &str, cx: &Cx) -> Result<String, StepError> {
+    pub async fn told(&self, kind: &str, cx: &StepContext) -> Result<String, StepError> {
         match self.beside.iter().find(|known| known.kind == kind) {
             Some(known) => text_of(cx, &known.text).await,
             None => Ok(String::new()),
@@ -207,7 +216,7 @@ impl Stage {
     }
 
     /// What people allowed beyond what they had approved.
-    pub fn leaves(&self) -> &[Leave] {
+    pub fn leaves(&self) -> &[Exception] {
         &self.leaves
     }
 
@@ -228,7 +237,7 @@ impl Stage {
     }
 
     /// Something the models are told besides the issue.
-    pub fn know(&mut self, known: Known) {
+    pub fn know(&mut self, known: BackgroundText) {
         self.beside.retain(|other| other.kind != known.kind);
         self.beside.push(known);
     }
@@ -273,36 +282,41 @@ impl Stage {
     }
 
     /// What people are to be asked by [`questions`].
-    pub fn ask(&mut self, questions: Vec<Question>) {
-        self.questions = Some(Questions::new(questions));
+    pub fn ask(&mut self, questions: Vec<IssueQuestion>) {
+        self.questions = Some(IssueQuestions::new(questions));
     }
 }
 
-impl Stage {
+impl StageState {
     /// Whether the run publishes its documents as files, by its settings.
     fn files_papers(&self) -> bool {
         self.policy.as_ref().is_some_and(|policy| policy.publish == Publish::PullRequest)
     }
 
     /// Where the run publishes its document, by its settings.
-    fn target(&self, v: &Visit<'_>) -> Target {
+    fn target(&self, v: &StepVisit<'_>) -> PublicationTarget {
         match v.doc.about().target {
-            Target::Branch if !self.files_papers() => Target::Comment,
+            PublicationTarget::Branch if !self.files_papers() => PublicationTarget::Comment,
             target => target,
         }
     }
 }
 
 /// One visit of a step.
-pub struct Visit<'a> {
-    pub doc: &'a dyn Document,
+pub struct StepVisit<'a> {
+    pub doc: &'a dyn StageDocument,
     pub at: StepInfo,
-    pub cx: &'a Cx,
+    pub cx: &'a StepContext,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> StepVisit<'a> {
     /// A step begins.
-    pub fn begin(s: &mut Stage, doc: &'a dyn Document, at: impl Step, cx: &'a Cx) -> Self {
+    pub fn begin(
+        s: &mut StageState,
+        doc: &'a dyn StageDocument,
+        at: impl WorkflowStep,
+        cx: &'a StepContext,
+    ) -> Self {
         if s.check.begin(cx.visit()) {
             // Whoever had it tried again was shown that at once.
             s.label = None;
@@ -313,7 +327,7 @@ impl<'a> Visit<'a> {
 
 /// How a step of a stage ends. A workflow says where each leads, in its own table of edges.
 #[derive(Debug)]
-pub enum Exit {
+pub enum StepResult {
     /// Nothing stands against going on.
     Pass,
     /// The review leads nowhere; people have to decide.
@@ -335,7 +349,7 @@ pub enum Exit {
     /// There is no money for the next call.
     Money,
     /// There is money again for what it lacked for.
-    Resume(Before),
+    Resume(StageCall),
     /// What was pushed is left as it is: there is nothing to run, to review or to push.
     AsPushed,
     Ask(GateSpec),
@@ -343,22 +357,25 @@ pub enum Exit {
         until: Timestamp,
         why: String,
     },
-    Done(Outcome),
+    Done(RunCompletion),
 }
 
-impl Exit {
+impl StepResult {
     /// What the engine is told; `edge` says where an end leads.
     ///
     /// # Errors
     /// `Bug` where the workflow has no edge for it.
-    pub fn next<S: Step>(self, edge: impl FnOnce(&Self) -> Option<S>) -> Result<Next<S>, StepError> {
+    pub fn next<S: WorkflowStep>(
+        self,
+        edge: impl FnOnce(&Self) -> Option<S>,
+    ) -> Result<Transition<S>, StepError> {
         match self {
-            Self::Ask(gate) => Ok(Next::Ask(gate)),
-            Self::Wait { until, why } => Ok(Next::Wait { until, why }),
-            Self::Done(outcome) => Ok(Next::Done(outcome)),
+            Self::Ask(gate) => Ok(Transition::Ask(gate)),
+            Self::Wait { until, why } => Ok(Transition::Wait { until, why }),
+            Self::Done(outcome) => Ok(Transition::Done(outcome)),
             leads => {
                 let to = edge(&leads);
-                to.map(Next::Go).ok_or_else(|| {
+                to.map(Transition::Go).ok_or_else(|| {
                     StepError::Bug(anyhow::anyhow!("the workflow has no edge for {leads:?} here"))
                 })
             }
@@ -366,17 +383,17 @@ impl Exit {
     }
 }
 
-/// A graph's steps, for [`About::steps`].
-pub fn steps<S: Step>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
+/// A graph's steps, for [`DocumentInfo::steps`].
+pub fn steps<S: WorkflowStep>(graph: &[(S, &[S])]) -> Vec<StepInfo> {
     graph.iter().map(|(step, _)| step.info()).collect()
 }
 
 /// Reads the issue and what holds for the run, which is over at once where another stage has to come first.
-pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn load(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
-    desk.permitted(&repo, v.doc.about().target != Target::Issue).await?;
+    desk.permitted(&repo, v.doc.about().target != PublicationTarget::Issue).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
     let people = &desk.settings.people;
     if let Some(opt_out) = issue.labels.iter().find(|label| people.opts_out(label)) {
@@ -396,8 +413,8 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             desk.policy(v.doc.about().workflow, &repo, &info).await
         })
         .await?;
-    if let Some((by, reason)) = held::waived(cx).filter(|_| !held::waiver_is_over(cx)) {
-        if v.doc.about().target == Target::Branch {
+    if let Some((by, reason)) = waiting_steps::waived(cx).filter(|_| !waiting_steps::waiver_is_over(cx)) {
+        if v.doc.about().target == PublicationTarget::Branch {
             (policy.draft_gate, policy.verdict_gate) = (false, false);
         }
         s.say(messages::waived(by, reason));
@@ -406,31 +423,36 @@ pub async fn load(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     if policy.from_design
         && let Some(outcome) = artifacts::begin_before(v, &rows).await?
     {
-        return Ok(Exit::Done(outcome));
+        return Ok(StepResult::Done(outcome));
     }
     s.beside = artifacts::inputs(v, &rows)?;
     if let Some(request) = &cx.run().trigger.request {
         let (kind, heading) =
             ("request".to_owned(), "What was asked for, in a comment on the issue".to_owned());
-        s.beside.push(Known { kind, heading, text: cx.put(request.text.as_bytes()).await?, left: false });
+        s.beside.push(BackgroundText {
+            kind,
+            heading,
+            text: cx.put(request.text.as_bytes()).await?,
+            left: false,
+        });
         s.said = vec![messages::route_note(&request.skill, request.confidence)];
     }
-    show::offer_label(v, &repo).await?;
+    views::offer_label(v, &repo).await?;
     s.quote = cx.once("quote", |_| rounds::quote(cx)).await?;
     s.round = Round::new(policy.max_rounds);
-    s.label = show::label_left(&issue.labels);
+    s.label = views::label_left(&issue.labels);
     s.issue = Some(issue);
     s.policy = Some(policy);
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Chooses what of the code and of earlier runs the models are shown.
-pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn analyze(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let files = v.doc.files_to_change();
-    let code = v.doc.about().target == Target::Code;
+    let code = v.doc.about().target == PublicationTarget::Code;
     let base = match &s.base {
         // What is pushed was tried on the commit that the branch has.
         Some(base) if code => base.clone(),
@@ -438,22 +460,22 @@ pub async fn analyze(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     };
     if code {
         gates::free(cx, &base, &files).await?;
-        s.convention = show::convention(cx, &base).await?;
+        s.convention = views::convention(cx, &base).await?;
     }
     let words = words(s, v).await?;
-    let Excerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
+    let CodeExcerpt { shown, left_out, sample } = rounds::excerpt(cx, &base, &words, &files).await?;
     s.history = Some(rounds::history(cx, &base, need(&s.issue)?, &words).await?);
     (s.base, s.excerpt) = (Some(base), Some(shown));
     s.left_out = left_out;
     (s.sample_path, s.sample_line) = sample.unzip();
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Files that earlier changes of the issue left on its branch, and that this one does not change.
 ///
 /// # Errors
 /// Those of reading the branch.
-pub async fn earlier(s: &mut Stage, v: &Visit<'_>) -> Result<Vec<String>, StepError> {
+pub async fn earlier(s: &mut StageState, v: &StepVisit<'_>) -> Result<Vec<String>, StepError> {
     let cx = v.cx;
     let base = match &s.base {
         Some(base) => base.clone(),
@@ -465,24 +487,24 @@ pub async fn earlier(s: &mut Stage, v: &Visit<'_>) -> Result<Vec<String>, StepEr
 
 /// Reads where the default branch is, and shows the models nothing of what stands there: neither code nor paths, nor what
 /// earlier runs wrote about them.
-pub async fn without_code(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn without_code(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     s.base = Some(cx.tools().fetch(cx, "fetch", &repo).await?);
-    let nothing = serde_json::to_vec(&codebase::Context::default()).map_err(anyhow::Error::new)?;
+    let nothing = serde_json::to_vec(&codebase::CodebaseContext::default()).map_err(anyhow::Error::new)?;
     (s.excerpt, s.history, s.left_out) = (Some(cx.put(&nothing).await?), None, 0);
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// On the straight way here nothing was shown yet. A visit that failed and is tried again may have shown something and
 /// taken the knowledge with it.
-async fn doubt(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+async fn doubt(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     if s.status.url.is_none() && cx.visit() > straight_to(s, v) {
         s.status = s.status.clone().in_doubt();
         let (repo, number) = (cx.tools().repo(cx).await?, need(&s.issue)?.number);
         let left = cx.once("label-left", |_| async {
-            Ok(show::label_left(&repo.issue(number).await.map_err(fault)?.labels))
+            Ok(views::label_left(&repo.issue(number).await.map_err(fault)?.labels))
         });
         s.label = left.await?;
     }
@@ -490,19 +512,19 @@ async fn doubt(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
 }
 
 /// Shows that the run is at work, before anything is paid for or asked: so its status comment comes first.
-pub async fn at_work(s: &mut Stage, v: &Visit<'_>) -> Result<(), StepError> {
+pub async fn at_work(s: &mut StageState, v: &StepVisit<'_>) -> Result<(), StepError> {
     doubt(s, v).await?;
-    show::working(s, v).await
+    views::working(s, v).await
 }
 
 /// As [`at_work`], where the visit shows more than that: `key` names it in the journal.
-pub async fn at_work_as(s: &mut Stage, v: &Visit<'_>, key: &str) -> Result<(), StepError> {
-    show::turn_as(s, v, key, messages::State::Working).await
+pub async fn at_work_as(s: &mut StageState, v: &StepVisit<'_>, key: &str) -> Result<(), StepError> {
+    views::turn_as(s, v, key, messages::RunDisplayState::Working).await
 }
 
 /// Buys a draft.
-pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
-    if let Some(exit) = held::still(s, v).await? {
+pub async fn draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    if let Some(exit) = waiting_steps::still(s, v).await? {
         return Ok(exit);
     }
     let cx = v.cx;
@@ -510,7 +532,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     still_wanted(s, cx).await?;
     gates::findings(s, cx).await?;
     if s.round.to_review_again() {
-        return Ok(Exit::ReviewAgain);
+        return Ok(StepResult::ReviewAgain);
     }
     let tools = policy.tools.as_ref().filter(|tools| tools.drafter);
     if tools.is_some_and(|tools| tools.commands) && cx.tools().sandbox().await.is_err() {
@@ -527,7 +549,7 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         None => None,
     };
     let copy = v.doc.workspace(draft.as_deref());
-    let brief = Brief {
+    let brief = DraftBrief {
         what: v.doc.about().what,
         author: v.doc.author(),
         issue: &issue,
@@ -539,24 +561,28 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
         spec: policy.drafter_of(v.doc.role()),
         reviewer: &policy.reviewer,
         longest: match v.doc.about().target {
-            Target::Code => limits::CHANGE_TOKENS,
+            PublicationTarget::Code => limits::CHANGE_TOKENS,
             _ => limits::DOCUMENT_TOKENS,
         },
         caps: &policy.caps,
-        workers: place::assigned(s, v).await?.pool,
-        looks: Looks::of(cx, v.doc.role(), &base, tools).await?.map(|looks| looks.writing(copy.as_ref())),
+        workers: worker_pool::assigned(s, v).await?.pool,
+        looks: ToolSession::of(cx, v.doc.role(), &base, tools)
+            .await?
+            .map(|looks| looks.writing(copy.as_ref())),
         sample: s.sample_path.as_deref().zip(s.sample_line.as_deref()),
     };
     let before = s.round.clone();
     let drafted = match rounds::draft(cx, &mut s.round, &brief).await {
         Ok(drafted) => drafted,
-        Err(why) => return held::unanswered(s, v, Before::Draft, before, why).await,
+        Err(why) => return waiting_steps::unanswered(s, v, StageCall::Draft, before, why).await,
     };
     match drafted {
-        Drafted::Document => Ok(after::drafted(s, v)),
-        Drafted::Unusable(why) => match s.round.settle_unusable(&why) {
-            Turn::Pass | Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
-            Turn::Stop(_) => {
+        DraftOutcome::Document => Ok(merge_watch::drafted(s, v)),
+        DraftOutcome::Unusable(why) => match s.round.settle_unusable(&why) {
+            RoundDecision::Pass | RoundDecision::Again | RoundDecision::ReviewAgain => {
+                Ok(StepResult::Redraft)
+            }
+            RoundDecision::Stop(_) => {
                 let tries = s.round.number;
                 Err(StepError::User(messages::no_usable_draft(tries, &why)))
             }
@@ -565,19 +591,19 @@ pub async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 }
 
 /// Mends the draft's form.
-pub async fn fix(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn fix(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let before = document(s, v.cx).await?;
     let after = v.doc.fix(&before, need(&s.issue)?.number);
     let document = v.cx.put(after.as_bytes()).await?;
     if s.round.document != Some(document) {
-        v.cx.book("fix", Record::Text(TextRow::of(TextKind::Fix, document))).await?;
+        v.cx.book("fix", LedgerRecord::Text(TextRow::of(TextKind::Fix, document))).await?;
     }
     s.round.replace(document);
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Holds the draft against the format and the code.
-pub async fn check(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn check(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let (base, text) = (need(&s.base)?, document(s, cx).await?);
     let tree = cx.tools().tree(cx, base).await?;
@@ -591,13 +617,13 @@ pub async fn check(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
             })
             .await?;
         let names = cx.get(&names).await?;
-        mistakes.extend(serde_json::from_slice::<Vec<Mistake>>(&names).map_err(anyhow::Error::new)?);
+        mistakes.extend(serde_json::from_slice::<Vec<DocumentMistake>>(&names).map_err(anyhow::Error::new)?);
     }
     settle_checks(s, mistakes)
 }
 
 /// Holds the draft against itself: does what it promises cover what it says is wanted?
-pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn coverage(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let mut mistakes = s.round.mistakes.clone();
     mistakes.extend(v.doc.coverage(&document(s, v.cx).await?));
     settle_checks(s, mistakes)
@@ -607,15 +633,15 @@ pub async fn coverage(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 ///
 /// # Errors
 /// `User` where no more drafts are allowed.
-pub fn settle_checks(s: &mut Stage, mistakes: Vec<Mistake>) -> Result<Exit, StepError> {
+pub fn settle_checks(s: &mut StageState, mistakes: Vec<DocumentMistake>) -> Result<StepResult, StepError> {
     match s.round.settle_checks(mistakes) {
-        Turn::Pass => Ok(Exit::Pass),
-        Turn::Again | Turn::ReviewAgain => Ok(Exit::Redraft),
-        Turn::Stop(why) => Err(mechanical_halt(s, why)),
+        RoundDecision::Pass => Ok(StepResult::Pass),
+        RoundDecision::Again | RoundDecision::ReviewAgain => Ok(StepResult::Redraft),
+        RoundDecision::Stop(why) => Err(mechanical_halt(s, why)),
     }
 }
 
-fn mechanical_halt(s: &Stage, why: Stop) -> StepError {
+fn mechanical_halt(s: &StageState, why: LoopStopReason) -> StepError {
     let worst: Vec<String> = s
         .round
         .mistakes
@@ -625,8 +651,8 @@ fn mechanical_halt(s: &Stage, why: Stop) -> StepError {
         .map(|m| format!("{}: {}", m.place, m.message))
         .collect();
     let reason = match why {
-        Stop::Stalled => "the same ones came back three times",
-        Stop::Cap | Stop::Inconclusive => "no more drafts are allowed",
+        LoopStopReason::Stalled => "the same ones came back three times",
+        LoopStopReason::Cap | LoopStopReason::Inconclusive => "no more drafts are allowed",
     };
     StepError::User(format!(
         "The checks still find mistakes in the draft, and {reason}. {}",
@@ -635,22 +661,23 @@ fn mechanical_halt(s: &Stage, why: Stop) -> StepError {
 }
 
 /// Buys a review by a model of another family.
-pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
-    if let Some(exit) = held::still(s, v).await? {
+pub async fn review(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    if let Some(exit) = waiting_steps::still(s, v).await? {
         return Ok(exit);
     }
     let cx = v.cx;
     let accepted = s.approval.as_ref().is_some_and(|row| s.round.document == Some(row.document));
-    if accepted && show::verdict(s) == Verdict::Approved {
+    if accepted && views::verdict(s) == Verdict::Approved {
         // A gate before the review asked people about what it had approved: their word is all that was missing.
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
-    let told = ForReviewer::of(s, v).await?;
+    let told = ReviewerContext::of(s, v).await?;
     let source = document(s, cx).await?;
     let base = need(&s.base)?;
     let tree = cx.tools().tree(cx, base).await?;
     let policy = &told.policy;
-    let looks = Looks::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?;
+    let looks =
+        ToolSession::of(cx, "reviewer", base, policy.tools.as_ref().filter(|tools| tools.reviewer)).await?;
     let changed = if looks.is_some() { v.doc.files(&source)? } else { Vec::new() };
     let brief = ReviewBrief {
         looks: looks.map(|looks| looks.over(&changed)),
@@ -661,18 +688,18 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let before = s.round.clone();
     let reviewed = match rounds::review(cx, &mut s.round, &brief).await {
         Ok(reviewed) => reviewed,
-        Err(why) => return held::unanswered(s, v, Before::Review, before, why).await,
+        Err(why) => return waiting_steps::unanswered(s, v, StageCall::Review, before, why).await,
     };
     match s.round.settle_review(reviewed) {
-        Turn::Again => Ok(Exit::Redraft),
-        Turn::ReviewAgain => Ok(Exit::ReviewAgain),
-        Turn::Pass => {
+        RoundDecision::Again => Ok(StepResult::Redraft),
+        RoundDecision::ReviewAgain => Ok(StepResult::ReviewAgain),
+        RoundDecision::Pass => {
             s.stop = None;
-            Ok(Exit::Pass)
+            Ok(StepResult::Pass)
         }
-        Turn::Stop(why) => {
+        RoundDecision::Stop(why) => {
             s.stop = Some(why);
-            Ok(Exit::Undecided)
+            Ok(StepResult::Undecided)
         }
     }
 }
@@ -683,18 +710,18 @@ pub async fn review(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 /// # Errors
 /// Those of [`review`].
 pub async fn attack(
-    s: &mut Stage,
-    v: &Visit<'_>,
+    s: &mut StageState,
+    v: &StepVisit<'_>,
     rules: &str,
-) -> Result<Result<Result<Attack, String>, Exit>, StepError> {
-    if let Some(exit) = held::still(s, v).await? {
+) -> Result<Result<Result<AdversarialTestSet, String>, StepResult>, StepError> {
+    if let Some(exit) = waiting_steps::still(s, v).await? {
         return Ok(Err(exit));
     }
-    let told = ForReviewer::of(s, v).await?;
+    let told = ReviewerContext::of(s, v).await?;
     let before = s.round.clone();
     match rounds::attack(v.cx, &mut s.round, &told.brief(v.doc.about().what, rules)).await {
         Ok(attack) => Ok(Ok(attack)),
-        Err(why) => held::unanswered(s, v, Before::Attack, before, why).await.map(Err),
+        Err(why) => waiting_steps::unanswered(s, v, StageCall::Attack, before, why).await.map(Err),
     }
 }
 
@@ -704,36 +731,36 @@ pub async fn attack(
 /// # Errors
 /// `Bug` where the ledger cannot be written.
 pub async fn object(
-    s: &mut Stage,
-    cx: &Cx,
+    s: &mut StageState,
+    cx: &StepContext,
     objections: &[RawFinding],
     met: &[String],
-) -> Result<(Vec<String>, Exit), StepError> {
+) -> Result<(Vec<String>, StepResult), StepError> {
     let ids = rounds::object(cx, &mut s.round, objections, met).await?;
-    let back = !objections.is_empty() && s.round.settle_attack() == Turn::Again;
-    Ok((ids, if back { Exit::Redraft } else { Exit::Pass }))
+    let back = !objections.is_empty() && s.round.settle_attack() == RoundDecision::Again;
+    Ok((ids, if back { StepResult::Redraft } else { StepResult::Pass }))
 }
 
 /// What whoever reviews is told, as it is now.
-struct ForReviewer {
+struct ReviewerContext {
     issue: IssueSnapshot,
     policy: Policy,
     body: String,
-    repository: codebase::Shown,
-    extras: Vec<rounds::Extra>,
+    repository: codebase::ContextSections,
+    extras: Vec<rounds::PromptExtra>,
     rules: String,
     workers: WorkerPool,
     facts: String,
     warnings: String,
 }
 
-impl ForReviewer {
-    async fn of(s: &mut Stage, v: &Visit<'_>) -> Result<Self, StepError> {
+impl ReviewerContext {
+    async fn of(s: &mut StageState, v: &StepVisit<'_>) -> Result<Self, StepError> {
         let cx = v.cx;
         let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
         still_wanted(s, cx).await?;
         gates::findings(s, cx).await?;
-        show::working(s, v).await?;
+        views::working(s, v).await?;
         Ok(Self {
             body: text_of(cx, &issue.body).await?,
             issue,
@@ -741,7 +768,7 @@ impl ForReviewer {
             repository: repository(s, v).await?,
             extras: artifacts::told(s, cx).await?,
             rules: v.doc.rules(),
-            workers: place::assigned(s, v).await?.pool,
+            workers: worker_pool::assigned(s, v).await?.pool,
             facts: v.doc.facts(need(&s.base)?.commit.as_str()),
             warnings: warnings(s),
         })
@@ -768,50 +795,52 @@ impl ForReviewer {
 }
 
 /// Publishes the bytes that were countersigned.
-pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub async fn publish(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let (cx, about) = (v.cx, v.doc.about());
     let document = *need(&s.round.document)?;
     let accepted = s.approval.as_ref().is_some_and(|row| row.document == document);
     if !accepted {
         let policy = need(&s.policy)?;
         let mut gates = about.steps.iter().filter_map(|step| v.doc.gate(step.id, policy));
-        if gates.any(|gate| gate.on && gate.asks != Asks::Draft) {
+        if gates.any(|gate| gate.on && gate.asks != GateQuestion::Draft) {
             return Err(StepError::Bug(anyhow::anyhow!("a gate that is on was gone around")));
         }
         if !gates::review_is_enough(s, v).await? {
-            return ask_anew(s, v, Anew::Changed).await;
+            return ask_anew(s, v, ReopenReason::Changed).await;
         }
     }
     let (target, files_papers) = (s.target(v), s.files_papers());
     let signed = cx.countersigned(document, about.proofs).await?;
-    if signed.verdict().is_none() && target != Target::Issue {
+    if signed.verdict().is_none() && target != PublicationTarget::Issue {
         return Err(StepError::Bug(anyhow::anyhow!("what nobody reviewed leaves the issue")));
     }
     // If the approved commit is there already, the visit that tells of the end finds it and does the rest.
     still_wanted(s, cx).await?;
     let proposed = s.is_proposed();
-    if target == Target::Code && !proposed {
+    if target == PublicationTarget::Code && !proposed {
         let policy = need(&s.policy)?;
         let gate = about.steps.iter().find(|step| v.doc.gate(step.id, policy).is_some());
         let (gate, approved) = (gate.map_or("", |step| step.id), signed.approval().subject);
         if !gates::as_approved(s, v, gate, approved).await? {
-            return ask_anew(s, v, Anew::Other).await;
+            return ask_anew(s, v, ReopenReason::Other).await;
         }
     }
-    let on_branch = matches!(target, Target::Branch | Target::Code);
+    let on_branch = matches!(target, PublicationTarget::Branch | PublicationTarget::Code);
     if on_branch && !proposed && files_papers {
         return match gates::propose(s, v, None).await? {
             Err(exit) => Ok(exit),
             // Nobody was shown what others have there.
-            Ok(_) if s.foreign.is_some() && target == Target::Branch => ask_anew(s, v, Anew::Changed).await,
+            Ok(_) if s.foreign.is_some() && target == PublicationTarget::Branch => {
+                ask_anew(s, v, ReopenReason::Changed).await
+            }
             // What is proposed is kept before it is published.
-            Ok(_) => Ok(held::again(cx)),
+            Ok(_) => Ok(waiting_steps::again(cx)),
         };
     }
     if let Some(Proposal { audit: Some(audit), commit, .. }) = s.proposal.clone().filter(|_| proposed) {
         // The visit before this one pushed it.
-        settle(s, v, Published::Commit { audit, commit }).await?;
-        return Ok(Exit::Pass);
+        settle(s, v, PublishedDocument::Commit { audit, commit }).await?;
+        return Ok(StepResult::Pass);
     }
     let approval = signed.approval();
     let answer = approval.answer.as_ref();
@@ -825,79 +854,85 @@ pub async fn publish(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
     let audit = cx.audit("approved", "a document was countersigned", detail).await?;
     let proposal = match target {
         // The one commit has the tests and the code, and says who approved it.
-        Target::Code if !files_papers => {
+        PublicationTarget::Code if !files_papers => {
             return match gates::propose(s, v, Some(audit)).await? {
                 Err(exit) => Ok(exit),
                 // That it is pushed is kept before anything hangs on it.
-                Ok(_) => Ok(held::again(cx)),
+                Ok(_) => Ok(waiting_steps::again(cx)),
             };
         }
-        Target::Branch | Target::Code => need(&s.proposal)?.clone(),
-        Target::Comment => {
+        PublicationTarget::Branch | PublicationTarget::Code => need(&s.proposal)?.clone(),
+        PublicationTarget::Comment => {
             let url = match &s.asked {
                 Some(asked) => asked.url.clone(),
-                None => announce(cx, "document", &show::document_comment(s, v).await?).await?.0,
+                None => announce(cx, "document", &views::document_comment(s, v).await?).await?.0,
             };
-            return Ok(Exit::Done(conclude(s, v, Published::Comment { url }).await?));
+            return Ok(StepResult::Done(conclude(s, v, PublishedDocument::Comment { url }).await?));
         }
-        Target::Issue => {
+        PublicationTarget::Issue => {
             let text = text_of(cx, &document).await?;
             let issue = need(&s.issue)?.clone();
-            let accepted = Accepted {
+            let accepted = AcceptedDocument {
                 text: &text,
                 signed: &signed,
                 issue: &issue,
-                provenance: show::provenance(s, v, None).await?,
+                provenance: views::provenance(s, v, None).await?,
                 open: s.round.findings.open().cloned().collect(),
             };
             return match v.doc.file(accepted, cx).await? {
-                Filed::On(placed) => Ok(Exit::Done(conclude(s, v, Published::Filed(placed)).await?)),
-                Filed::Edited => edited(s, v).await,
+                FilingOutcome::On(placed) => {
+                    Ok(StepResult::Done(conclude(s, v, PublishedDocument::Filed(placed)).await?))
+                }
+                FilingOutcome::Edited => edited(s, v).await,
             };
         }
     };
     let message =
-        show::commit(s, v, CommitKind::Approval(show::acceptance(approval, cx)), Some(audit)).await?;
-    let log = (show::log_path(&proposal.path), show::log(s, v).await?);
+        views::commit(s, v, CommitKind::Approval(views::acceptance(approval, cx)), Some(audit)).await?;
+    let log = (views::log_path(&proposal.path), views::log(s, v).await?);
     let landing = match publication::publish(cx, &signed, &proposal, s.foreign, log, &message).await? {
-        Landed::Ours(landing) => landing,
-        Landed::Theirs(theirs) => return take_over(s, v, theirs, None).await,
-        Landed::AskAnew { rewritten, foreign } => {
+        CommitOutcome::Ours(landing) => landing,
+        CommitOutcome::Theirs(theirs) => return take_over(s, v, theirs, None).await,
+        CommitOutcome::AskAnew { rewritten, foreign } => {
             s.foreign = foreign;
-            return ask_anew(s, v, Anew::of(rewritten)).await;
+            return ask_anew(s, v, ReopenReason::of(rewritten)).await;
         }
     };
-    let published = Published::Commit { audit, commit: landing.commit };
-    if target == Target::Code {
+    let published = PublishedDocument::Commit { audit, commit: landing.commit };
+    if target == PublicationTarget::Code {
         settle(s, v, published).await?;
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
-    Ok(Exit::Done(conclude(s, v, published).await?))
+    Ok(StepResult::Done(conclude(s, v, published).await?))
 }
 
 /// The issue that was to give way is another one: people are shown how, and asked anew.
-async fn edited(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn edited(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     if let Some((now, diff)) = publication::edited(cx, "edited", &repo, need(&s.issue)?).await? {
         s.edited = Some(cx.put(diff.as_bytes()).await?);
         s.issue = Some(now);
     }
-    ask_anew(s, v, Anew::Edited).await
+    ask_anew(s, v, ReopenReason::Edited).await
 }
 
 /// What was accepted, where it is now.
-enum Published {
+enum PublishedDocument {
     /// In this commit on the branch, which names that link of the audit chain.
     Commit { audit: Hash, commit: Oid },
     /// In the comment at this address.
     Comment { url: String },
     /// As an issue, or on one.
-    Filed(Placed),
+    Filed(FiledDocument),
 }
 
 /// What is left to do once it is published.
-async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
+async fn conclude(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    published: PublishedDocument,
+) -> Result<RunCompletion, StepError> {
     let outcome = settle(s, v, published).await?;
     let cx = v.cx;
     if let Some(next) = cx.then() {
@@ -908,33 +943,37 @@ async fn conclude(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<
             s.say(messages::ends_here(next));
         }
     }
-    show::turn(s, v, Shown::Done).await?;
+    views::turn(s, v, Shown::Done).await?;
     Ok(outcome)
 }
 
 /// The same, and nothing shows yet that it is.
-async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Outcome, StepError> {
+async fn settle(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    published: PublishedDocument,
+) -> Result<RunCompletion, StepError> {
     Ok(match published {
-        Published::Commit { audit, commit } => {
+        PublishedDocument::Commit { audit, commit } => {
             s.proposal = Some(Proposal { commit, audit: None, ..need(&s.proposal)?.clone() });
             s.check.published(audit);
-            show::update_pull(s, v, "retitle", audit).await?;
+            views::update_pull(s, v, "retitle", audit).await?;
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             s.after.pushed(s.approval.clone());
             let proposal = need(&s.proposal)?;
             let what = if s.files_papers() { proposal.path.as_str() } else { "the change" };
-            Outcome {
+            RunCompletion {
                 summary: format!("{what} is approved and on {}", proposal.branch),
                 url: Some(proposal.pull_url.clone()),
             }
         }
-        Published::Comment { url } => {
+        PublishedDocument::Comment { url } => {
             artifacts::hand_on(s, v, need(&s.issue)?.number).await?;
             s.filed = Some(url.clone());
             let summary = format!("the {} is approved", messages::stage_name(v.doc.about().stage));
-            Outcome { summary, url: Some(url) }
+            RunCompletion { summary, url: Some(url) }
         }
-        Published::Filed(placed) => {
+        PublishedDocument::Filed(placed) => {
             s.filed = placed.outcome.url.clone();
             artifacts::hand_on(s, v, placed.issue).await?;
             placed.outcome
@@ -943,14 +982,14 @@ async fn settle(s: &mut Stage, v: &Visit<'_>, published: Published) -> Result<Ou
 }
 
 /// The number of the visit that comes to this step first, if nothing is visited twice but what goes round before.
-fn straight_to(s: &Stage, v: &Visit<'_>) -> u64 {
+fn straight_to(s: &StageState, v: &StepVisit<'_>) -> u64 {
     let steps = v.doc.about().steps;
     let straight = steps.iter().zip(1..).find(|(step, _)| step.id == v.at.id);
     straight.map_or(u64::MAX, |(_, number)| number + s.rounds_before)
 }
 
 /// Does the step come before any that shows something? Then nothing was shown to anybody yet.
-fn before_showing(v: &Visit<'_>) -> bool {
+fn before_showing(v: &StepVisit<'_>) -> bool {
     let (steps, from) = (v.doc.about().steps, v.doc.shows_from());
     steps.iter().take_while(|step| Some(step.id) != from).any(|step| step.id == v.at.id)
 }
@@ -959,17 +998,17 @@ fn before_showing(v: &Visit<'_>) -> bool {
 ///
 /// # Errors
 /// That it is not.
-pub async fn still_wanted(s: &Stage, cx: &Cx) -> Result<Option<Pull>, StepError> {
+pub async fn still_wanted(s: &StageState, cx: &StepContext) -> Result<Option<PullRequest>, StepError> {
     cx.tools().still_wanted(cx, s.proposal.as_ref().map(|p| p.pull)).await
 }
 
-fn warnings(s: &Stage) -> String {
+fn warnings(s: &StageState) -> String {
     let warnings = s.round.mistakes.iter().filter(|m| !m.is_error());
     warnings.map(|m| format!("- {}: {}\n", m.place, m.message)).collect()
 }
 
 /// What was asked for, and what earlier stages made of it that this one cannot do without.
-async fn words(s: &Stage, v: &Visit<'_>) -> Result<String, StepError> {
+async fn words(s: &StageState, v: &StepVisit<'_>) -> Result<String, StepError> {
     let issue = need(&s.issue)?;
     let mut words = format!("{}\n{}", issue.title, text_of(v.cx, &issue.body).await?);
     for input in v.doc.inputs().iter().filter(|input| input.made_by.is_some()) {
@@ -979,7 +1018,7 @@ async fn words(s: &Stage, v: &Visit<'_>) -> Result<String, StepError> {
 }
 
 /// What the models are shown of the repository. Once there is a draft, the files that it changes come first.
-async fn repository(s: &mut Stage, v: &Visit<'_>) -> Result<codebase::Shown, StepError> {
+async fn repository(s: &mut StageState, v: &StepVisit<'_>) -> Result<codebase::ContextSections, StepError> {
     let cx = v.cx;
     let files = match s.round.document {
         Some(document) => v.doc.paths(&text_of(cx, &document).await?),
@@ -989,12 +1028,12 @@ async fn repository(s: &mut Stage, v: &Visit<'_>) -> Result<codebase::Shown, Ste
         return rounds::shown(cx, need(&s.excerpt)?).await;
     }
     let words = words(s, v).await?;
-    let Excerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
+    let CodeExcerpt { shown, left_out, .. } = rounds::excerpt(cx, need(&s.base)?, &words, &files).await?;
     s.left_out = left_out;
     rounds::shown(cx, &shown).await
 }
 
-async fn document(s: &Stage, cx: &Cx) -> Result<String, StepError> {
+async fn document(s: &StageState, cx: &StepContext) -> Result<String, StepError> {
     text_of(cx, need(&s.round.document)?).await
 }
 
@@ -1009,7 +1048,7 @@ mod tests {
 
     #[test]
     fn a_run_that_an_earlier_version_began_goes_on() {
-        let stage: Stage = serde_json::from_str(EARLIER).unwrap();
+        let stage: StageState = serde_json::from_str(EARLIER).unwrap();
         let (now, then) =
             (serde_json::to_value(&stage).unwrap(), serde_json::from_str::<Value>(EARLIER).unwrap());
         let kept = |name: &str| !["asked", "repairs"].contains(&name);
@@ -1022,6 +1061,9 @@ mod tests {
         );
         // The subject of its open gate is made of these very bytes.
         assert!(EARLIER.contains(&serde_json::to_string(&stage.policy).unwrap()));
-        assert_eq!(serde_json::to_string(&[Before::Draft, Before::Review]).unwrap(), r#"["Draft","Review"]"#);
+        assert_eq!(
+            serde_json::to_string(&[StageCall::Draft, StageCall::Review]).unwrap(),
+            r#"["Draft","Review"]"#
+        );
     }
 }

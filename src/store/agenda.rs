@@ -3,7 +3,7 @@
 //!
 //! It mirrors the repository databases. Whoever changes one holds the repository's order from before
 //! the change until the agenda knows of it; whoever fails in between leaves the repository to be looked into
-//! again. A boot knows nothing but which repositories may have live runs (the [hints](super::hints)) and looks
+//! again. A boot knows nothing but which repositories may have live runs (the [hints](super::wake_hints)) and looks
 //! into each of them first.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::{
 
 /// What is served first within a repository. A repository where somebody spoke goes before others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum RunPriority {
     /// A person answered, or wants it to end.
     Spoken,
     Going,
@@ -27,24 +27,24 @@ pub(super) enum Rank {
     Again,
 }
 
-impl Rank {
+impl RunPriority {
     const ALL: [Self; 3] = [Self::Spoken, Self::Going, Self::Again];
 }
 
 /// One live run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct ScheduledRun {
     pub(super) seq: u64,
     /// None: not before somebody speaks, or not in this boot.
     pub(super) due: Option<Timestamp>,
-    pub(super) rank: Rank,
+    pub(super) rank: RunPriority,
     pub(super) installation: InstallationId,
-    pub(super) place: Place,
+    pub(super) place: RunPosition,
 }
 
 /// Where a live run stands, as it was saved last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct RunPosition {
     pub workflow: String,
     /// The step's serde form.
     pub step: String,
@@ -52,25 +52,25 @@ pub struct Place {
 }
 
 /// What a change made of a run: its slot, or none when it lives no more.
-pub(super) type Became = (u64, Option<Slot>);
+pub(super) type RunUpdate = (u64, Option<ScheduledRun>);
 
 /// A run that was chosen, and the number of the choice.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Picked {
+pub(super) struct RunClaim {
     pub(super) run: RunId,
     pub(super) claim: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Agenda {
-    inner: Mutex<Inner>,
+    inner: Mutex<AgendaState>,
 }
 
 #[derive(Default)]
-struct Inner {
-    repos: HashMap<RepoId, RepoRuns>,
+struct AgendaState {
+    repos: HashMap<RepoId, RepositoryRuns>,
     /// Databases to look into; until that is done nothing of theirs is claimed.
-    looks: BTreeMap<RepoId, Look>,
+    looks: BTreeMap<RepoId, LiveRunScan>,
     /// For each installation, by when the first of its runs in a repository wants a worker. What nobody may serve
     /// now and what is not due is never gone through.
     wanting: BTreeMap<InstallationId, BTreeSet<(Timestamp, RepoId)>>,
@@ -85,33 +85,33 @@ struct Inner {
 
 /// One repository.
 #[derive(Default)]
-struct RepoRuns {
+struct RepositoryRuns {
     order: Arc<tokio::sync::Mutex<()>>,
     /// Main.db says that there may be live runs here.
     hinted: bool,
-    live: BTreeMap<u64, Slot>,
-    held: BTreeMap<u64, Held>,
+    live: BTreeMap<u64, ScheduledRun>,
+    held: BTreeMap<u64, HeldRun>,
     /// Its runs that want a worker and have none.
-    lines: BTreeMap<InstallationId, Line>,
+    lines: BTreeMap<InstallationId, InstallationQueue>,
     /// The claim it was last served by.
     served: u64,
 }
 
-struct Held {
+struct HeldRun {
     claim: u64,
     installation: InstallationId,
     /// What `served` was before.
     served: u64,
 }
 
-struct Look {
+struct LiveRunScan {
     due: Timestamp,
     under_way: bool,
     /// What is found by the look that is under way may be old already.
     again: Option<Timestamp>,
 }
 
-impl Look {
+impl LiveRunScan {
     fn at(due: Timestamp) -> Self {
         Self { due, under_way: false, again: None }
     }
@@ -119,7 +119,7 @@ impl Look {
 
 /// Runs of one installation in one repository, as they are served.
 #[derive(Default)]
-struct Line(BTreeSet<(Rank, Timestamp, u64)>);
+struct InstallationQueue(BTreeSet<(RunPriority, Timestamp, u64)>);
 
 impl Agenda {
     /// What a boot knows before it has looked.
@@ -128,15 +128,15 @@ impl Agenda {
         paused: impl IntoIterator<Item = PauseScope>,
         suspended: impl IntoIterator<Item = InstallationId>,
     ) -> Self {
-        let runs = || RepoRuns { hinted: true, ..RepoRuns::default() };
+        let runs = || RepositoryRuns { hinted: true, ..RepositoryRuns::default() };
         let repos: HashMap<_, _> = hinted.into_iter().map(|repo| (repo, runs())).collect();
-        let look = || Look::at(Timestamp(0));
-        let inner = Inner {
+        let look = || LiveRunScan::at(Timestamp(0));
+        let inner = AgendaState {
             looks: repos.keys().map(|repo| (*repo, look())).collect(),
             repos,
             paused: paused.into_iter().collect(),
             suspended: suspended.into_iter().collect(),
-            ..Inner::default()
+            ..AgendaState::default()
         };
         Self { inner: Mutex::new(inner) }
     }
@@ -171,14 +171,14 @@ impl Agenda {
     }
 
     /// The runs of `repo` are about to change.
-    pub(super) fn doubt(&self, repo: RepoId) -> Doubt<'_> {
-        Doubt { agenda: self, repo, settled: false }
+    pub(super) fn doubt(&self, repo: RepoId) -> AgendaChangeGuard<'_> {
+        AgendaChangeGuard { agenda: self, repo, settled: false }
     }
 
     /// What stands here about `repo` may be wrong; look into its database then, or as somebody else wanted before.
     pub(super) fn recheck_at(&self, repo: RepoId, when: Timestamp) {
         let mut inner = self.lock();
-        let look = inner.looks.entry(repo).or_insert(Look::at(when));
+        let look = inner.looks.entry(repo).or_insert(LiveRunScan::at(when));
         if look.under_way {
             look.again = Some(look.again.map_or(when, |again| again.min(when)));
         } else {
@@ -187,12 +187,12 @@ impl Agenda {
     }
 
     /// Looks that are due and that nobody has begun.
-    pub(super) fn begin_looks(&self, now: Timestamp) -> Vec<Looking<'_>> {
+    pub(super) fn begin_looks(&self, now: Timestamp) -> Vec<LiveRunScanGuard<'_>> {
         let mut inner = self.lock();
         let due = inner.looks.iter_mut().filter(|(_, look)| look.due <= now && !look.under_way);
         due.map(|(repo, look)| {
             look.under_way = true;
-            Looking { agenda: self, repo: *repo }
+            LiveRunScanGuard { agenda: self, repo: *repo }
         })
         .collect()
     }
@@ -202,7 +202,7 @@ impl Agenda {
     }
 
     /// What lives in `repo`, as its database says.
-    pub(super) fn looked(&self, repo: RepoId, slots: Vec<Slot>) {
+    pub(super) fn looked(&self, repo: RepoId, slots: Vec<ScheduledRun>) {
         let mut inner = self.lock();
         if inner.looks.get(&repo).is_none_or(|look| look.again.is_none()) {
             inner.looks.remove(&repo);
@@ -214,7 +214,7 @@ impl Agenda {
     }
 
     /// A run that is no longer what stands here.
-    pub(super) fn became(&self, repo: RepoId, runs: &[Became]) {
+    pub(super) fn became(&self, repo: RepoId, runs: &[RunUpdate]) {
         self.lock().apply(repo, runs);
     }
 
@@ -229,12 +229,12 @@ impl Agenda {
 
     /// Chooses a run that is due and not among `except`: of a repository where somebody spoke, or else of the
     /// one that was served least recently. The run is held until it is released.
-    pub(super) fn pick(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<Picked> {
+    pub(super) fn pick(&self, now: Timestamp, except: &HashSet<RunId>) -> Option<RunClaim> {
         let mut inner = self.lock();
         let first = inner.candidates(now, except).min_by_key(|(repo, installation, run)| {
             let (rank, due, seq) = *run;
             let served = inner.repos.get(repo).map_or(0, |runs| runs.served);
-            (rank != Rank::Spoken, served, *repo, rank, due, seq, *installation)
+            (rank != RunPriority::Spoken, served, *repo, rank, due, seq, *installation)
         });
         let (repo, installation, (.., seq)) = first?;
         inner.claims += 1;
@@ -242,20 +242,20 @@ impl Agenda {
         *inner.busy.entry(installation).or_default() += 1;
         inner.change(repo, seq, |runs| {
             let served = std::mem::replace(&mut runs.served, claim);
-            runs.held.insert(seq, Held { claim, installation, served });
+            runs.held.insert(seq, HeldRun { claim, installation, served });
         });
-        Some(Picked { run: RunId { repo, seq }, claim })
+        Some(RunClaim { run: RunId { repo, seq }, claim })
     }
 
     /// Is the run held by this claim?
-    pub(super) fn holds(&self, picked: Picked) -> bool {
+    pub(super) fn holds(&self, picked: RunClaim) -> bool {
         let inner = self.lock();
         let held = inner.repos.get(&picked.run.repo).and_then(|runs| runs.held.get(&picked.run.seq));
         held.is_some_and(|held| held.claim == picked.claim)
     }
 
     /// How many live runs stand where.
-    pub(super) fn places(&self) -> HashMap<Place, u64> {
+    pub(super) fn places(&self) -> HashMap<RunPosition, u64> {
         let mut places = HashMap::new();
         for slot in self.lock().repos.values().flat_map(|runs| runs.live.values()) {
             *places.entry(slot.place.clone()).or_default() += 1;
@@ -269,18 +269,18 @@ impl Agenda {
     }
 
     /// Lets go of a run; false: this claim does not hold it.
-    pub(super) fn release(&self, picked: Picked) -> bool {
+    pub(super) fn release(&self, picked: RunClaim) -> bool {
         self.lock().release(picked).is_some()
     }
 
     /// Lets go of a run that is as it was, until then. One to which somebody spoke meanwhile, or that somebody wants tried
     /// again, has another rank now and keeps its time.
-    pub(super) fn rest(&self, picked: Picked, until: Timestamp) {
+    pub(super) fn rest(&self, picked: RunClaim, until: Timestamp) {
         let RunId { repo, seq } = picked.run;
         let mut inner = self.lock();
         if inner.release(picked).is_some() {
             inner.change(repo, seq, |runs| {
-                if let Some(slot) = runs.live.get_mut(&seq).filter(|slot| slot.rank == Rank::Going) {
+                if let Some(slot) = runs.live.get_mut(&seq).filter(|slot| slot.rank == RunPriority::Going) {
                     slot.due = Some(until);
                 }
             });
@@ -288,7 +288,7 @@ impl Agenda {
     }
 
     /// Lets go of a run whose database is closed, which does not cost its repository its turn. A look opens it.
-    pub(super) fn open_first(&self, picked: Picked) {
+    pub(super) fn open_first(&self, picked: RunClaim) {
         let repo = picked.run.repo;
         let mut inner = self.lock();
         if let Some(held) = inner.release(picked)
@@ -296,7 +296,7 @@ impl Agenda {
         {
             runs.served = held.served;
         }
-        inner.looks.entry(repo).or_insert(Look::at(Timestamp(0)));
+        inner.looks.entry(repo).or_insert(LiveRunScan::at(Timestamp(0)));
     }
 
     /// When something may be claimed, or is to be looked into by somebody.
@@ -360,18 +360,18 @@ impl Agenda {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, AgendaState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl AgendaState {
     /// Whom a pick chooses from: the first of each line that is due and may be served.
     fn candidates(
         &self,
         now: Timestamp,
         except: &HashSet<RunId>,
-    ) -> impl Iterator<Item = (RepoId, InstallationId, (Rank, Timestamp, u64))> {
+    ) -> impl Iterator<Item = (RepoId, InstallationId, (RunPriority, Timestamp, u64))> {
         let served = self.wanting.iter().filter(|(installation, _)| self.serves(**installation));
         let due = served.flat_map(move |(installation, repos)| {
             repos.range(..=(now, RepoId(u64::MAX))).map(|(_, repo)| (*repo, *installation))
@@ -396,13 +396,13 @@ impl Inner {
             && self.busy.get(&installation).is_none_or(|busy| *busy < limits::INSTALLATION_STEPS)
     }
 
-    fn apply(&mut self, repo: RepoId, runs: &[Became]) {
+    fn apply(&mut self, repo: RepoId, runs: &[RunUpdate]) {
         for (seq, slot) in runs {
             self.set(repo, *seq, slot.clone());
         }
     }
 
-    fn set(&mut self, repo: RepoId, seq: u64, slot: Option<Slot>) {
+    fn set(&mut self, repo: RepoId, seq: u64, slot: Option<ScheduledRun>) {
         self.change(repo, seq, |runs| match slot {
             Some(slot) => runs.live.insert(seq, slot),
             None => runs.live.remove(&seq),
@@ -417,7 +417,7 @@ impl Inner {
         }
     }
 
-    fn release(&mut self, picked: Picked) -> Option<Held> {
+    fn release(&mut self, picked: RunClaim) -> Option<HeldRun> {
         let RunId { repo, seq } = picked.run;
         self.repos.get(&repo)?.held.get(&seq).filter(|held| held.claim == picked.claim)?;
         let held = self.change(repo, seq, |runs| runs.held.remove(&seq))?;
@@ -431,7 +431,7 @@ impl Inner {
     }
 
     /// Changes what is known of a run, and its place in the lines with it.
-    fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepoRuns) -> R) -> R {
+    fn change<R>(&mut self, repo: RepoId, seq: u64, change: impl FnOnce(&mut RepositoryRuns) -> R) -> R {
         let runs = self.repos.entry(repo).or_default();
         let before = runs.wants(seq);
         let result = change(runs);
@@ -451,7 +451,7 @@ impl Inner {
         &mut self,
         repo: RepoId,
         installation: InstallationId,
-        change: impl FnOnce(&mut Line) -> bool,
+        change: impl FnOnce(&mut InstallationQueue) -> bool,
     ) {
         let lines = &mut self.repos.entry(repo).or_default().lines;
         let line = lines.entry(installation).or_default();
@@ -473,39 +473,39 @@ impl Inner {
     }
 }
 
-impl RepoRuns {
+impl RepositoryRuns {
     /// In which line a run stands that wants a worker, and where in it.
-    fn wants(&self, seq: u64) -> Option<(InstallationId, (Rank, Timestamp, u64))> {
+    fn wants(&self, seq: u64) -> Option<(InstallationId, (RunPriority, Timestamp, u64))> {
         let slot = self.live.get(&seq).filter(|_| !self.held.contains_key(&seq))?;
         Some((slot.installation, (slot.rank, slot.due?, seq)))
     }
 }
 
-impl Line {
+impl InstallationQueue {
     /// When the first of it is due.
     fn due(&self) -> Option<Timestamp> {
-        Rank::ALL.into_iter().filter_map(|rank| self.of(rank).next()).map(|(_, due, _)| *due).min()
+        RunPriority::ALL.into_iter().filter_map(|rank| self.of(rank).next()).map(|(_, due, _)| *due).min()
     }
 
     /// Who is served first of those that are due.
-    fn first(&self, now: Timestamp, may: impl Fn(u64) -> bool) -> Option<(Rank, Timestamp, u64)> {
-        Rank::ALL.into_iter().find_map(|rank| {
+    fn first(&self, now: Timestamp, may: impl Fn(u64) -> bool) -> Option<(RunPriority, Timestamp, u64)> {
+        RunPriority::ALL.into_iter().find_map(|rank| {
             self.of(rank).take_while(|(_, due, _)| *due <= now).find(|(.., seq)| may(*seq)).copied()
         })
     }
 
-    fn of(&self, rank: Rank) -> impl Iterator<Item = &(Rank, Timestamp, u64)> {
+    fn of(&self, rank: RunPriority) -> impl Iterator<Item = &(RunPriority, Timestamp, u64)> {
         self.0.range((rank, Timestamp(i64::MIN), 0)..=(rank, Timestamp(i64::MAX), u64::MAX))
     }
 }
 
 /// A look that somebody has begun; given up when it is dropped before what it found is known.
-pub(super) struct Looking<'a> {
+pub(super) struct LiveRunScanGuard<'a> {
     agenda: &'a Agenda,
     pub(super) repo: RepoId,
 }
 
-impl Drop for Looking<'_> {
+impl Drop for LiveRunScanGuard<'_> {
     fn drop(&mut self) {
         if let Some(look) = self.agenda.lock().looks.get_mut(&self.repo) {
             look.under_way = false;
@@ -515,21 +515,21 @@ impl Drop for Looking<'_> {
 }
 
 /// Until it is settled, what the agenda holds of a repository may be wrong.
-pub(super) struct Doubt<'a> {
+pub(super) struct AgendaChangeGuard<'a> {
     agenda: &'a Agenda,
     repo: RepoId,
     settled: bool,
 }
 
-impl Doubt<'_> {
+impl AgendaChangeGuard<'_> {
     /// The change is on disk, and this is what it made of the runs.
-    pub(super) fn settle(mut self, runs: &[Became]) {
+    pub(super) fn settle(mut self, runs: &[RunUpdate]) {
         self.settled = true;
         self.agenda.became(self.repo, runs);
     }
 
     /// The same, and whoever took the step lets go of its run.
-    pub(super) fn settle_and_release(mut self, runs: &[Became], picked: Picked) {
+    pub(super) fn settle_and_release(mut self, runs: &[RunUpdate], picked: RunClaim) {
         self.settled = true;
         let mut inner = self.agenda.lock();
         inner.release(picked);
@@ -537,7 +537,7 @@ impl Doubt<'_> {
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for AgendaChangeGuard<'_> {
     fn drop(&mut self) {
         if !self.settled {
             self.agenda.recheck_at(self.repo, Timestamp(0));
@@ -552,9 +552,9 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1000);
 
-    fn slot(seq: u64, rank: Rank, installation: u64) -> Slot {
-        let place = Place { workflow: "lld".into(), step: "\"1\"".into(), status: RunStatus::Ready };
-        Slot { seq, due: Some(NOW), rank, installation: InstallationId(installation), place }
+    fn slot(seq: u64, rank: RunPriority, installation: u64) -> ScheduledRun {
+        let place = RunPosition { workflow: "lld".into(), step: "\"1\"".into(), status: RunStatus::Ready };
+        ScheduledRun { seq, due: Some(NOW), rank, installation: InstallationId(installation), place }
     }
 
     fn picked(agenda: &Agenda) -> Option<(u64, u64)> {
@@ -574,7 +574,7 @@ mod tests {
                 agenda.recheck_at(repo, NOW);
             }
             assert!(!agenda.looks_due(NOW), "somebody looks already");
-            agenda.looked(repo, vec![slot(1, Rank::Going, 1)]);
+            agenda.looked(repo, vec![slot(1, RunPriority::Going, 1)]);
             drop(looks);
             assert_eq!(picked(&agenda), (!told).then_some((1, 1)));
         }
@@ -583,13 +583,13 @@ mod tests {
     #[test]
     fn the_repository_served_least_recently_goes_first_and_a_person_before_it() {
         let agenda = Agenda::default();
-        let busy: Vec<_> = (1..=6).map(|seq| slot(seq, Rank::Going, 1)).collect();
+        let busy: Vec<_> = (1..=6).map(|seq| slot(seq, RunPriority::Going, 1)).collect();
         agenda.looked(RepoId(1), busy);
-        agenda.looked(RepoId(2), vec![slot(1, Rank::Again, 1), slot(2, Rank::Going, 1)]);
+        agenda.looked(RepoId(2), vec![slot(1, RunPriority::Again, 1), slot(2, RunPriority::Going, 1)]);
         assert_eq!(picked(&agenda), Some((1, 1)));
         assert_eq!(picked(&agenda), Some((2, 2)), "what failed before comes last");
         assert_eq!(picked(&agenda), Some((1, 2)));
-        agenda.became(RepoId(1), &[(5, Some(slot(5, Rank::Spoken, 1)))]);
+        agenda.became(RepoId(1), &[(5, Some(slot(5, RunPriority::Spoken, 1)))]);
         assert_eq!(picked(&agenda), Some((1, 5)), "somebody spoke");
         assert_eq!(picked(&agenda), Some((2, 1)));
     }
@@ -598,10 +598,10 @@ mod tests {
     fn neither_a_repository_nor_an_installation_takes_every_worker() {
         let agenda = Agenda::default();
         for repo in 1..=3 {
-            let runs = (1..=40).map(|seq| slot(seq, Rank::Going, 1)).collect();
+            let runs = (1..=40).map(|seq| slot(seq, RunPriority::Going, 1)).collect();
             agenda.looked(RepoId(repo), runs);
         }
-        agenda.looked(RepoId(9), vec![slot(1, Rank::Going, 2)]);
+        agenda.looked(RepoId(9), vec![slot(1, RunPriority::Going, 2)]);
         agenda.pause(PauseScope::Repo(RepoId(2)));
         agenda.pause(PauseScope::Repo(RepoId(3)));
         agenda.pause(PauseScope::Repo(RepoId(9)));
@@ -619,7 +619,7 @@ mod tests {
     #[test]
     fn a_suspended_installation_is_left_alone_and_goes_on_after() {
         let agenda = Agenda::at_boot([], [], [InstallationId(1)]);
-        agenda.looked(RepoId(1), vec![slot(1, Rank::Spoken, 1)]);
+        agenda.looked(RepoId(1), vec![slot(1, RunPriority::Spoken, 1)]);
         assert_eq!((picked(&agenda), agenda.next_due()), (None, None));
         agenda.suspend(InstallationId(1), false);
         assert_eq!(agenda.next_due(), Some(NOW));
@@ -630,15 +630,17 @@ mod tests {
     fn what_is_put_off_costs_a_pick_nothing() {
         let agenda = Agenda::at_boot([], [], [InstallationId(2)]);
         for repo in 1..=100 {
-            let later =
-                |seq| Slot { due: Some(NOW.plus(Duration::from_secs(1))), ..slot(seq, Rank::Spoken, 1) };
-            let suspended = (1..=20).map(|seq| slot(seq, Rank::Spoken, 2));
+            let later = |seq| ScheduledRun {
+                due: Some(NOW.plus(Duration::from_secs(1))),
+                ..slot(seq, RunPriority::Spoken, 1)
+            };
+            let suspended = (1..=20).map(|seq| slot(seq, RunPriority::Spoken, 2));
             agenda.looked(RepoId(repo), suspended.chain((21..=40).map(later)).collect());
         }
-        let paused = (1..=2000).map(|seq| slot(seq, Rank::Going, 3)).collect();
+        let paused = (1..=2000).map(|seq| slot(seq, RunPriority::Going, 3)).collect();
         agenda.looked(RepoId(500), paused);
         agenda.pause(PauseScope::Repo(RepoId(500)));
-        agenda.looked(RepoId(501), (1..=2000).map(|seq| slot(seq, Rank::Going, 3)).collect());
+        agenda.looked(RepoId(501), (1..=2000).map(|seq| slot(seq, RunPriority::Going, 3)).collect());
         let looked_at = |agenda: &Agenda| agenda.lock().candidates(NOW, &HashSet::new()).count();
         assert_eq!(looked_at(&agenda), 1, "one line is due and served, and only its first is looked at");
         assert_eq!(picked(&agenda), Some((501, 1)));
@@ -654,7 +656,7 @@ mod tests {
     #[test]
     fn what_was_read_before_something_was_said_here_is_read_again() {
         let agenda = Agenda::default();
-        agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+        agenda.looked(RepoId(1), vec![slot(1, RunPriority::Going, 1)]);
         agenda.pause(PauseScope::Server);
         let read = agenda.said();
         agenda.resume(PauseScope::Server);
@@ -667,7 +669,7 @@ mod tests {
     #[test]
     fn what_was_left_in_doubt_is_looked_at() {
         let agenda = Agenda::default();
-        agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+        agenda.looked(RepoId(1), vec![slot(1, RunPriority::Going, 1)]);
         drop(agenda.doubt(RepoId(1)));
         assert_eq!(picked(&agenda), None, "it may have ended");
         assert_eq!(agenda.next_due(), Some(Timestamp(0)));
@@ -677,7 +679,7 @@ mod tests {
         assert_eq!(agenda.next_due(), None);
         drop(looks);
         assert_eq!(agenda.next_due(), Some(Timestamp(0)), "nobody is any more");
-        agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+        agenda.looked(RepoId(1), vec![slot(1, RunPriority::Going, 1)]);
         let chosen = agenda.pick(NOW, &HashSet::new()).unwrap();
         agenda.doubt(RepoId(1)).settle_and_release(&[(1, None)], chosen);
         assert_eq!((picked(&agenda), agenda.holds(chosen), agenda.next_due()), (None, false, None));
@@ -687,8 +689,10 @@ mod tests {
     fn who_rests_is_woken_by_whoever_spoke_meanwhile() {
         let agenda = Agenda::default();
         let later = NOW.plus(Duration::from_secs(60));
-        for (rank, due) in [(Rank::Going, later), (Rank::Again, NOW), (Rank::Spoken, NOW)] {
-            agenda.looked(RepoId(1), vec![slot(1, Rank::Going, 1)]);
+        for (rank, due) in
+            [(RunPriority::Going, later), (RunPriority::Again, NOW), (RunPriority::Spoken, NOW)]
+        {
+            agenda.looked(RepoId(1), vec![slot(1, RunPriority::Going, 1)]);
             let chosen = agenda.pick(NOW, &HashSet::new()).unwrap();
             agenda.became(RepoId(1), &[(1, Some(slot(1, rank, 1)))]);
             agenda.rest(chosen, later);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Who};
+use super::{AllowedResponders, GateAnswer};
 use crate::types::UserId;
 
 /// Who has to approve, besides the role that the verb takes.
@@ -17,7 +17,7 @@ pub struct Approvers {
     pub not: Option<UserId>,
     /// Of each of these somebody has to approve, and nobody else's approval counts. None: whoever may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub owners: Vec<Who>,
+    pub owners: Vec<AllowedResponders>,
 }
 
 impl Default for Approvers {
@@ -28,7 +28,7 @@ impl Default for Approvers {
 
 /// Why a person's word does not count at a gate, though their role is enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotTheirs {
+pub enum IneligibleApprover {
     #[error("is not for whoever asked for the run")]
     Requester,
     #[error("is for owners of the files alone")]
@@ -37,19 +37,20 @@ pub enum NotTheirs {
 
 impl Approvers {
     /// May this answer not accept what the gate asks about? A waiver takes no owner.
-    pub fn refuse(&self, answer: &Answer, waives: bool) -> Option<NotTheirs> {
-        let owns = |who: &Who| who.includes(answer.by.id, answer.role);
+    pub fn refuse(&self, answer: &GateAnswer, waives: bool) -> Option<IneligibleApprover> {
+        let owns = |who: &AllowedResponders| who.includes(answer.by.id, answer.role);
         match answer.by.id {
-            person if self.not == Some(person) => Some(NotTheirs::Requester),
+            person if self.not == Some(person) => Some(IneligibleApprover::Requester),
             _ if waives || self.owners.is_empty() || self.owners.iter().any(owns) => None,
-            _ => Some(NotTheirs::Owners),
+            _ => Some(IneligibleApprover::Owners),
         }
     }
 
     /// Are these enough, each of which counts?
-    pub fn enough(&self, given: &[&Answer]) -> bool {
+    pub fn enough(&self, given: &[&GateAnswer]) -> bool {
         let people: HashSet<_> = given.iter().map(|answer| answer.by.id).collect();
-        let owned = |who: &Who| given.iter().any(|answer| who.includes(answer.by.id, answer.role));
+        let owned =
+            |who: &AllowedResponders| given.iter().any(|answer| who.includes(answer.by.id, answer.role));
         people.len() >= usize::try_from(self.needed).unwrap_or(usize::MAX) && self.owners.iter().all(owned)
     }
 }

@@ -15,18 +15,19 @@ use std::{
     sync::Arc,
 };
 
-use crate::store::sql::{Optional, Transaction};
+use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::{params, types::ValueRef};
 use serde_json::{Map, Value, json};
 
 use super::{
-    Source, Store, StoreError,
+    DatabaseSource, Store, StoreError,
     backup::sync_directory,
+    compression,
     database::{signed, unsigned},
-    error::Fault,
-    mentions::{LASTING, MENTIONS, mentions},
-    off_thread, packer,
-    upgrade::compact,
+    error::TransactionError,
+    off_thread,
+    referenced_texts::{LASTING, MENTIONS, mentions},
+    upgrade_copies::compact,
 };
 use crate::types::{Hash, RepoId, RunId, Timestamp};
 
@@ -61,7 +62,7 @@ pub(super) const TABLES: [(&str, &str, &str); 17] = [
 
 /// What an archiving of a repository came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Archived {
+pub struct ArchiveSummary {
     pub file: PathBuf,
     pub runs: usize,
     /// Texts that are in the file alone now.
@@ -74,7 +75,7 @@ pub struct Archived {
 const HALF: &str = ".half-done";
 
 /// What a snapshot says: which runs are to go, and which documents are named.
-struct Plan {
+struct ArchivePlan {
     at: Timestamp,
     before: Timestamp,
     /// Each with the documents it names.
@@ -85,13 +86,13 @@ struct Plan {
 
 /// Lines that were written, in their order.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Sum {
+struct ArchiveChecksum {
     lines: u64,
     documents: u64,
     hash: Option<Hash>,
 }
 
-impl Sum {
+impl ArchiveChecksum {
     fn add(&mut self, line: &[u8]) {
         self.lines += 1;
         let before = self.hash.map(|hash| hash.to_string()).unwrap_or_default();
@@ -111,7 +112,7 @@ impl Store {
         repo: RepoId,
         before: Timestamp,
         to: &Path,
-    ) -> Result<Option<Archived>, StoreError> {
+    ) -> Result<Option<ArchiveSummary>, StoreError> {
         // One at a time, and no repository is forgotten meanwhile: its file would be left. Also where nobody waits any more.
         let turn = Arc::clone(&self.archiving).lock_owned().await;
         let Some(db) = self.repo_if_any(repo).await? else { return Ok(None) };
@@ -119,11 +120,11 @@ impl Store {
         let to = std::path::absolute(to).map_err(|source| StoreError::Io { path: to.to_owned(), source })?;
         let (exported, _turn) = off_thread(move || {
             let plan = source.repository(repo, |tx| plan(tx, before, now))?;
-            let export = |plan: Plan| Ok((export(&source, (&to, repo), &plan)?, plan));
+            let export = |plan: ArchivePlan| Ok((export(&source, (&to, repo), &plan)?, plan));
             Ok((plan.map(export).transpose()?, turn))
         })
         .await?;
-        let Some(((file, damaged), Plan { at, before, runs, mut needed })) = exported else {
+        let Some(((file, damaged), ArchivePlan { at, before, runs, mut needed })) = exported else {
             return Ok(None);
         };
         needed.extend(damaged.iter().cloned());
@@ -131,7 +132,7 @@ impl Store {
         for hash in runs.iter().flat_map(|(_, named)| named) {
             *left.entry(hash.clone()).or_default() += 1;
         }
-        let mut archived = Archived { file: file.clone(), runs: 0, documents: 0, damaged };
+        let mut archived = ArchiveSummary { file: file.clone(), runs: 0, documents: 0, damaged };
         for (seq, named) in runs {
             // What a run names that is still in the database goes with that run.
             let alone = |hash: &String| !needed.contains(hash) && left.get(hash) == Some(&1);
@@ -147,7 +148,11 @@ impl Store {
     }
 }
 
-fn plan(tx: &Transaction<'_>, before: Timestamp, at: Timestamp) -> Result<Option<Plan>, Fault> {
+fn plan(
+    tx: &Transaction<'_>,
+    before: Timestamp,
+    at: Timestamp,
+) -> Result<Option<ArchivePlan>, TransactionError> {
     let mut statement = tx.prepare(&format!("SELECT seq FROM run WHERE {OVER} ORDER BY seq"))?;
     let over = statement.query_map([before.0], |row| row.get::<_, i64>(0))?;
     let over: Vec<u64> = over.map(|seq| seq.map(unsigned)).collect::<Result<_, _>>()?;
@@ -170,11 +175,11 @@ fn plan(tx: &Transaction<'_>, before: Timestamp, at: Timestamp) -> Result<Option
     })?;
     let mut runs: Vec<_> = runs.into_iter().collect();
     runs.sort_unstable_by_key(|(seq, _)| *seq);
-    Ok(Some(Plan { at, before, runs, needed }))
+    Ok(Some(ArchivePlan { at, before, runs, needed }))
 }
 
 /// Runs whose texts went before: what they name and others do not is in no database any more.
-fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
+fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, TransactionError> {
     let sql = "SELECT run FROM audit JOIN run ON run.seq = audit.run WHERE what = ?1 AND audit.at >= run.updated_at";
     let mut statement = tx.prepare(sql)?;
     let runs = statement.query_map([ARCHIVED], |row| row.get::<_, i64>(0))?;
@@ -184,9 +189,9 @@ fn archived_before(tx: &Transaction<'_>) -> Result<HashSet<u64>, Fault> {
 /// Writes everything of these runs into a new file, and reads it back. The file appears when it is whole; which it is, and
 /// which texts were damaged.
 fn export(
-    source: &Source,
+    source: &DatabaseSource,
     (to, repo): (&Path, RepoId),
-    plan: &Plan,
+    plan: &ArchivePlan,
 ) -> Result<(PathBuf, Vec<String>), StoreError> {
     let io = |source| StoreError::Io { path: to.to_owned(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(io)?;
@@ -211,15 +216,15 @@ fn export(
 }
 
 fn write(
-    source: &Source,
+    source: &DatabaseSource,
     (repo, half): (RepoId, &Path),
     file: File,
-    plan: &Plan,
-) -> Result<(Sum, Vec<String>), StoreError> {
+    plan: &ArchivePlan,
+) -> Result<(ArchiveChecksum, Vec<String>), StoreError> {
     let io = |source| StoreError::Io { path: half.to_owned(), source };
     let mut out = zstd::Encoder::new(BufWriter::new(file), 0).map_err(io)?;
     out.include_checksum(true).map_err(io)?;
-    let (mut sum, mut damaged) = (Sum::default(), Vec::new());
+    let (mut sum, mut damaged) = (ArchiveChecksum::default(), Vec::new());
     // A disk that is full is the file's, and not the database's.
     let mut failed = None;
     let read = source.repository(repo, |tx| {
@@ -230,7 +235,7 @@ fn write(
             let written = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n"));
             written.map_err(|error| {
                 failed = Some(error);
-                Fault::Missing("room for the archive".to_owned())
+                TransactionError::Missing("room for the archive".to_owned())
             })
         };
         for (seq, named) in &plan.runs {
@@ -268,8 +273,8 @@ fn rows(
     tx: &Transaction<'_>,
     (table, column, order): (&str, &str, &str),
     seq: u64,
-    line: &mut impl FnMut(&Value) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    line: &mut impl FnMut(&Value) -> Result<(), TransactionError>,
+) -> Result<(), TransactionError> {
     let mut statement = tx.prepare(&format!("SELECT * FROM {table} WHERE {column} = ?1 ORDER BY {order}"))?;
     let names: Vec<String> = statement.column_names();
     let mut rows = statement.query([signed(seq)])?;
@@ -301,21 +306,21 @@ fn as_text(bytes: &[u8]) -> Value {
 }
 
 /// The text of this name, if there is one; none in it: it is not what its name says.
-fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, Fault> {
+fn document(tx: &Transaction<'_>, hash: &str) -> Result<Option<Option<Value>>, TransactionError> {
     let found: Option<(i64, Vec<u8>)> = tx
         .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
         .query_row([hash], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let text = |(size, packed): (i64, Vec<u8>)| {
-        let bytes = packer::unpack(&packed, usize::try_from(size).unwrap_or(0)).ok()?;
+        let bytes = compression::unpack(&packed, usize::try_from(size).unwrap_or(0)).ok()?;
         (Hash::of(&bytes).to_string() == hash).then(|| as_text(&bytes))
     };
     Ok(found.map(text))
 }
 
 /// What the file says; a document that is not what its name says counts for nothing.
-fn read_back(file: &Path) -> io::Result<Sum> {
-    let mut sum = Sum::default();
+fn read_back(file: &Path) -> io::Result<ArchiveChecksum> {
+    let mut sum = ArchiveChecksum::default();
     for line in BufReader::new(zstd::Decoder::new(File::open(file)?)?).split(b'\n') {
         let line = line?;
         sum.add(&line);
@@ -336,7 +341,7 @@ pub(super) fn prune(
     run: RunId,
     (at, before): (Timestamp, Timestamp),
     gone: &[String],
-) -> Result<Option<usize>, Fault> {
+) -> Result<Option<usize>, TransactionError> {
     let seq = signed(run.seq);
     let rests = format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?2 AND {OVER})");
     if !tx.query_row(&rests, [before.0, seq], |row| row.get::<_, bool>(0))? {

@@ -17,19 +17,20 @@ use rusqlite::{Connection, OpenFlags};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    MAIN, Source, StoreError, create_directory,
-    database::{Database, Watch, must_not_be_empty, vacuum_into},
-    error::Fault,
-    gone, hints, moved,
+    DatabaseSource, MAIN, StoreError, create_directory,
+    database::{Database, SharedCommitWatch, must_not_be_empty, vacuum_into},
+    database_source,
+    error::TransactionError,
+    forget_repository, move_to_postgres,
     repository::REPOSITORY,
-    source,
     sql::Transaction,
+    wake_hints,
 };
 use crate::{limits, types::RepoId};
 
 /// What a copy holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BackedUp {
+pub struct BackupSummary {
     pub repositories: usize,
     pub bytes: u64,
     /// What could not be copied, each with its reason. Everything else was.
@@ -41,7 +42,11 @@ pub struct BackedUp {
 ///
 /// # Errors
 /// [`StoreError::Closing`] where it was stopped; nothing is left then, as after any other failure.
-pub fn backup(from: &Source, to: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
+pub fn backup(
+    from: &DatabaseSource,
+    to: &Path,
+    stop: &CancellationToken,
+) -> Result<BackupSummary, StoreError> {
     must_be_free(to)?;
     let half = half_done(to)?;
     let done = fill(from, &half, stop).and_then(|done| {
@@ -61,7 +66,7 @@ pub fn backup(from: &Source, to: &Path, stop: &CancellationToken) -> Result<Back
 ///
 /// # Errors
 /// When something cannot be read, or `to` cannot be filled.
-pub fn copy_of(from: &Source, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
+pub fn copy_of(from: &DatabaseSource, repo: Option<RepoId>, to: &Path) -> Result<(), StoreError> {
     for part in [None].into_iter().chain(repo.filter(|repo| from.holds(*repo)).map(Some)) {
         copy_part(from, part, to, &CancellationToken::new())?;
     }
@@ -70,22 +75,27 @@ pub fn copy_of(from: &Source, repo: Option<RepoId>, to: &Path) -> Result<(), Sto
 
 /// Copies the server's own tables or a repository's to their place below `to`; how large the file is.
 fn copy_part(
-    from: &Source,
+    from: &DatabaseSource,
     part: Option<RepoId>,
     to: &Path,
     stop: &CancellationToken,
 ) -> Result<u64, StoreError> {
-    let file = source::file(to, part);
+    let file = database_source::file(to, part);
     let directory = file.parent().unwrap_or(to);
     create_directory(directory)?;
     match from {
-        Source::Files(root) => copy_database(&source::file(root, part), &file, stop),
-        Source::Server(_) => {
+        DatabaseSource::Files(root) => copy_database(&database_source::file(root, part), &file, stop),
+        DatabaseSource::Server(_) => {
             let io = |source| StoreError::Io { path: directory.to_owned(), source };
             let filled = tempfile::tempdir_in(directory).map_err(io)?;
             let filled = filled.path().join("filled.db");
             let schema = if part.is_some() { &REPOSITORY } else { &MAIN };
-            moved::fetch(from, part, &Database::open(&filled, schema, Watch::default(), None)?, stop)?;
+            move_to_postgres::fetch(
+                from,
+                part,
+                &Database::open(&filled, schema, SharedCommitWatch::default(), None)?,
+                stop,
+            )?;
             copy_database(&filled, &file, stop)
         }
     }
@@ -117,7 +127,7 @@ fn half_done(to: &Path) -> Result<PathBuf, StoreError> {
     Ok(to.with_file_name(name))
 }
 
-fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp, StoreError> {
+fn fill(from: &DatabaseSource, half: &Path, stop: &CancellationToken) -> Result<BackupSummary, StoreError> {
     create_directory(half)?;
     let main = half.join("main.db");
     let mut bytes = copy_part(from, None, half, stop)?;
@@ -129,7 +139,7 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
             Ok(size) => bytes += size,
             // Forgotten since it was listed.
             Err(_) if !from.holds(repo) => {
-                gone::remove(&place)?;
+                forget_repository::remove(&place)?;
                 continue;
             }
             Err(StoreError::Closing) => return Err(StoreError::Closing),
@@ -137,7 +147,7 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
             Err(error) => {
                 tracing::error!(%repo, %error, "a repository's database could not be copied");
                 missing.push(error.to_string());
-                gone::remove(&place)?;
+                forget_repository::remove(&place)?;
                 continue;
             }
         }
@@ -150,7 +160,7 @@ fn fill(from: &Source, half: &Path, stop: &CancellationToken) -> Result<BackedUp
         sync_directory(&half.join("repos"))?;
     }
     sync_directory(half)?;
-    Ok(BackedUp { repositories: copied.len(), bytes, missing })
+    Ok(BackupSummary { repositories: copied.len(), bytes, missing })
 }
 
 /// SQLite's steps between two looks whether to stop: a few for each row, however large.
@@ -159,7 +169,7 @@ const STEPS: i32 = 1_000;
 /// One snapshot of a database, without its free pages; writers are not kept waiting.
 pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) -> Result<u64, StoreError> {
     must_not_be_empty(from)?;
-    let run = || -> Result<(), Fault> {
+    let run = || -> Result<(), TransactionError> {
         let mut connection = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(limits::FILE_LOCK)?;
         let stopped = stop.clone();
@@ -179,10 +189,10 @@ pub(super) fn copy_database(from: &Path, to: &Path, stop: &CancellationToken) ->
 
 /// The copy wakes every repository in it. It has not counted a boot: should it come to lie beside other repositories
 /// than its own, its first one looks for them.
-fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), Fault> {
+fn begin_anew(main: &Path, repositories: &[RepoId]) -> Result<(), TransactionError> {
     let mut connection = Connection::open(main)?;
     let tx = connection.transaction()?;
-    hints::note(&Transaction::File(&tx), repositories)?;
+    wake_hints::note(&Transaction::File(&tx), repositories)?;
     tx.execute("DELETE FROM meta WHERE key = 'epoch'", [])?;
     Ok(tx.commit()?)
 }

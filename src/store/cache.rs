@@ -10,10 +10,10 @@ use std::{collections::HashSet, path::PathBuf};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, config::DbConfig, params};
 
 use super::{
-    Store, StoreError, create_directory,
+    Store, StoreError, compression, create_directory,
     database::{signed, unsigned},
-    error::Fault,
-    off_thread, packer, repository,
+    error::TransactionError,
+    off_thread, repository,
 };
 use crate::{
     limits,
@@ -31,7 +31,7 @@ const MOST_PLAIN: usize = 64 * 1024 * 1024;
 
 /// A repository's cache, open. Its calls wait for the disk: they are for threads that may.
 #[derive(Debug)]
-pub struct Cache {
+pub struct AnalysisCache {
     connection: Connection,
     file: PathBuf,
     /// What was asked of it so far, and so is what it is for.
@@ -56,21 +56,21 @@ impl CacheKey {
 
 /// Bytes as they are kept: with what they are the answer to, and a sum of both.
 #[derive(Debug, Clone)]
-pub struct Packed {
+pub struct PackedValue {
     plain: usize,
     zstd: Vec<u8>,
 }
 
-impl Packed {
+impl PackedValue {
     pub fn of(key: &CacheKey, bytes: &[u8]) -> Self {
         let sealed = [key.0.bytes().as_slice(), bytes].concat();
         // What cannot be packed reads as damaged, and is worked out again.
-        Self { plain: sealed.len(), zstd: packer::pack(&sealed).unwrap_or_default() }
+        Self { plain: sealed.len(), zstd: compression::pack(&sealed).unwrap_or_default() }
     }
 
     /// None: they are damaged, or the answer to something else.
     pub fn bytes(&self, key: &CacheKey) -> Option<Vec<u8>> {
-        let mut sealed = packer::unpack(&self.zstd, self.plain).ok()?;
+        let mut sealed = compression::unpack(&self.zstd, self.plain).ok()?;
         (sealed.len() == self.plain && sealed.starts_with(key.0.bytes())).then(|| {
             sealed.drain(..key.0.bytes().len());
             sealed
@@ -80,7 +80,7 @@ impl Packed {
 
 impl Store {
     /// The cache of a repository that has a database.
-    pub async fn cache(&self, repo: RepoId) -> Result<Cache, StoreError> {
+    pub async fn cache(&self, repo: RepoId) -> Result<AnalysisCache, StoreError> {
         let (directory, served) = (self.repo_dir(repo), self.cluster.is_some());
         off_thread(move || {
             if served {
@@ -89,15 +89,15 @@ impl Store {
             } else if !directory.join(repository::FILE).exists() {
                 return Err(StoreError::Missing { what: format!("a database of repository {repo}") });
             }
-            Cache::open(directory.join(FILE))
+            AnalysisCache::open(directory.join(FILE))
         })
         .await
     }
 }
 
-impl Cache {
+impl AnalysisCache {
     fn open(file: PathBuf) -> Result<Self, StoreError> {
-        let at = |fault: Fault| fault.at(&file);
+        let at = |fault: TransactionError| fault.at(&file);
         let connection = Connection::open(&file).map_err(|error| at(error.into()))?;
         match prepare(&connection).map_err(at) {
             Err(StoreError::Damaged { .. }) => {
@@ -109,13 +109,16 @@ impl Cache {
     }
 
     /// What is kept under each of these, in their order.
-    pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<Packed>>, StoreError> {
+    pub fn get(&mut self, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, StoreError> {
         self.asked.extend(keys.iter().map(CacheKey::id));
         self.run(TransactionBehavior::Deferred, |tx, _| get(tx, keys))
     }
 
     /// Keeps these from now on. When it becomes too much, everything goes that was not asked of this one.
-    pub fn put(&mut self, entries: impl IntoIterator<Item = (CacheKey, Packed)>) -> Result<(), StoreError> {
+    pub fn put(
+        &mut self,
+        entries: impl IntoIterator<Item = (CacheKey, PackedValue)>,
+    ) -> Result<(), StoreError> {
         self.run(TransactionBehavior::Immediate, |tx, asked| {
             for (key, packed) in entries {
                 asked.insert(key.id());
@@ -128,9 +131,9 @@ impl Cache {
     fn run<R>(
         &mut self,
         behavior: TransactionBehavior,
-        work: impl FnOnce(&Transaction<'_>, &mut HashSet<i64>) -> Result<R, Fault>,
+        work: impl FnOnce(&Transaction<'_>, &mut HashSet<i64>) -> Result<R, TransactionError>,
     ) -> Result<R, StoreError> {
-        let run = || -> Result<R, Fault> {
+        let run = || -> Result<R, TransactionError> {
             let tx = self.connection.transaction_with_behavior(behavior)?;
             let result = work(&tx, &mut self.asked)?;
             tx.commit()?;
@@ -147,7 +150,7 @@ impl Cache {
     }
 }
 
-fn prepare(connection: &Connection) -> Result<(), Fault> {
+fn prepare(connection: &Connection) -> Result<(), TransactionError> {
     connection.busy_timeout(limits::FILE_LOCK)?;
     // Most answers have a few thousand bytes, and are read by the thousand.
     connection.pragma_update(None, "page_size", 16_384)?;
@@ -158,36 +161,36 @@ fn prepare(connection: &Connection) -> Result<(), Fault> {
 }
 
 /// In place: whoever else has the file open must find the same one.
-fn empty(connection: &Connection) -> Result<(), Fault> {
+fn empty(connection: &Connection) -> Result<(), TransactionError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, true)?;
     let emptied = connection.execute_batch("VACUUM");
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_RESET_DATABASE, false)?;
     Ok(emptied?)
 }
 
-fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<Packed>>, Fault> {
+fn get(tx: &Transaction<'_>, keys: &[CacheKey]) -> Result<Vec<Option<PackedValue>>, TransactionError> {
     // As they lie in the file.
     let mut wanted: Vec<(i64, usize)> = keys.iter().map(CacheKey::id).zip(0..).collect();
     wanted.sort_unstable();
-    let mut found: Vec<Option<Packed>> = vec![None; keys.len()];
+    let mut found: Vec<Option<PackedValue>> = vec![None; keys.len()];
     let mut statement = tx.prepare_cached("SELECT plain, zstd FROM answer WHERE id = ?1")?;
     for (id, at) in wanted {
         let read = |row: &rusqlite::Row<'_>| {
             let plain = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(0).min(MOST_PLAIN);
-            Ok(Packed { plain, zstd: row.get(1)? })
+            Ok(PackedValue { plain, zstd: row.get(1)? })
         };
         found[at] = statement.query_row([id], read).optional()?;
     }
     Ok(found)
 }
 
-fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &Packed) -> Result<(), Fault> {
+fn put(tx: &Transaction<'_>, key: &CacheKey, packed: &PackedValue) -> Result<(), TransactionError> {
     tx.prepare_cached("INSERT OR REPLACE INTO answer (id, plain, zstd) VALUES (?1, ?2, ?3)")?
         .execute(params![key.id(), signed(packed.plain as u64), packed.zstd])?;
     Ok(())
 }
 
-fn make_room(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), Fault> {
+fn make_room(tx: &Transaction<'_>, asked: &HashSet<i64>, most: u64) -> Result<(), TransactionError> {
     let number = |pragma| tx.pragma_query_value(None, pragma, |row| row.get(0)).map(unsigned);
     let pages = number("page_count")?.saturating_sub(number("freelist_count")?);
     if pages.saturating_mul(number("page_size")?) <= most {
@@ -212,15 +215,17 @@ mod tests {
         CacheKey::of([blob.to_be_bytes().as_slice()])
     }
 
-    fn open(directory: &Path) -> Cache {
-        Cache::open(directory.join(FILE)).unwrap()
+    fn open(directory: &Path) -> AnalysisCache {
+        AnalysisCache::open(directory.join(FILE)).unwrap()
     }
 
-    fn keep(cache: &mut Cache, entries: &[(u32, &[u8])]) {
-        cache.put(entries.iter().map(|(blob, bytes)| (key(*blob), Packed::of(&key(*blob), bytes)))).unwrap();
+    fn keep(cache: &mut AnalysisCache, entries: &[(u32, &[u8])]) {
+        cache
+            .put(entries.iter().map(|(blob, bytes)| (key(*blob), PackedValue::of(&key(*blob), bytes))))
+            .unwrap();
     }
 
-    fn kept(cache: &mut Cache, blob: u32) -> Option<Vec<u8>> {
+    fn kept(cache: &mut AnalysisCache, blob: u32) -> Option<Vec<u8>> {
         cache.get(&[key(blob)]).unwrap().pop().unwrap().and_then(|packed| packed.bytes(&key(blob)))
     }
 
@@ -283,11 +288,11 @@ mod tests {
         }
         let mut cache = open(directory.path());
         assert!(kept(&mut cache, 3).is_some());
-        let make_room = |cache: &mut Cache, most| {
+        let make_room = |cache: &mut AnalysisCache, most| {
             cache.run(TransactionBehavior::Immediate, |tx, asked| make_room(tx, asked, most)).unwrap();
         };
         make_room(&mut cache, 9 * 100_000);
-        let there = |cache: &mut Cache| -> u32 {
+        let there = |cache: &mut AnalysisCache| -> u32 {
             cache.connection.query_row("SELECT COUNT(*) FROM answer", [], |row| row.get(0)).unwrap()
         };
         assert_eq!(there(&mut cache), 9, "there is room");

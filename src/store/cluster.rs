@@ -26,12 +26,11 @@ use tokio::sync::{Notify, mpsc as news, watch};
 use super::{
     Store, StoreError,
     agenda::Agenda,
-    database::{Database, Watch, signed, unsigned},
-    directory,
-    error::Fault,
-    inbox, pauses,
+    database::{Database, SharedCommitWatch, signed, unsigned},
+    error::TransactionError,
+    inbox, installation_registry, pauses,
+    postgres_backend::{ConnectionPool, PostgresScope},
     repository::LIVE,
-    server::{Part, Pool},
     spend,
     sql::Transaction,
 };
@@ -60,7 +59,7 @@ pub(super) const CLOCK_OFF: Duration = Duration::from_secs(30);
 
 /// Something another process did, or the database's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum ClusterEvent {
     /// Something may have become due.
     Due,
     /// Somebody asked that this run end.
@@ -71,7 +70,7 @@ pub enum News {
 
 /// This process among the others.
 pub(super) struct Cluster {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<ConnectionPool>,
     pub(super) node: i64,
     lease: Duration,
     /// Until when the lease surely holds, in milliseconds of this machine since it was started, asleep or not.
@@ -86,8 +85,8 @@ pub(super) struct Cluster {
     let_go: AtomicU64,
     /// Something may have become due, however often that was said.
     due: Notify,
-    told: news::UnboundedSender<News>,
-    heard: tokio::sync::Mutex<news::UnboundedReceiver<News>>,
+    told: news::UnboundedSender<ClusterEvent>,
+    heard: tokio::sync::Mutex<news::UnboundedReceiver<ClusterEvent>>,
     /// A delivery came to another node.
     pub(super) deliveries: Notify,
     /// What is known of models and keys was changed by another node.
@@ -101,12 +100,12 @@ pub(super) struct Cluster {
 }
 
 /// What the threads of a node work with.
-struct Threads {
+struct NodeThreads {
     cluster: Weak<Cluster>,
     main: Database,
     agenda: Arc<Agenda>,
     clock: SharedClock,
-    inbox: Arc<inbox::Memory>,
+    inbox: Arc<inbox::InboxState>,
     mirror: Box<dyn Fn(RepoId) -> bool + Send + Sync>,
 }
 
@@ -124,12 +123,12 @@ fn millis(duration: Duration) -> u64 {
 impl Cluster {
     /// Takes a place among the nodes.
     pub(super) fn join(
-        pool: Arc<Pool>,
+        pool: Arc<ConnectionPool>,
         lease: Duration,
         now: Timestamp,
-        watched: Watch,
+        watched: SharedCommitWatch,
     ) -> Result<(Arc<Self>, Database), StoreError> {
-        let main = Database::served(Part::new(Arc::clone(&pool), None), watched);
+        let main = Database::served(PostgresScope::new(Arc::clone(&pool), None), watched);
         let asked_at = since_boot();
         let (node, off) = main.write_now(|tx| {
             let off: i64 = tx.query_row(
@@ -178,11 +177,17 @@ impl Cluster {
         main: Database,
         agenda: Arc<Agenda>,
         clock: SharedClock,
-        inbox: Arc<inbox::Memory>,
+        inbox: Arc<inbox::InboxState>,
         mirror: impl Fn(RepoId) -> bool + Send + Sync + 'static,
     ) {
-        let threads =
-            Threads { cluster: Arc::downgrade(self), main, agenda, clock, inbox, mirror: Box::new(mirror) };
+        let threads = NodeThreads {
+            cluster: Arc::downgrade(self),
+            main,
+            agenda,
+            clock,
+            inbox,
+            mirror: Box::new(mirror),
+        };
         let (threads, (bell, rung)) = (Arc::new(threads), mpsc::channel());
         let _ = self.bell.set(bell);
         let listening = Arc::clone(&threads);
@@ -215,7 +220,7 @@ impl Cluster {
     }
 
     /// Waits for what another process did.
-    pub(super) fn news(&self) -> BoxFuture<'_, News> {
+    pub(super) fn news(&self) -> BoxFuture<'_, ClusterEvent> {
         Box::pin(async {
             let (mut heard, mut renewed) = (self.heard.lock().await, self.holds_until.subscribe());
             loop {
@@ -225,7 +230,7 @@ impl Cluster {
                 let told = self.let_go.load(SeqCst) == until;
                 tokio::select! {
                     Some(news) = heard.recv() => return news,
-                    () = self.due.notified() => return News::Due,
+                    () = self.due.notified() => return ClusterEvent::Due,
                     _ = renewed.changed() => {}
                     () = tokio::time::sleep(left), if !told => self.let_go(),
                 }
@@ -237,7 +242,7 @@ impl Cluster {
     fn let_go(&self) {
         let until = *self.holds_until.borrow();
         if self.let_go.swap(until, SeqCst) != until {
-            self.tell(News::LeaseOver);
+            self.tell(ClusterEvent::LeaseOver);
         }
     }
 
@@ -247,7 +252,7 @@ impl Cluster {
         limits.get(&(installation, search)).copied()
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: ClusterEvent) {
         let _ = self.told.send(news);
     }
 
@@ -281,7 +286,7 @@ impl Store {
         let sql = "UPDATE node SET settings = ?2, allows = CAST(CAST(?3 AS TEXT) AS BIGINT[]) WHERE id = ?1";
         let tell = move |tx: &Transaction<'_>| {
             tx.execute(sql, params![node, settings, format!("{{{allows}}}")])?;
-            Tell::Settings.say(tx)?;
+            ClusterNotice::Settings.say(tx)?;
             Ok((served(tx)?, unlike(tx, node)?))
         };
         let (served, unlike) = self.main.write(tell).await?;
@@ -306,7 +311,7 @@ impl Store {
 const SERVES: &str = "until > now() - interval '10 minutes'";
 
 /// The installations that such nodes serve.
-fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, Fault> {
+fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, TransactionError> {
     let mut served =
         tx.prepare_cached(&format!("SELECT DISTINCT unnest(allows) FROM node WHERE {SERVES}"))?;
     let served = served.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
@@ -314,7 +319,7 @@ fn served(tx: &Transaction<'_>) -> Result<BTreeSet<InstallationId>, Fault> {
 }
 
 /// See [`Store::unlike_nodes`]. A node that has told nothing is like all.
-fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, Fault> {
+fn unlike(tx: &Transaction<'_>, node: i64) -> Result<Vec<String>, TransactionError> {
     let mut living = tx.prepare_cached(
         "SELECT id, name, settings FROM node WHERE until > now() AND settings <> '' ORDER BY id",
     )?;
@@ -354,7 +359,7 @@ pub(super) fn living(node: &str) -> String {
 }
 
 /// Tells the other nodes what this transaction changed, once it is committed.
-pub(super) enum Tell {
+pub(super) enum ClusterNotice {
     Runs(RepoId),
     Cancelled(RunId),
     Deliveries,
@@ -362,8 +367,8 @@ pub(super) enum Tell {
     Limited { installation: InstallationId, search: bool, until: Timestamp },
 }
 
-impl Tell {
-    pub(super) fn say(&self, tx: &Transaction<'_>) -> Result<(), Fault> {
+impl ClusterNotice {
+    pub(super) fn say(&self, tx: &Transaction<'_>) -> Result<(), TransactionError> {
         let Transaction::Server(session) = tx else { return Ok(()) };
         let (word, about) = match self {
             Self::Runs(repo) => (RUNS, repo.to_string()),
@@ -380,7 +385,7 @@ impl Tell {
     }
 }
 
-impl Threads {
+impl NodeThreads {
     fn beat(&self, rung: &mpsc::Receiver<()>, every: Duration) {
         let mut late = false;
         loop {
@@ -388,7 +393,7 @@ impl Threads {
             if cluster.ended.load(SeqCst) {
                 let leave = |tx: &Transaction<'_>| {
                     tx.execute("UPDATE node SET until = now() WHERE id = ?1", [cluster.node])?;
-                    Tell::Deliveries.say(tx)
+                    ClusterNotice::Deliveries.say(tx)
                 };
                 drop(self.main.write_now(leave));
                 return;
@@ -419,12 +424,12 @@ impl Threads {
         self.main.write_now(|tx| {
             let sql = "UPDATE node SET until = now() + ?2 * interval '1 millisecond' WHERE id = ?1";
             if tx.execute(sql, [node, lease])? == 0 {
-                return Err(Fault::Row(
+                return Err(TransactionError::Row(
                     "the node is gone from the database; start the server anew".to_owned(),
                 ));
             }
             if inbox::free(tx, now)? > 0 {
-                Tell::Deliveries.say(tx)?;
+                ClusterNotice::Deliveries.say(tx)?;
             }
             spend::behind(tx)?;
             let living = "SELECT COUNT(*) FROM node WHERE until > now()";
@@ -457,7 +462,7 @@ impl Threads {
             let cancelled = cancelled.query_map([node], |row| {
                 Ok(RunId { repo: RepoId(unsigned(row.get(0)?)), seq: unsigned(row.get(1)?) })
             })?;
-            let runs = (due.collect::<Result<Vec<_>, Fault>>()?, cancelled.collect::<Result<Vec<_>, Fault>>()?);
+            let runs = (due.collect::<Result<Vec<_>, TransactionError>>()?, cancelled.collect::<Result<Vec<_>, TransactionError>>()?);
             Ok((runs, inbox::suspects(tx)?))
         });
         match read {
@@ -466,7 +471,7 @@ impl Threads {
                     self.inbox.suspect();
                 }
                 due.into_iter().for_each(|repo| self.agenda.recheck_at(repo, now));
-                cancelled.into_iter().for_each(|run| cluster.tell(News::Cancelled(run)));
+                cancelled.into_iter().for_each(|run| cluster.tell(ClusterEvent::Cancelled(run)));
             }
             Err(error) => tracing::error!(%error, "cannot look for runs that are due"),
         }
@@ -481,7 +486,12 @@ impl Threads {
         loop {
             let said = self.agenda.said();
             let read = self.main.snapshot_now(|tx| {
-                Ok((pauses::all(tx)?, directory::suspended(tx)?, unlike(tx, cluster.node)?, served(tx)?))
+                Ok((
+                    pauses::all(tx)?,
+                    installation_registry::suspended(tx)?,
+                    unlike(tx, cluster.node)?,
+                    served(tx)?,
+                ))
             });
             let (pauses, suspended, unlike, served) = match read {
                 Ok(read) => read,
@@ -529,7 +539,7 @@ impl Threads {
             }
             CANCELLED => {
                 if let Ok(run) = about.parse::<RunId>() {
-                    cluster.tell(News::Cancelled(run));
+                    cluster.tell(ClusterEvent::Cancelled(run));
                 }
             }
             DELIVERIES => cluster.deliveries.notify_one(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
 
-use super::moved::REFUSED;
+use super::move_to_postgres::REFUSED;
 use crate::types::with_causes;
 
 /// Why the store refused or failed.
@@ -142,7 +142,7 @@ fn way_back(file: &std::path::Path, copy: Option<&std::path::Path>) -> String {
 
 /// A failure inside a transaction, before the file's name is known.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum TransactionError {
     Sql(rusqlite::Error),
     /// What Postgres said, or why it cannot be reached.
     Server {
@@ -155,7 +155,7 @@ pub(super) enum Fault {
     Closing,
 }
 
-impl Fault {
+impl TransactionError {
     /// The same once more, for another who shares this fate.
     pub(super) fn again(&self) -> Self {
         match self {
@@ -200,13 +200,13 @@ impl Fault {
     }
 }
 
-impl From<rusqlite::Error> for Fault {
+impl From<rusqlite::Error> for TransactionError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<postgres::Error> for Fault {
+impl From<postgres::Error> for TransactionError {
     fn from(error: postgres::Error) -> Self {
         let said = with_causes(&error);
         let untrusted = said.contains("invalid peer certificate").then_some(UNTRUSTED);
@@ -215,14 +215,14 @@ impl From<postgres::Error> for Fault {
     }
 }
 
-impl From<serde_json::Error> for Fault {
+impl From<serde_json::Error> for TransactionError {
     fn from(error: serde_json::Error) -> Self {
         Self::Row(error.to_string())
     }
 }
 
-impl From<crate::types::Malformed> for Fault {
-    fn from(error: crate::types::Malformed) -> Self {
+impl From<crate::types::MalformedValue> for TransactionError {
+    fn from(error: crate::types::MalformedValue) -> Self {
         Self::Row(error.to_string())
     }
 }

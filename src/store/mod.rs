@@ -7,39 +7,39 @@
 //! workflow, no GitHub, no rule about who may do what.
 
 mod agenda;
+mod all_repositories;
 mod approvers;
 mod archive;
+mod audit_queries;
 mod backup;
 mod cache;
-mod check;
 mod cluster;
+mod compression;
 mod database;
-mod directory;
+mod database_source;
+mod delivery_sweep;
 mod error;
-mod gathered;
-mod gone;
-mod hints;
+mod forget_repository;
 mod inbox;
-mod lineage;
-mod looked;
-mod mentions;
-mod moved;
+mod installation_registry;
+mod integrity_check;
+mod key_cooldowns;
+mod move_to_postgres;
 mod open_databases;
-mod packer;
-mod patrol;
 mod pauses;
+mod pending_writes;
+mod postgres_backend;
+mod postgres_preflight;
+mod referenced_texts;
 mod repository;
-mod resting;
 mod rows;
-mod server;
+mod run_history;
+mod run_requests;
 mod sessions;
-mod source;
 mod spend;
 mod sql;
-mod story;
-mod upgrade;
-mod wake;
-mod walks;
+mod upgrade_copies;
+mod wake_hints;
 
 use std::{
     fs,
@@ -57,46 +57,49 @@ use secrecy::{ExposeSecret, SecretString};
 
 use self::{
     agenda::Agenda,
-    cluster::{Cluster, Tell},
-    database::{Database, HALF_MADE, Schema, Traffic, Watch, signed, unsigned},
-    error::Fault,
+    cluster::{Cluster, ClusterNotice},
+    database::{Database, DatabaseSchema, DatabaseTraffic, HALF_MADE, SharedCommitWatch, signed, unsigned},
+    error::TransactionError,
     open_databases::OpenDatabases,
-    server::{Part, Pool},
-    sql::{Optional, Transaction},
-    upgrade::Kept,
+    postgres_backend::{ConnectionPool, PostgresScope},
+    sql::{OptionalRow, Transaction},
+    upgrade_copies::UpgradeCopies,
 };
 pub use self::{
-    agenda::Place,
-    approvers::{Approvers, NotTheirs},
-    archive::{ARCHIVED, Archived},
-    backup::{BackedUp, backup, copy_of},
-    cache::{Cache, CacheKey, Packed},
-    check::{Checked, check},
-    cluster::News,
-    database::Disk,
-    directory::{Directory, InstallationRow, RepoRow},
+    agenda::RunPosition,
+    all_repositories::{DailySpend, RunCursor, RunListRow, RunPage, RunQuery, SkippedRepository},
+    approvers::{Approvers, IneligibleApprover},
+    archive::{ARCHIVED, ArchiveSummary},
+    audit_queries::{IssueAuditLink, audit, is_there, last_diff, lineage, repositories, repository_named},
+    backup::{BackupSummary, backup, copy_of},
+    cache::{AnalysisCache, CacheKey, PackedValue},
+    cluster::ClusterEvent,
+    database::SimulatedDisk,
+    database_source::DatabaseSource,
+    delivery_sweep::LabelingKey,
     error::StoreError,
-    gathered::{Calls, Gathered, Tally},
-    inbox::{Accepted, DeliveryRow, Ending, Inbox, InboxCounts, NewDelivery, Subject, Taken},
-    lineage::{Told, audit, is_there, last_diff, lineage, repositories, repository_named},
-    looked::{Looked, look},
-    moved::{Moved, move_into},
-    patrol::LabelingKey,
-    repository::{RepoDb, Walked, routes},
-    resting::{Outage, Rest, RestingKey, resting_keys},
+    inbox::{
+        ClaimedDelivery, DeliveryDisposition, DeliveryReceipt, DeliveryRow, DeliverySubject, Inbox,
+        InboxCounts, NewDelivery,
+    },
+    installation_registry::{InstallationRegistry, InstallationRow, RepositoryRow},
+    integrity_check::{DatabaseCheck, check},
+    key_cooldowns::{KeyCooldownReason, RouteOutage, StoredKeyCooldown, resting_keys},
+    move_to_postgres::{PostgresMoveSummary, move_into},
+    pending_writes::{GitHubCallCount, GitHubCallCounter, PendingWrites},
+    postgres_preflight::{PostgresPreflight, look},
+    repository::{AuditChainReport, RepositoryDatabase, routes},
     rows::*,
-    sessions::Scope,
-    source::Source,
-    spend::{Reservation, Reserved, SharedCap},
-    story::{Entry, GateStory, RunStory, Seen, VisitRow},
-    walks::{LeftOut, PageMark, RunLine, RunPage, RunsAsked, SpendLine},
+    run_history::{GateHistory, JournalEntry, RunHistory, VisitRecord, VisitRow},
+    sessions::SessionScope,
+    spend::{Reservation, ReservationOutcome, SharedCap},
 };
 use crate::{
     clock::SharedClock,
     types::{InstallationId, RepoId, Timestamp},
 };
 
-const MAIN: Schema = Schema {
+const MAIN: DatabaseSchema = DatabaseSchema {
     mark: 0x4353_6d31,
     migrations: &[
         include_str!("migrations/main-1.sql"),
@@ -107,7 +110,7 @@ const MAIN: Schema = Schema {
         include_str!("migrations/main-6.sql"),
         include_str!("migrations/main-7.sql"),
     ],
-    traffic: Traffic::Busy,
+    traffic: DatabaseTraffic::Busy,
 };
 
 /// Whoever holds a lock on it has the directory; the number of its boot is in it.
@@ -124,12 +127,12 @@ pub struct Store {
     agenda: Arc<Agenda>,
     /// None: one process has all of it, in files.
     cluster: Option<Arc<Cluster>>,
-    watch: Watch,
+    watch: SharedCommitWatch,
     /// Held by whoever walks through all repositories.
     walking: Arc<tokio::sync::Mutex<()>>,
     /// Held by whoever archives or forgets.
     archiving: Arc<tokio::sync::Mutex<()>>,
-    inbox: Arc<inbox::Memory>,
+    inbox: Arc<inbox::InboxState>,
     /// Locked for as long as the store is open, or something of it is being opened.
     lock: Arc<fs::File>,
 }
@@ -144,17 +147,17 @@ impl Store {
     pub fn open(root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         let lock = lock(root)?;
-        if root.join(moved::MARK).exists() {
-            return Err(StoreError::Moved { mark: root.join(moved::MARK) });
+        if root.join(move_to_postgres::MARK).exists() {
+            return Err(StoreError::Moved { mark: root.join(move_to_postgres::MARK) });
         }
-        gone::sweep(root);
+        forget_repository::sweep(root);
         let file = root.join("main.db");
-        let watch = Watch::default();
+        let watch = SharedCommitWatch::default();
         let now = clock.now();
-        let main = Database::open(&file, &MAIN, Arc::clone(&watch), Some(&Kept::main(root, now)))?;
+        let main = Database::open(&file, &MAIN, Arc::clone(&watch), Some(&UpgradeCopies::main(root, now)))?;
         let (mark, repos) = (last_boot(&lock), repositories_in(root)?);
         let ((epoch, strange, agenda), suspects) = main.write_now(|tx| {
-            patrol::begin_sweeping(tx, now)?;
+            delivery_sweep::begin_sweeping(tx, now)?;
             Ok((boot(tx, mark.as_deref(), &repos)?, inbox::boot(tx, now)?))
         })?;
         if strange && !repos.is_empty() {
@@ -165,7 +168,7 @@ impl Store {
             );
             spend::rebuild(&main, root, &repos, now)?;
         }
-        let inbox = Arc::<inbox::Memory>::default();
+        let inbox = Arc::<inbox::InboxState>::default();
         if suspects {
             inbox.suspect();
         }
@@ -188,29 +191,29 @@ impl Store {
     }
 
     /// Joins those that serve from a Postgres, with what is not kept there in a directory of its own.
-    pub fn join(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
-        server::apart(|| Self::join_here(server, root, clock))
+    pub fn join(server: &PostgresServer, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+        postgres_backend::apart(|| Self::join_here(server, root, clock))
     }
 
-    fn join_here(server: &Server, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
+    fn join_here(server: &PostgresServer, root: &Path, clock: SharedClock) -> Result<Arc<Self>, StoreError> {
         create_directory(root)?;
         if root.join("main.db").exists() {
             return Err(StoreError::HasFiles { directory: root.to_owned() });
         }
         let lock = lock(root)?;
-        let pool = Arc::new(Pool::new(server.address.expose_secret())?);
+        let pool = Arc::new(ConnectionPool::new(server.address.expose_secret())?);
         pool.migrate()?;
-        let (watch, now) = (Watch::default(), clock.now());
+        let (watch, now) = (SharedCommitWatch::default(), clock.now());
         let (cluster, main) = Cluster::join(pool, server.lease, now, Arc::clone(&watch))?;
         let agenda = main.write_now(|tx| {
-            patrol::begin_sweeping(tx, now)?;
+            delivery_sweep::begin_sweeping(tx, now)?;
             // Nothing is begun before what dead nodes left is there to be found.
             inbox::free(tx, now)?;
             spend::behind(tx)?;
             let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
-            Ok(Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?))
+            Ok(Agenda::at_boot(wake_hints::all(tx)?, paused, installation_registry::suspended(tx)?))
         })?;
-        let (agenda, inbox) = (Arc::new(agenda), Arc::<inbox::Memory>::default());
+        let (agenda, inbox) = (Arc::new(agenda), Arc::<inbox::InboxState>::default());
         let repos = root.join("repos");
         let mirrored = move |repo: RepoId| repos.join(repo.to_string()).join("mirror.git").exists();
         cluster.begin(main.clone(), Arc::clone(&agenda), Arc::clone(&clock), Arc::clone(&inbox), mirrored);
@@ -231,7 +234,7 @@ impl Store {
     }
 
     /// Comes back with what other processes did that the engine should know of; never, where there are none.
-    pub async fn news(&self) -> News {
+    pub async fn news(&self) -> ClusterEvent {
         match &self.cluster {
             Some(cluster) => cluster.news().await,
             None => std::future::pending().await,
@@ -258,7 +261,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         match &self.cluster {
             Some(_) => {
-                let limited = Tell::Limited { installation, search, until };
+                let limited = ClusterNotice::Limited { installation, search, until };
                 self.main.write(move |tx| limited.say(tx)).await
             }
             None => Ok(()),
@@ -282,7 +285,7 @@ impl Store {
     }
 
     /// Makes every write from now on meet this disk. For proofs that nothing is lost by it.
-    pub fn pretend(&self, disk: Disk) {
+    pub fn pretend(&self, disk: SimulatedDisk) {
         self.watch.pretend(disk);
     }
 
@@ -300,8 +303,8 @@ impl Store {
         Inbox { store: self }
     }
 
-    pub fn directory(&self) -> Directory<'_> {
-        Directory { store: self }
+    pub fn directory(&self) -> InstallationRegistry<'_> {
+        InstallationRegistry { store: self }
     }
 
     /// Where the repositories lie, each under its number.
@@ -316,7 +319,7 @@ impl Store {
 
     /// The repository's own database, created at its first use. A damaged one is an error for this
     /// repository only, and is left as it is. Waits for nothing if it is open.
-    pub async fn repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
+    pub async fn repo(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
         match self.repositories.at_hand(repo) {
             Some(open) => Ok(open),
             None => self.open_repo(repo).await,
@@ -324,7 +327,7 @@ impl Store {
     }
 
     /// The same, but a repository that has no database yet is not given one.
-    pub async fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepoDb>>, StoreError> {
+    pub async fn repo_if_any(&self, repo: RepoId) -> Result<Option<Arc<RepositoryDatabase>>, StoreError> {
         if let Some(open) = self.repositories.at_hand(repo) {
             return Ok(Some(open));
         }
@@ -341,15 +344,15 @@ impl Store {
         Ok(None)
     }
 
-    async fn open_repo(&self, repo: RepoId) -> Result<Arc<RepoDb>, StoreError> {
+    async fn open_repo(&self, repo: RepoId) -> Result<Arc<RepositoryDatabase>, StoreError> {
         let (directory, epoch, lock) = (self.repo_dir(repo), self.epoch, Arc::clone(&self.lock));
         let (clock, watch) = (Arc::clone(&self.clock), Arc::clone(&self.watch));
-        let kept = Kept::repo(&self.root, repo, clock.now());
+        let kept = UpgradeCopies::repo(&self.root, repo, clock.now());
         if let Some(cluster) = &self.cluster {
-            let part = Part::new(Arc::clone(&cluster.pool), Some(repo));
+            let part = PostgresScope::new(Arc::clone(&cluster.pool), Some(repo));
             let served = move |_| {
                 create_directory(&directory)?;
-                Ok(RepoDb::served(repo, epoch, Database::served(part, watch), clock))
+                Ok(RepositoryDatabase::served(repo, epoch, Database::served(part, watch), clock))
             };
             return self.repositories.get(repo, served).await;
         }
@@ -357,7 +360,7 @@ impl Store {
             let _nobody_elses_yet = lock;
             create_directory(&directory)?;
             refuse_loss(&directory)?;
-            RepoDb::open((&directory, repo, epoch), clock, watch, opening, &kept)
+            RepositoryDatabase::open((&directory, repo, epoch), clock, watch, opening, &kept)
         };
         self.repositories.get(repo, open).await
     }
@@ -394,14 +397,14 @@ impl Drop for Store {
 
 /// A Postgres that several processes serve from.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct PostgresServer {
     /// `postgres://user:password@host/database`.
     pub address: SecretString,
     /// A process that was silent for so long has nothing in hand any more: longer than the database takes to fail over.
     pub lease: Duration,
 }
 
-fn all_repositories(tx: &Transaction<'_>) -> Result<Vec<RepoId>, Fault> {
+fn all_repositories(tx: &Transaction<'_>) -> Result<Vec<RepoId>, TransactionError> {
     let mut statement = tx.prepare("SELECT DISTINCT repo FROM all_run ORDER BY repo")?;
     let repos = statement.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
     repos.collect()
@@ -481,19 +484,23 @@ fn last_boot(mut lock: &fs::File) -> Option<String> {
 }
 
 /// A new epoch, whether this `main.db` is another one than at the last boot, and what there is to do.
-fn boot(tx: &Transaction<'_>, mark: Option<&str>, repos: &[RepoId]) -> Result<(i64, bool, Agenda), Fault> {
+fn boot(
+    tx: &Transaction<'_>,
+    mark: Option<&str>,
+    repos: &[RepoId],
+) -> Result<(i64, bool, Agenda), TransactionError> {
     let before: Option<String> =
         tx.query_row("SELECT value FROM meta WHERE key = 'epoch'", [], |row| row.get(0)).optional()?;
     // It may not know all that lies beside it.
     let strange = before.is_none() || before.as_deref() != mark;
     if strange {
-        hints::note(tx, repos)?;
+        wake_hints::note(tx, repos)?;
     }
     spend::boot(tx, if strange { repos } else { &[] })?;
     let epoch = before.and_then(|value| value.parse::<i64>().ok()).unwrap_or(0) + 1;
-    directory::set_meta(tx, "epoch", &epoch.to_string())?;
+    installation_registry::set_meta(tx, "epoch", &epoch.to_string())?;
     let paused = pauses::all(tx)?.into_iter().map(|pause| pause.scope);
-    Ok((epoch, strange, Agenda::at_boot(hints::all(tx)?, paused, directory::suspended(tx)?)))
+    Ok((epoch, strange, Agenda::at_boot(wake_hints::all(tx)?, paused, installation_registry::suspended(tx)?)))
 }
 
 /// A folder with a mirror and no database has lost it. A new one would number its runs from 1 again, and take

@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard, Semaphore};
 
-use super::{RepoDb, StoreError, database::Check, off_thread};
+use super::{RepositoryDatabase, StoreError, database::OpeningCheck, off_thread};
 use crate::{limits, types::RepoId};
 
 /// Repository databases that are being opened at the same time. After an unclean end each is read through, which is
@@ -20,25 +20,25 @@ use crate::{limits, types::RepoId};
 const OPENINGS: usize = 16;
 
 pub(super) struct OpenDatabases {
-    inner: Mutex<Inner>,
+    inner: Mutex<OpenDatabasesState>,
     openings: Arc<Semaphore>,
 }
 
 #[derive(Default)]
-struct Inner {
-    open: HashMap<RepoId, Open>,
-    known: HashMap<RepoId, Known>,
+struct OpenDatabasesState {
+    open: HashMap<RepoId, OpenDatabase>,
+    known: HashMap<RepoId, KnownDatabase>,
     uses: u64,
 }
 
-struct Open {
-    db: Arc<RepoDb>,
+struct OpenDatabase {
+    db: Arc<RepositoryDatabase>,
     used: u64,
 }
 
 /// What is known of a repository's database, open or not.
 #[derive(Default)]
-struct Known {
+struct KnownDatabase {
     /// Held by whoever opens or closes it.
     turn: Arc<Turn<()>>,
     /// It was opened in this boot before.
@@ -49,19 +49,19 @@ struct Known {
 
 /// How a database is to be opened.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opening {
-    pub(super) check: Check,
+pub(super) struct DatabaseOpening {
+    pub(super) check: OpeningCheck,
     /// For the first time in this boot.
     pub(super) first: bool,
 }
 
 /// A database that was evicted, to be closed on a thread that may wait. Nobody opens it before that.
-pub(super) struct Evicted {
-    db: Option<Arc<RepoDb>>,
+pub(super) struct EvictedDatabase {
+    db: Option<Arc<RepositoryDatabase>>,
     turn: OwnedMutexGuard<()>,
 }
 
-impl Evicted {
+impl EvictedDatabase {
     /// Closes it, unless somebody still uses it. Nobody opens it before what is returned is dropped.
     pub(super) fn close(self) -> OwnedMutexGuard<()> {
         drop(self.db);
@@ -77,7 +77,7 @@ impl Default for OpenDatabases {
 
 impl OpenDatabases {
     /// The database of `repo` if it is open, and nobody found it damaged.
-    pub(super) fn at_hand(&self, repo: RepoId) -> Option<Arc<RepoDb>> {
+    pub(super) fn at_hand(&self, repo: RepoId) -> Option<Arc<RepositoryDatabase>> {
         let mut inner = self.lock();
         inner.uses += 1;
         let used = inner.uses;
@@ -91,8 +91,8 @@ impl OpenDatabases {
     pub(super) async fn get(
         self: &Arc<Self>,
         repo: RepoId,
-        open: impl FnOnce(Opening) -> Result<RepoDb, StoreError> + Send + 'static,
-    ) -> Result<Arc<RepoDb>, StoreError> {
+        open: impl FnOnce(DatabaseOpening) -> Result<RepositoryDatabase, StoreError> + Send + 'static,
+    ) -> Result<Arc<RepositoryDatabase>, StoreError> {
         let turn = self.turn(repo).lock_owned().await;
         if let Some(opened) = self.at_hand(repo) {
             return Ok(opened);
@@ -112,12 +112,12 @@ impl OpenDatabases {
     }
 
     /// Takes away the database of a repository that is gone; whoever still uses it goes on.
-    pub(super) async fn forget(&self, repo: RepoId) -> Evicted {
+    pub(super) async fn forget(&self, repo: RepoId) -> EvictedDatabase {
         let turn = self.turn(repo).lock_owned().await;
         let mut inner = self.lock();
         let known = inner.known.entry(repo).or_default();
         (known.met, known.suspect) = (false, false);
-        Evicted { db: inner.open.remove(&repo).map(|open| open.db), turn }
+        EvictedDatabase { db: inner.open.remove(&repo).map(|open| open.db), turn }
     }
 
     fn turn(&self, repo: RepoId) -> Arc<Turn<()>> {
@@ -125,22 +125,26 @@ impl OpenDatabases {
     }
 
     /// Takes it away if somebody found it damaged.
-    fn damaged(&self, repo: RepoId) -> Option<Open> {
+    fn damaged(&self, repo: RepoId) -> Option<OpenDatabase> {
         let mut inner = self.lock();
         let damaged = inner.open.remove(&repo)?;
         inner.known.entry(repo).or_default().suspect = true;
         Some(damaged)
     }
 
-    fn opening(&self, repo: RepoId) -> Opening {
+    fn opening(&self, repo: RepoId) -> DatabaseOpening {
         let mut inner = self.lock();
         let known = inner.known.entry(repo).or_default();
-        let check = if known.suspect { Check::Whole } else { Check::IfUnclean };
-        Opening { check, first: !known.met }
+        let check = if known.suspect { OpeningCheck::Whole } else { OpeningCheck::IfUnclean };
+        DatabaseOpening { check, first: !known.met }
     }
 
     /// Keeps what was opened, and says what is to be closed for it.
-    fn opened(&self, repo: RepoId, opened: &Result<Arc<RepoDb>, StoreError>) -> Vec<Evicted> {
+    fn opened(
+        &self,
+        repo: RepoId,
+        opened: &Result<Arc<RepositoryDatabase>, StoreError>,
+    ) -> Vec<EvictedDatabase> {
         let mut inner = self.lock();
         inner.uses += 1;
         let used = inner.uses;
@@ -148,7 +152,7 @@ impl OpenDatabases {
         match opened {
             Ok(db) => {
                 (known.met, known.suspect) = (true, false);
-                inner.open.insert(repo, Open { db: Arc::clone(db), used });
+                inner.open.insert(repo, OpenDatabase { db: Arc::clone(db), used });
                 inner.make_room()
             }
             Err(error) => {
@@ -158,14 +162,14 @@ impl OpenDatabases {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, OpenDatabasesState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl OpenDatabasesState {
     /// Takes away what was used longest ago and is not in use now. Nobody can begin to use it meanwhile.
-    fn make_room(&mut self) -> Vec<Evicted> {
+    fn make_room(&mut self) -> Vec<EvictedDatabase> {
         let too_many = self.open.len().saturating_sub(limits::OPEN_REPOSITORIES);
         if too_many == 0 {
             return Vec::new();
@@ -181,7 +185,7 @@ impl Inner {
             let Some(known) = self.known.get(&repo) else { continue };
             // Somebody is about to use it.
             let Ok(turn) = Arc::clone(&known.turn).try_lock_owned() else { continue };
-            evicted.push(Evicted { db: self.open.remove(&repo).map(|open| open.db), turn });
+            evicted.push(EvictedDatabase { db: self.open.remove(&repo).map(|open| open.db), turn });
         }
         evicted
     }

@@ -3,7 +3,10 @@
 use crate::store::sql::Transaction;
 use serde::{Deserialize, Serialize};
 
-use super::{Pause, PauseScope, Store, StoreError, cluster::Tell, directory::set_meta, error::Fault};
+use super::{
+    ActivePause, PauseScope, Store, StoreError, cluster::ClusterNotice, error::TransactionError,
+    installation_registry::set_meta,
+};
 use crate::types::{RepoId, Timestamp};
 
 const SERVER: &str = "paused";
@@ -11,21 +14,21 @@ const SERVER: &str = "paused";
 const TOLD: &str = "pauses told";
 
 #[derive(Serialize, Deserialize)]
-struct Line {
+struct PauseRecord {
     by: String,
     why: String,
     at: i64,
 }
 
 impl Store {
-    pub async fn pause(&self, pause: Pause) -> Result<(), StoreError> {
-        let Pause { scope, by, why, at } = pause;
+    pub async fn pause(&self, pause: ActivePause) -> Result<(), StoreError> {
+        let ActivePause { scope, by, why, at } = pause;
         self.main
             .write(move |tx| {
-                let line = serde_json::to_string(&Line { by, why, at: at.0 })?;
+                let line = serde_json::to_string(&PauseRecord { by, why, at: at.0 })?;
                 set_meta(tx, TOLD, "")?;
                 set_meta(tx, &key(scope), &line)?;
-                Tell::Settings.say(tx)
+                ClusterNotice::Settings.say(tx)
             })
             .await?;
         self.agenda.pause(scope);
@@ -38,7 +41,7 @@ impl Store {
         let ended = self
             .main
             .write(move |tx| {
-                Tell::Settings.say(tx)?;
+                ClusterNotice::Settings.say(tx)?;
                 Ok(tx.execute("DELETE FROM meta WHERE key = ?1", [key])? > 0)
             })
             .await?;
@@ -63,12 +66,12 @@ impl Store {
         self.main.write(forget).await
     }
 
-    pub async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+    pub async fn pauses(&self) -> Result<Vec<ActivePause>, StoreError> {
         self.main.read(all).await
     }
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<Pause>, Fault> {
+pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<ActivePause>, TransactionError> {
     let mut statement = tx.prepare(
         "SELECT key, value FROM meta WHERE key = 'paused' OR key LIKE 'paused:%' ORDER BY length(key), key",
     )?;
@@ -76,8 +79,8 @@ pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<Pause>, Fault> {
     lines
         .map(|line| {
             let (key, value) = line?;
-            let Line { by, why, at } = serde_json::from_str(&value)?;
-            Ok(Pause { scope: scope(&key)?, by, why, at: Timestamp(at) })
+            let PauseRecord { by, why, at } = serde_json::from_str(&value)?;
+            Ok(ActivePause { scope: scope(&key)?, by, why, at: Timestamp(at) })
         })
         .collect()
 }
@@ -89,8 +92,8 @@ fn key(scope: PauseScope) -> String {
     }
 }
 
-fn scope(key: &str) -> Result<PauseScope, Fault> {
+fn scope(key: &str) -> Result<PauseScope, TransactionError> {
     let Some(repo) = key.strip_prefix("paused:") else { return Ok(PauseScope::Server) };
-    let unreadable = || Fault::Row(format!("{key} names no repository"));
+    let unreadable = || TransactionError::Row(format!("{key} names no repository"));
     Ok(PauseScope::Repo(RepoId(repo.parse().map_err(|_| unreadable())?)))
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Approvers, Calls, Gathered};
+use super::{Approvers, GitHubCallCount, PendingWrites};
 use crate::types::{
     Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, MicroUsd, Oid, RepoId, Role, RunId,
     Timestamp, UserId, Verdict, WorkerPool,
@@ -13,7 +13,7 @@ use crate::types::{
 
 /// What started a run, pinned for its whole life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trigger {
+pub struct RunTrigger {
     pub command: String,
     pub args: String,
     pub repo: RepoId,
@@ -29,12 +29,12 @@ pub struct Trigger {
     pub comment: Option<CommentId>,
     /// What was asked for in free words, where a run was begun for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<Request>,
+    pub request: Option<RoutedRequest>,
 }
 
 /// A request in free words, as it was read by the run that began another for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
+pub struct RoutedRequest {
     /// The request and what a brief of its kind tells: anybody's words.
     pub text: String,
     /// The kind: the name of a brief skill.
@@ -78,7 +78,7 @@ pub struct RouteRow {
 
 /// A decision as it is looked back on.
 #[derive(Debug, Clone)]
-pub struct RouteLine {
+pub struct PastRoute {
     pub run: RunId,
     pub issue: IssueNo,
     pub at: Timestamp,
@@ -97,7 +97,7 @@ pub struct GateSpec {
     /// Hash of everything an approval here is bound to.
     pub subject: Hash,
     /// What may be answered, and by whom.
-    pub verbs: Vec<(String, Who)>,
+    pub verbs: Vec<(String, AllowedResponders)>,
     /// Since when the subject is on the page, unchanged, by GitHub's clock.
     pub shown_at: Timestamp,
     /// Whose approval counts here, and how many it takes.
@@ -113,7 +113,7 @@ pub struct GateSpec {
 /// Who may give an answer: whoever has at least the role, or is one of the people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Who {
+pub enum AllowedResponders {
     Role(Role),
     Either {
         people: Vec<UserId>,
@@ -122,7 +122,7 @@ pub enum Who {
     },
 }
 
-impl Who {
+impl AllowedResponders {
     pub fn includes(&self, person: UserId, has: Role) -> bool {
         let role = match self {
             Self::Role(role) => Some(*role),
@@ -137,13 +137,13 @@ impl Who {
     }
 }
 
-impl From<Role> for Who {
+impl From<Role> for AllowedResponders {
     fn from(role: Role) -> Self {
         Self::Role(role)
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for AllowedResponders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Role(role) | Self::Either { role: Some(role), .. } => role.fmt(f),
@@ -154,7 +154,7 @@ impl fmt::Display for Who {
 
 /// What a person said to a gate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
+pub struct GateAnswer {
     pub cause: Cause,
     pub verb: String,
     pub stage: Option<String>,
@@ -196,7 +196,7 @@ pub struct VisitSpan {
 
 /// How a run ended well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct RunCompletion {
     pub summary: String,
     pub url: Option<String>,
 }
@@ -231,7 +231,7 @@ pub struct GateRow {
     /// Answers that were accepted at this gate so far.
     pub answers: u32,
     /// The newest remark that somebody changed the comment which asks.
-    pub touched: Option<Remark>,
+    pub touched: Option<RunRemark>,
 }
 
 /// An accepted answer and what its giver was looking at.
@@ -241,13 +241,13 @@ pub struct AnswerRow {
     pub gate: u64,
     /// The gate's subject when the answer was accepted.
     pub subject: Hash,
-    pub answer: Answer,
+    pub answer: GateAnswer,
 }
 
 /// What a person says of a finding while the run lives, or does to the comment of its gate, or another run has to tell it:
 /// data, which starts nothing. A step reads it when it looks next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remark {
+pub struct RunRemark {
     pub cause: Cause,
     /// The word that was typed: `dismiss`.
     pub verb: String,
@@ -261,7 +261,7 @@ pub struct Remark {
     pub at: Timestamp,
 }
 
-impl Remark {
+impl RunRemark {
     /// The verb of one that is about a gate's comment, whose number is the text.
     pub const TOUCHED: &str = "touched";
     /// The verb of one that another run left: its work touches files of this one's.
@@ -302,7 +302,7 @@ pub struct CancelRow {
 pub struct NewRun {
     pub workflow: String,
     pub version: u32,
-    pub trigger: Trigger,
+    pub trigger: RunTrigger,
     pub step: String,
     pub state: Vec<u8>,
 }
@@ -314,7 +314,7 @@ pub struct RunRow {
     pub workflow: String,
     /// The workflow's version at the start.
     pub version: u32,
-    pub trigger: Trigger,
+    pub trigger: RunTrigger,
     pub status: RunStatus,
     /// The step's serde form.
     pub step: String,
@@ -334,9 +334,9 @@ pub struct RunRow {
     pub halt: Option<String>,
     /// What keeps or ended it, for people.
     pub why: Option<String>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<RunCompletion>,
     /// What it has asked of GitHub so far.
-    pub calls: Calls,
+    pub calls: GitHubCallCount,
     pub cancel: Option<CancelRow>,
     /// The open gate.
     pub gate: Option<GateRow>,
@@ -350,7 +350,7 @@ pub struct RunRow {
 
 /// The right to take one step of one run, for one save. A writer whose lease is not the run's last is refused.
 #[derive(Debug, Clone)]
-pub struct Lease {
+pub struct RunLease {
     pub run: RunRow,
     /// The run's version when it was taken; it grows with every save.
     pub number: u64,
@@ -358,10 +358,10 @@ pub struct Lease {
     pub epoch: i64,
     /// Which of that boot's claims this is.
     pub claim: u64,
-    pub gathered: Arc<Gathered>,
+    pub gathered: Arc<PendingWrites>,
 }
 
-impl Lease {
+impl RunLease {
     /// When the run wants to be looked at again, where the step left it as it was: it waited, and waits on for the same.
     /// A write for that, every minute for weeks, would say nothing.
     pub(crate) fn waits_on(&self, left: &Checkpoint) -> Option<Timestamp> {
@@ -376,7 +376,7 @@ impl Lease {
 
 /// What `start` did.
 #[derive(Debug, Clone)]
-pub enum Opened<R = RunRow> {
+pub enum StartDecision<R = RunRow> {
     New(RunId),
     /// A run of this workflow lives on this issue.
     Live(Box<R>),
@@ -386,7 +386,7 @@ pub enum Opened<R = RunRow> {
 
 /// What became of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Booked {
+pub enum AnswerReceipt {
     Taken,
     Duplicate,
     /// The gate closed, or asks about something else, since it was looked at.
@@ -395,7 +395,7 @@ pub enum Booked {
 
 /// What a journal entry held when it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Begun {
+pub enum JournalLookup {
     /// Now begun. `interrupted`: an earlier attempt had begun it and did not finish.
     Fresh {
         interrupted: bool,
@@ -414,7 +414,7 @@ pub enum Checkpoint {
     /// written: it may be looked at earlier by the next boot.
     Wait { state: Vec<u8>, until: Timestamp, why: String },
     /// What follows starts in the same transaction, unless this run was stopped, or one of that workflow lives there.
-    Done { state: Vec<u8>, outcome: Outcome, then: Option<Box<NewRun>> },
+    Done { state: Vec<u8>, outcome: RunCompletion, then: Option<Box<NewRun>> },
     /// Ends here, on a visit of its own that tells people.
     Halt { halt: String, why: String },
     /// People were told (or could not be).
@@ -434,14 +434,14 @@ pub enum PauseScope {
 
 /// While it stands, no step of its scope begins; it outlives restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pause {
+pub struct ActivePause {
     pub scope: PauseScope,
     pub by: String,
     pub why: String,
     pub at: Timestamp,
 }
 
-impl Pause {
+impl ActivePause {
     /// Since when one of these holds a repository back, if one does.
     pub fn since(pauses: &[Self], repo: RepoId) -> Option<Timestamp> {
         Self::of(pauses, repo).map(|pause| pause.at)
@@ -456,7 +456,7 @@ impl Pause {
 
 /// What became of the wish that a run be tried again.
 #[derive(Debug, Clone)]
-pub enum Rerun<R = RunRow> {
+pub enum RetryDecision<R = RunRow> {
     Going,
     /// This cause made it go before.
     Duplicate,
@@ -476,7 +476,7 @@ impl Checkpoint {
 
 /// Which runs to list.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Filter {
+pub struct RunFilter {
     pub repo: Option<RepoId>,
     pub issue: Option<IssueNo>,
     pub live_only: bool,
@@ -496,7 +496,7 @@ pub enum CallStatus {
 
 /// What of one segment of a prompt its model was not shown, for want of room.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cut {
+pub struct OmittedSegment {
     /// The segment: `files`, `issue` …
     pub what: String,
     /// Files, or lines.
@@ -520,7 +520,7 @@ pub struct CallRow {
     pub prompt: Hash,
     /// What the prompt had no room for. Rows from before this was kept say nothing of it.
     #[serde(default)]
-    pub cut: Vec<Cut>,
+    pub cut: Vec<OmittedSegment>,
     pub status: CallStatus,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -776,7 +776,7 @@ pub struct ApprovalRow {
     /// The gate's subject, which covers the document.
     pub subject: Hash,
     /// The person's; none where the policy asked nobody.
-    pub answer: Option<Answer>,
+    pub answer: Option<GateAnswer>,
     pub kind: ApprovalKind,
     /// Who had approved it before at the same gate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -846,7 +846,7 @@ impl TextRow {
 
 /// A row for one of the ledgers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum LedgerRecord {
     Text(TextRow),
     Call(CallRow),
     Verdict(VerdictRow),
@@ -878,7 +878,7 @@ impl ArtifactRow {
 
 /// Everything the ledgers hold about one run, each list in the order it was first written.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Ledger {
+pub struct RunLedger {
     pub calls: Vec<CallRow>,
     pub verdicts: Vec<VerdictRow>,
     pub findings: Vec<FindingRow>,

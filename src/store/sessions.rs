@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::sql::{Optional, Row, Transaction};
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
 
 use super::{Store, StoreError};
@@ -13,13 +13,13 @@ const LINK_WAITS: Duration = Duration::from_secs(600);
 
 /// What whoever has a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum SessionScope {
     Read,
     /// Also what changes something.
     Act,
 }
 
-impl Scope {
+impl SessionScope {
     fn of(acts: bool) -> Self {
         if acts { Self::Act } else { Self::Read }
     }
@@ -27,7 +27,12 @@ impl Scope {
 
 impl Store {
     /// Keeps a link for a while; the session that comes of it lasts so long.
-    pub async fn make_link(&self, link: Hash, scope: Scope, lasts: Duration) -> Result<(), StoreError> {
+    pub async fn make_link(
+        &self,
+        link: Hash,
+        scope: SessionScope,
+        lasts: Duration,
+    ) -> Result<(), StoreError> {
         let now = self.clock.now();
         let lasts = now.plus(lasts).0 - now.0;
         self.main
@@ -37,7 +42,7 @@ impl Store {
                 }
                 tx.execute(
                     "INSERT INTO page_link (hash, acts, until, lasts) VALUES (?1, ?2, ?3, ?4)",
-                    params![link.to_string(), scope == Scope::Act, now.plus(LINK_WAITS).0, lasts],
+                    params![link.to_string(), scope == SessionScope::Act, now.plus(LINK_WAITS).0, lasts],
                 )?;
                 Ok(())
             })
@@ -51,7 +56,7 @@ impl Store {
         self.main
             .write(move |tx| {
                 let sql = "DELETE FROM page_link WHERE hash = ?1 RETURNING acts, until, lasts";
-                let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                let read = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
                 let spent: Option<(bool, i64, i64)> =
                     tx.query_row(sql, [link.to_string()], read).optional()?;
                 let Some((acts, _, lasts)) = spent.filter(|(_, until, _)| now.0 < *until) else {
@@ -67,7 +72,7 @@ impl Store {
     }
 
     /// What a session is good for, while it is.
-    pub async fn session(&self, session: Hash) -> Result<Option<Scope>, StoreError> {
+    pub async fn session(&self, session: Hash) -> Result<Option<SessionScope>, StoreError> {
         let now = self.clock.now();
         self.main
             .glance(move |tx| {
@@ -76,7 +81,7 @@ impl Store {
                     .prepare_cached(sql)?
                     .query_row(params![session.to_string(), now.0], |row| row.get(0))
                     .optional()?;
-                Ok(found.map(Scope::of))
+                Ok(found.map(SessionScope::of))
             })
             .await
     }

@@ -12,9 +12,9 @@ use std::{path::Path, time::Duration};
 use rusqlite::params;
 
 use super::{
-    CallStatus, CostRow, Source, Store, StoreError,
+    CallStatus, CostRow, DatabaseSource, Store, StoreError,
     database::{Database, signed, unsigned},
-    error::Fault,
+    error::TransactionError,
     repository::costs,
 };
 use crate::types::{InstallationId, MicroUsd, RepoId, RunId, Timestamp};
@@ -41,7 +41,7 @@ pub enum SharedCap {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reserved {
+pub enum ReservationOutcome {
     Held,
     /// Nothing is held: with it, more than `cap` would be spent. So much is already, or held.
     Over {
@@ -52,7 +52,7 @@ pub enum Reserved {
 
 impl Store {
     /// Holds an amount back if the caps leave room for it.
-    pub async fn reserve(&self, asked: Reservation) -> Result<Reserved, StoreError> {
+    pub async fn reserve(&self, asked: Reservation) -> Result<ReservationOutcome, StoreError> {
         self.catch_up(asked.run.repo).await?;
         let now = self.clock.now();
         self.main.write(move |tx| reserve(tx, &asked, now)).await
@@ -140,7 +140,7 @@ pub(super) fn rebuild(
     repos: &[RepoId],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let ledgers = Source::from(root);
+    let ledgers = DatabaseSource::from(root);
     for repo in repos {
         match ledgers.repository(*repo, |tx| costs(tx, *repo, None, now.month_start())) {
             Ok(rows) => main.write_now(|tx| take_over(tx, *repo, &rows))?,
@@ -150,7 +150,7 @@ pub(super) fn rebuild(
     Ok(())
 }
 
-fn take_over(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(), Fault> {
+fn take_over(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(), TransactionError> {
     // Whoever read it meanwhile may have reserved something since, of which these rows know nothing.
     if tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])? == 0 {
         return Ok(());
@@ -160,13 +160,13 @@ fn take_over(tx: &Transaction<'_>, repo: RepoId, rows: &[CostRow]) -> Result<(),
 }
 
 /// What a repository without a ledger has spent stays spent until the month is over; nothing can be read again.
-pub(super) fn keep(tx: &Transaction<'_>, repo: RepoId) -> Result<(), Fault> {
+pub(super) fn keep(tx: &Transaction<'_>, repo: RepoId) -> Result<(), TransactionError> {
     tx.execute("DELETE FROM spend_behind WHERE repo = ?1", [signed(repo.0)])?;
     tx.execute("UPDATE spend SET open = 0 WHERE repo = ?1", [signed(repo.0)]).map(drop)
 }
 
 /// Notes what may differ from its ledger: what was open when the last boot ended, and `strangers`.
-pub(super) fn boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), Fault> {
+pub(super) fn boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), TransactionError> {
     behind(tx)?;
     for repo in strangers {
         tx.execute("INSERT INTO spend_behind (repo) VALUES (?1) ON CONFLICT DO NOTHING", [signed(repo.0)])?;
@@ -175,7 +175,7 @@ pub(super) fn boot(tx: &Transaction<'_>, strangers: &[RepoId]) -> Result<(), Fau
 }
 
 /// Notes which repositories have calls that whoever made them did not live to settle.
-pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, Fault> {
+pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         Transaction::File(_) => "open = 1",
         // Of a repository where somebody is at work more may be held than its ledger knows yet.
@@ -193,7 +193,11 @@ pub(super) fn behind(tx: &Transaction<'_>) -> Result<usize, Fault> {
 /// How long a month's sums are kept after it.
 const KEPT: Duration = Duration::from_secs(31 * 24 * 3600);
 
-fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<Reserved, Fault> {
+fn reserve(
+    tx: &Transaction<'_>,
+    asked: &Reservation,
+    now: Timestamp,
+) -> Result<ReservationOutcome, TransactionError> {
     // Kept for a while: another node's clock may say that the month is not over yet.
     tx.execute("DELETE FROM spend WHERE at < ?1", [now.month_start().minus(KEPT).0])?;
     for (cap, spent) in shared(tx, (asked.run.repo, asked.installation), Some(asked), now)? {
@@ -202,16 +206,16 @@ fn reserve(tx: &Transaction<'_>, asked: &Reservation, now: Timestamp) -> Result<
             SharedCap::InstallationMonth => asked.installation_month,
         };
         if most.is_some_and(|most| spent.plus(asked.amount) > most) {
-            return Ok(Reserved::Over { cap, spent });
+            return Ok(ReservationOutcome::Over { cap, spent });
         }
     }
     release(tx, asked.run, asked.visit, &asked.key)?;
     insert(tx, asked, now, true)?;
-    Ok(Reserved::Held)
+    Ok(ReservationOutcome::Held)
 }
 
 /// Removes what is counted for a call.
-fn release(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), Fault> {
+fn release(tx: &Transaction<'_>, run: RunId, visit: u64, key: &str) -> Result<(), TransactionError> {
     let call = params![signed(run.repo.0), signed(run.seq), signed(visit), key];
     tx.prepare_cached("DELETE FROM spend WHERE repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4")?
         .execute(call)
@@ -224,10 +228,10 @@ fn shared(
     (repo, installation): (RepoId, InstallationId),
     except: Option<&Reservation>,
     now: Timestamp,
-) -> Result<[(SharedCap, MicroUsd); 2], Fault> {
+) -> Result<[(SharedCap, MicroUsd); 2], TransactionError> {
     let except = except.map(|asked| (signed(asked.run.seq), signed(asked.visit), asked.key.as_str()));
     let (run, visit, key) = except.unwrap_or((-1, -1, ""));
-    let sum = |which: &str, of: u64, since: Timestamp| -> Result<MicroUsd, Fault> {
+    let sum = |which: &str, of: u64, since: Timestamp| -> Result<MicroUsd, TransactionError> {
         let sql = format!(
             "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend WHERE {which} = ?5 AND at >= ?6
              AND NOT (repo = ?1 AND run = ?2 AND visit = ?3 AND key = ?4)"
@@ -241,7 +245,12 @@ fn shared(
     ])
 }
 
-fn insert(tx: &Transaction<'_>, row: &Reservation, at: Timestamp, open: bool) -> Result<(), Fault> {
+fn insert(
+    tx: &Transaction<'_>,
+    row: &Reservation,
+    at: Timestamp,
+    open: bool,
+) -> Result<(), TransactionError> {
     tx.prepare_cached(
         "INSERT INTO spend (repo, run, visit, key, installation, microusd, at, open)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -259,7 +268,7 @@ fn insert(tx: &Transaction<'_>, row: &Reservation, at: Timestamp, open: bool) ->
     Ok(())
 }
 
-fn copy(tx: &Transaction<'_>, rows: &[CostRow]) -> Result<(), Fault> {
+fn copy(tx: &Transaction<'_>, rows: &[CostRow]) -> Result<(), TransactionError> {
     for row in rows.iter().filter(|row| row.call.counted() > MicroUsd(0)) {
         let held = Reservation {
             run: row.run,

@@ -1,7 +1,7 @@
 //! What the rest of the store says its SQL to, whichever database answers: an SQLite file or Postgres.
 //!
 //! It looks like `rusqlite`, so whoever knows that can read every query here. The statements are written once, in what both
-//! understand; what little differs is put right in [`server`](super::server). Values cross it as SQLite knows them:
+//! understand; what little differs is put right in [`server`](super::postgres_backend). Values cross it as SQLite knows them:
 //! integers (truth is 0 or 1), text, bytes, nothing.
 
 use rusqlite::{
@@ -10,35 +10,35 @@ use rusqlite::{
 };
 
 use super::{
-    error::Fault,
-    server::{Answer, Session},
+    error::TransactionError,
+    postgres_backend::{PostgresRows, PostgresSession},
 };
 
 /// One transaction. Whoever opened it ends it.
 #[derive(Clone, Copy)]
 pub(super) enum Transaction<'a> {
     File(&'a Connection),
-    Server(&'a (dyn Session + 'a)),
+    Server(&'a (dyn PostgresSession + 'a)),
 }
 
 /// Values for the numbered places of a statement.
-pub(super) trait Args {
+pub(super) trait SqlArguments {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>>;
 }
 
-impl Args for [&dyn ToSql; 0] {
+impl SqlArguments for [&dyn ToSql; 0] {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
         Ok(Vec::new())
     }
 }
 
-impl Args for &[&dyn ToSql] {
+impl SqlArguments for &[&dyn ToSql] {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
         self.iter().map(|value| value.to_sql()).collect()
     }
 }
 
-impl<V: ToSql> Args for Vec<V> {
+impl<V: ToSql> SqlArguments for Vec<V> {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
         self.iter().map(ToSql::to_sql).collect()
     }
@@ -46,7 +46,7 @@ impl<V: ToSql> Args for Vec<V> {
 
 macro_rules! arrays {
     ($($length:literal)*) => {$(
-        impl<V: ToSql> Args for [V; $length] {
+        impl<V: ToSql> SqlArguments for [V; $length] {
             fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
                 self.iter().map(ToSql::to_sql).collect()
             }
@@ -55,13 +55,13 @@ macro_rules! arrays {
 }
 arrays!(1 2 3 4 5 6 7 8 9 10);
 
-impl<A: ToSql, B: ToSql> Args for (A, B) {
+impl<A: ToSql, B: ToSql> SqlArguments for (A, B) {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
         [self.0.to_sql(), self.1.to_sql()].into_iter().collect()
     }
 }
 
-impl<A: ToSql, B: ToSql, C: ToSql> Args for (A, B, C) {
+impl<A: ToSql, B: ToSql, C: ToSql> SqlArguments for (A, B, C) {
     fn values(&self) -> rusqlite::Result<Vec<ToSqlOutput<'_>>> {
         [self.0.to_sql(), self.1.to_sql(), self.2.to_sql()].into_iter().collect()
     }
@@ -69,18 +69,18 @@ impl<A: ToSql, B: ToSql, C: ToSql> Args for (A, B, C) {
 
 impl<'a> Transaction<'a> {
     /// A statement that is asked now and then.
-    pub(super) fn prepare(&self, sql: &str) -> Result<Statement<'a>, Fault> {
+    pub(super) fn prepare(&self, sql: &str) -> Result<SqlStatement<'a>, TransactionError> {
         Ok(match self {
-            Self::File(connection) => Statement::File(connection.prepare(sql)?),
-            Self::Server(session) => Statement::Server(*session, session.prepare(sql)?),
+            Self::File(connection) => SqlStatement::File(connection.prepare(sql)?),
+            Self::Server(session) => SqlStatement::Server(*session, session.prepare(sql)?),
         })
     }
 
     /// A statement that is asked again and again: it is kept ready.
-    pub(super) fn prepare_cached(&self, sql: &str) -> Result<Statement<'a>, Fault> {
+    pub(super) fn prepare_cached(&self, sql: &str) -> Result<SqlStatement<'a>, TransactionError> {
         Ok(match self {
-            Self::File(connection) => Statement::Cached(connection.prepare_cached(sql)?),
-            Self::Server(session) => Statement::Server(*session, session.prepare_cached(sql)?),
+            Self::File(connection) => SqlStatement::Cached(connection.prepare_cached(sql)?),
+            Self::Server(session) => SqlStatement::Server(*session, session.prepare_cached(sql)?),
         })
     }
 
@@ -88,26 +88,26 @@ impl<'a> Transaction<'a> {
     pub(super) fn sweep(
         &self,
         sql: &str,
-        args: impl Args,
-        mut each: impl FnMut(&Row<'_>) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        args: impl SqlArguments,
+        mut each: impl FnMut(&SqlRow<'_>) -> Result<(), TransactionError>,
+    ) -> Result<(), TransactionError> {
         match self {
             Self::File(connection) => {
                 let mut statement = connection.prepare(sql)?;
                 let mut rows = statement.query(params_from_iter(args.values()?))?;
                 while let Some(row) = rows.next()? {
-                    each(&Row::File(row))?;
+                    each(&SqlRow::File(row))?;
                 }
                 Ok(())
             }
             Self::Server(session) => {
-                session.sweep(&session.prepare(sql)?, &args.values()?, &mut |row| each(&Row::Server(row)))
+                session.sweep(&session.prepare(sql)?, &args.values()?, &mut |row| each(&SqlRow::Server(row)))
             }
         }
     }
 
     /// A word to the database itself, such as a savepoint.
-    pub(super) fn run(&self, sql: &str) -> Result<(), Fault> {
+    pub(super) fn run(&self, sql: &str) -> Result<(), TransactionError> {
         match self {
             Self::File(connection) => Ok(connection.prepare_cached(sql)?.execute([]).map(drop)?),
             Self::Server(session) => session.batch(sql),
@@ -123,29 +123,29 @@ impl<'a> Transaction<'a> {
     }
 
     /// How many rows it changed.
-    pub(super) fn execute(&self, sql: &str, args: impl Args) -> Result<usize, Fault> {
+    pub(super) fn execute(&self, sql: &str, args: impl SqlArguments) -> Result<usize, TransactionError> {
         self.prepare(sql)?.execute(args)
     }
 
     pub(super) fn query_row<V>(
         &self,
         sql: &str,
-        args: impl Args,
-        read: impl FnOnce(&Row<'_>) -> Result<V, Fault>,
-    ) -> Result<V, Fault> {
+        args: impl SqlArguments,
+        read: impl FnOnce(&SqlRow<'_>) -> Result<V, TransactionError>,
+    ) -> Result<V, TransactionError> {
         self.prepare(sql)?.query_row(args, read)
     }
 }
 
 /// A statement, ready to be asked.
-pub(super) enum Statement<'a> {
+pub(super) enum SqlStatement<'a> {
     File(rusqlite::Statement<'a>),
     Cached(rusqlite::CachedStatement<'a>),
-    Server(&'a (dyn Session + 'a), postgres::Statement),
+    Server(&'a (dyn PostgresSession + 'a), postgres::Statement),
 }
 
-impl Statement<'_> {
-    pub(super) fn execute(&mut self, args: impl Args) -> Result<usize, Fault> {
+impl SqlStatement<'_> {
+    pub(super) fn execute(&mut self, args: impl SqlArguments) -> Result<usize, TransactionError> {
         let values = args.values()?;
         match self {
             Self::File(statement) => Ok(statement.execute(params_from_iter(values))?),
@@ -154,21 +154,21 @@ impl Statement<'_> {
         }
     }
 
-    pub(super) fn query(&mut self, args: impl Args) -> Result<Rows<'_>, Fault> {
+    pub(super) fn query(&mut self, args: impl SqlArguments) -> Result<SqlRows<'_>, TransactionError> {
         let values = args.values()?;
         Ok(match self {
-            Self::File(statement) => Rows::File(statement.query(params_from_iter(values))?),
-            Self::Cached(statement) => Rows::File(statement.query(params_from_iter(values))?),
-            Self::Server(session, statement) => Rows::Server(session.query(statement, &values)?),
+            Self::File(statement) => SqlRows::File(statement.query(params_from_iter(values))?),
+            Self::Cached(statement) => SqlRows::File(statement.query(params_from_iter(values))?),
+            Self::Server(session, statement) => SqlRows::Server(session.query(statement, &values)?),
         })
     }
 
-    /// The first row; that there is none is an error, which [`Optional`] takes for an answer.
+    /// The first row; that there is none is an error, which [`OptionalRow`] takes for an answer.
     pub(super) fn query_row<V>(
         &mut self,
-        args: impl Args,
-        read: impl FnOnce(&Row<'_>) -> Result<V, Fault>,
-    ) -> Result<V, Fault> {
+        args: impl SqlArguments,
+        read: impl FnOnce(&SqlRow<'_>) -> Result<V, TransactionError>,
+    ) -> Result<V, TransactionError> {
         match self.query(args)?.next()? {
             Some(row) => read(&row),
             None => Err(rusqlite::Error::QueryReturnedNoRows.into()),
@@ -178,9 +178,9 @@ impl Statement<'_> {
     /// All rows, each as it could be read.
     pub(super) fn query_map<V>(
         &mut self,
-        args: impl Args,
-        mut read: impl FnMut(&Row<'_>) -> Result<V, Fault>,
-    ) -> Result<std::vec::IntoIter<Result<V, Fault>>, Fault> {
+        args: impl SqlArguments,
+        mut read: impl FnMut(&SqlRow<'_>) -> Result<V, TransactionError>,
+    ) -> Result<std::vec::IntoIter<Result<V, TransactionError>>, TransactionError> {
         let (mut rows, mut all) = (self.query(args)?, Vec::new());
         while let Some(row) = rows.next()? {
             all.push(read(&row));
@@ -188,7 +188,7 @@ impl Statement<'_> {
         Ok(all.into_iter())
     }
 
-    pub(super) fn exists(&mut self, args: impl Args) -> Result<bool, Fault> {
+    pub(super) fn exists(&mut self, args: impl SqlArguments) -> Result<bool, TransactionError> {
         Ok(self.query(args)?.next()?.is_some())
     }
 
@@ -204,62 +204,65 @@ impl Statement<'_> {
 }
 
 /// Rows, one after the other.
-pub(super) enum Rows<'a> {
+pub(super) enum SqlRows<'a> {
     File(rusqlite::Rows<'a>),
-    Server(Answer),
+    Server(PostgresRows),
 }
 
-impl Rows<'_> {
-    pub(super) fn next(&mut self) -> Result<Option<Row<'_>>, Fault> {
+impl SqlRows<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<SqlRow<'_>>, TransactionError> {
         Ok(match self {
-            Self::File(rows) => rows.next()?.map(Row::File),
-            Self::Server(answer) => answer.next().map(Row::Server),
+            Self::File(rows) => rows.next()?.map(SqlRow::File),
+            Self::Server(answer) => answer.next().map(SqlRow::Server),
         })
     }
 }
 
 /// One row.
-pub(super) enum Row<'a> {
+pub(super) enum SqlRow<'a> {
     File(&'a rusqlite::Row<'a>),
     Server(&'a postgres::Row),
 }
 
 /// A column, by its place or by its name.
-pub(super) trait Column: rusqlite::RowIndex + postgres::row::RowIndex + std::fmt::Display {}
+pub(super) trait ColumnIndex:
+    rusqlite::RowIndex + postgres::row::RowIndex + std::fmt::Display
+{
+}
 
-impl Column for usize {}
-impl Column for &str {}
+impl ColumnIndex for usize {}
+impl ColumnIndex for &str {}
 
-impl Row<'_> {
-    pub(super) fn get<C: Column, V: FromSql>(&self, column: C) -> Result<V, Fault> {
+impl SqlRow<'_> {
+    pub(super) fn get<C: ColumnIndex, V: FromSql>(&self, column: C) -> Result<V, TransactionError> {
         match self {
             Self::File(row) => Ok(row.get(column)?),
             Self::Server(row) => {
                 let name = column.to_string();
-                V::column_result(super::server::value(row, column)?)
-                    .map_err(|error| Fault::Row(format!("column {name}: {error}")))
+                V::column_result(super::postgres_backend::value(row, column)?)
+                    .map_err(|error| TransactionError::Row(format!("column {name}: {error}")))
             }
         }
     }
 
     /// The value as it lies there.
-    pub(super) fn get_ref<C: Column>(&self, column: C) -> Result<ValueRef<'_>, Fault> {
+    pub(super) fn get_ref<C: ColumnIndex>(&self, column: C) -> Result<ValueRef<'_>, TransactionError> {
         match self {
             Self::File(row) => Ok(row.get_ref(column)?),
-            Self::Server(row) => super::server::value(row, column),
+            Self::Server(row) => super::postgres_backend::value(row, column),
         }
     }
 }
 
 /// No row is an answer.
-pub(super) trait Optional<V> {
-    fn optional(self) -> Result<Option<V>, Fault>;
+pub(super) trait OptionalRow<V> {
+    fn optional(self) -> Result<Option<V>, TransactionError>;
 }
 
-impl<V> Optional<V> for Result<V, Fault> {
-    fn optional(self) -> Result<Option<V>, Fault> {
+impl<V> OptionalRow<V> for Result<V, TransactionError> {
+    fn optional(self) -> Result<Option<V>, TransactionError> {
         match self {
-            Err(Fault::Sql(rusqlite::Error::QueryReturnedNoRows)) => Ok(None),
+            Err(TransactionError::Sql(rusqlite::Error::QueryReturnedNoRows)) => Ok(None),
             other => other.map(Some),
         }
     }

@@ -12,9 +12,9 @@ use crate::{
 };
 use std::{collections::HashSet, future::Future, pin::Pin, time::Duration};
 
-struct Fixed(Timestamp);
+struct StoreTestClock(Timestamp);
 
-impl Clock for Fixed {
+impl Clock for StoreTestClock {
     fn now(&self) -> Timestamp {
         self.0
     }
@@ -27,7 +27,7 @@ impl Clock for Fixed {
 const NOW: Timestamp = Timestamp(1_000_000);
 
 fn clock() -> SharedClock {
-    Arc::new(Fixed(NOW))
+    Arc::new(StoreTestClock(NOW))
 }
 
 fn open(root: &Path) -> Result<Arc<Store>, StoreError> {
@@ -35,7 +35,7 @@ fn open(root: &Path) -> Result<Arc<Store>, StoreError> {
 }
 
 fn delivery(id: &str, body: &str) -> NewDelivery {
-    let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+    let subject = DeliverySubject { installation: Some(InstallationId(7)), ..DeliverySubject::default() };
     NewDelivery {
         id: DeliveryId(id.into()),
         event: "issues".into(),
@@ -48,7 +48,7 @@ fn delivery(id: &str, body: &str) -> NewDelivery {
 /// A run of `lld` on an issue, of installation 7.
 pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
     let actor = Actor { id: UserId(1), login: "ada".into(), bot: false };
-    let trigger = Trigger {
+    let trigger = RunTrigger {
         command: "lld".into(),
         args: String::new(),
         repo,
@@ -65,7 +65,7 @@ pub(super) fn new_run(repo: RepoId, issue: u64) -> NewRun {
 }
 
 /// Claims a run once all has been looked into that must be.
-pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<Lease> {
+pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<RunLease> {
     for _ in 0..2 {
         if let Some(lease) = store.claim_run(now, &HashSet::new()).await.unwrap() {
             return Some(lease);
@@ -175,7 +175,7 @@ async fn check_names_repositories_without_a_database() {
     let store = open(root.path()).unwrap();
     for (repo, name) in [(1, "lost"), (2, "folderless"), (3, "seen")] {
         let name = crate::types::RepoName { owner: "ada".into(), name: name.into() };
-        let row = RepoRow { id: RepoId(repo), installation: InstallationId(7), name };
+        let row = RepositoryRow { id: RepoId(repo), installation: InstallationId(7), name };
         store.directory().saw_repository(row).await.unwrap();
         if repo < 3 {
             store.start_run(new_run(RepoId(repo), 42)).await.unwrap();
@@ -222,24 +222,24 @@ async fn a_delivery_is_kept_once_and_a_dead_one_comes_back() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let inbox = store.inbox();
-    assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
-    assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), Accepted::Duplicate);
-    assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), Accepted::New);
+    assert_eq!(inbox.accept(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
+    assert_eq!(inbox.accept(delivery("g1", "two")).await.unwrap(), DeliveryReceipt::Duplicate);
+    assert_eq!(inbox.accept(delivery("g2", "three")).await.unwrap(), DeliveryReceipt::New);
     let taken = inbox.claim().await.unwrap().unwrap();
     assert_eq!(
         (taken.id.0.as_str(), taken.body().unwrap().as_slice(), taken.attempts),
         ("g1", &b"one"[..], 1)
     );
     let ended = |id: &DeliveryId, ending| inbox.end(vec![(id.clone(), ending)]);
-    ended(&taken.id, Ending::Dead("not JSON".into())).await.unwrap();
-    assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), Accepted::Rearmed);
+    ended(&taken.id, DeliveryDisposition::Dead("not JSON".into())).await.unwrap();
+    assert_eq!(inbox.accept(delivery("g1", "again")).await.unwrap(), DeliveryReceipt::Rearmed);
     assert_eq!(inbox.claim().await.unwrap().unwrap().body().unwrap(), b"again");
-    ended(&taken.id, Ending::Done("started 1-1".into())).await.unwrap();
-    assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), Accepted::Duplicate);
+    ended(&taken.id, DeliveryDisposition::Done("started 1-1".into())).await.unwrap();
+    assert_eq!(inbox.accept(delivery("g1", "late")).await.unwrap(), DeliveryReceipt::Duplicate);
 
     let other = inbox.claim().await.unwrap().unwrap();
     let at = NOW.plus(Duration::from_secs(5));
-    let later = Ending::Later { why: "GitHub is down".into(), at, holds: at };
+    let later = DeliveryDisposition::Later { why: "GitHub is down".into(), at, holds: at };
     ended(&other.id, later).await.unwrap();
     assert_eq!(inbox.claim().await.unwrap(), None);
     assert_eq!(inbox.next_due().await.unwrap(), Some(at));
@@ -277,7 +277,7 @@ async fn a_name_belongs_to_the_repository_last_seen_under_it() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
     let directory = store.directory();
-    let row = |id, name: &str| RepoRow {
+    let row = |id, name: &str| RepositoryRow {
         id: RepoId(id),
         installation: InstallationId(7),
         name: name.parse().unwrap(),
@@ -297,7 +297,7 @@ async fn a_name_belongs_to_the_repository_last_seen_under_it() {
 async fn documents_are_kept_by_hash_and_the_audit_chain_shows_tampering() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path()).unwrap();
-    let Opened::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
+    let StartDecision::New(run) = store.start_run(new_run(RepoId(3), 42)).await.unwrap() else { panic!() };
     let repo = store.repo(RepoId(3)).await.unwrap();
     let lease = claim_at(&store, NOW).await.unwrap();
     let text = "a design ".repeat(50_000).into_bytes();
@@ -355,13 +355,13 @@ async fn a_file_that_is_slow_to_open_keeps_nobody_else_waiting() {
     looks.next().await;
     let lease = store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap();
     assert_eq!(lease.run.id.repo, sound);
-    assert_eq!(store.inbox().accept(delivery("g1", "one")).await.unwrap(), Accepted::New);
+    assert_eq!(store.inbox().accept(delivery("g1", "one")).await.unwrap(), DeliveryReceipt::New);
     assert!(store.claim_run(NOW, &HashSet::new()).await.unwrap().is_none());
     assert_eq!(store.next_due(), None, "the slow one is being opened");
     assert!(poll!(&mut starting).is_pending());
 
     drop(seized);
-    assert!(matches!(starting.await.unwrap(), Opened::New(_)));
+    assert!(matches!(starting.await.unwrap(), StartDecision::New(_)));
     assert!(looks.next().await.is_some());
     assert_eq!(store.claim_run(NOW, &HashSet::new()).await.unwrap().unwrap().run.id.repo, slow);
 }
@@ -409,14 +409,14 @@ async fn of_many_at_once_no_more_are_let_through_than_a_cap_allows() {
     for repo in [1, 2] {
         store.repo(RepoId(repo)).await.unwrap();
     }
-    let held = |answers: Vec<Result<Reserved, _>>| {
-        answers.into_iter().filter(|answer| matches!(answer, Ok(Reserved::Held))).count()
+    let held = |answers: Vec<Result<ReservationOutcome, _>>| {
+        answers.into_iter().filter(|answer| matches!(answer, Ok(ReservationOutcome::Held))).count()
     };
     assert_eq!(held(ten(&store, 1).await), 3, "the repository's day");
     assert_eq!(held(ten(&store, 2).await), 2, "the installation's month");
     assert_eq!(
         store.reserve(asked(3, 1)).await.unwrap(),
-        Reserved::Over { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
+        ReservationOutcome::Over { cap: SharedCap::InstallationMonth, spent: MicroUsd(5_000_000) }
     );
     drop(store);
     // The crash came before any of the ledgers' rows.
@@ -431,7 +431,7 @@ fn a_file_that_did_not_change_is_copied_once() {
     let open = rusqlite::Connection::open(&file).unwrap();
     open.execute_batch("CREATE TABLE meta (key TEXT, value TEXT); PRAGMA user_version = 6").unwrap();
     let copies = |at: i64| {
-        Kept::main(root.path(), Timestamp(at * 1000)).copy(&file, 6).unwrap();
+        UpgradeCopies::main(root.path(), Timestamp(at * 1000)).copy(&file, 6).unwrap();
         fs::read_dir(root.path().join("backups")).unwrap().count()
     };
     assert_eq!([1, 2, 3].map(copies), [1, 1, 1]);
@@ -453,7 +453,7 @@ async fn what_others_spent_is_known_without_their_ledgers() {
         installation_month: None,
     };
     for repo in [1, 2] {
-        assert_eq!(store.reserve(asked(repo)).await.unwrap(), Reserved::Held);
+        assert_eq!(store.reserve(asked(repo)).await.unwrap(), ReservationOutcome::Held);
     }
     drop(store);
     // A copy that has neither repository.

@@ -31,12 +31,15 @@ use tokio::{
 };
 use url::Url;
 
-use super::{Token, serving::Seldom, token::random, token_file};
+use super::{ServerToken, listener::LogThrottle, server_token::random, token_file};
 use crate::{
     clock::{Clock, SharedClock},
-    engine::{APPROVE, EngineError, Filter, GateRow, PauseScope, Port, Rerun, Retry, RunView, Who},
+    engine::{
+        APPROVE, AllowedResponders, EngineError, EnginePort, GateRow, PauseScope, RetryDecision,
+        RetryRunRequest, RunFilter, RunView,
+    },
     messages::step_name,
-    store::{Pause, Scope, Spending, Store, StoreError},
+    store::{ActivePause, SessionScope, Spending, Store, StoreError},
     types::{Cause, Hash, RepoId, RepoName, RunId, Timestamp, count},
 };
 
@@ -47,11 +50,11 @@ pub fn control_socket(data: &Path) -> PathBuf {
 
 /// What the socket's routes work on.
 #[derive(Clone)]
-pub struct Control {
+pub struct ControlContext {
     pub store: Arc<Store>,
-    pub engine: Arc<dyn Port>,
+    pub engine: Arc<dyn EnginePort>,
     pub clock: SharedClock,
-    pub token: Token,
+    pub token: ServerToken,
     /// Rung when a pause begins or ends.
     pub pause_bell: Arc<Notify>,
     pub web_url: Url,
@@ -59,33 +62,33 @@ pub struct Control {
     pub at: Address,
     /// The name by which the world knows it, if it does.
     pub public_url: Option<Url>,
-    pub reload: Reload,
+    pub reload: ReloadCallback,
 }
 
 /// Reads the secrets again; says what came of it, or why all is as it was.
-pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+pub type ReloadCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
 
 /// Asks for a pause or for its end; without a repository, of the whole server.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Pausing {
+pub struct PauseRequest {
     pub repository: Option<RepoName>,
     pub by: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Retrying {
+pub struct RetryCommandRequest {
     pub run: RunId,
     pub by: String,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Forgetting {
+pub struct ForgetRepositoryRequest {
     pub repository: RepoName,
 }
 
 /// Asks for a link to the operator's pages.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Opening {
+pub struct PageLinkRequest {
     /// To act there, and not only to read.
     pub act: bool,
     /// How long the session lasts that comes of it.
@@ -94,20 +97,20 @@ pub struct Opening {
 
 /// One link by each name that the pages have. The first visit by any of them spends it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Opened {
+pub struct PageLinks {
     pub links: Vec<String>,
 }
 
 /// Asks that what long ended runs left be archived.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Archiving {
+pub struct ArchiveRunsRequest {
     pub older_than: Duration,
     pub to: PathBuf,
 }
 
 /// What came of it, in words.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Shelved {
+pub struct ArchiveReport {
     pub lines: Vec<String>,
     /// Nothing went wrong in any repository.
     pub whole: bool,
@@ -115,7 +118,7 @@ pub struct Shelved {
 
 /// Which runs to list.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub struct Listing {
+pub struct RunListRequest {
     /// `OWNER/REPO`.
     pub repository: Option<String>,
     /// Those that ended as well.
@@ -124,7 +127,7 @@ pub struct Listing {
 
 /// One run as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListedRun {
+pub struct RunListItem {
     pub run: RunId,
     /// Its name, or its number where we know no name any more.
     pub repository: String,
@@ -145,17 +148,17 @@ pub struct ListedRun {
 
 /// Whose calls to add up.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
-pub struct Costing {
+pub struct CostReportRequest {
     /// `OWNER/REPO`.
     pub repository: Option<String>,
     pub run: Option<RunId>,
-    pub by: By,
+    pub by: CostGrouping,
 }
 
 /// What gets a line of its own.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum CostGrouping {
     #[default]
     Run,
     Stage,
@@ -176,13 +179,13 @@ pub struct CostLine {
 
 /// An answer in words, and the body of every refusal.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Said {
+pub struct ControlMessage {
     pub message: String,
 }
 
-impl ListedRun {
-    pub(super) fn new(run: &RunView, name: Option<&RepoName>, pauses: &[Pause], web_url: &Url) -> Self {
-        let paused = Pause::of(pauses, run.id.repo).filter(|_| run.status.live());
+impl RunListItem {
+    pub(super) fn new(run: &RunView, name: Option<&RepoName>, pauses: &[ActivePause], web_url: &Url) -> Self {
+        let paused = ActivePause::of(pauses, run.id.repo).filter(|_| run.status.live());
         let gate = run.gate.as_ref();
         let path = name.map(|name| format!("{name}/issues/{}", run.issue));
         let web_url = web_url.as_str().trim_end_matches('/');
@@ -209,7 +212,7 @@ impl ListedRun {
 
 /// `waits for /approve lld 3f9c2ab1d4e7 or /revise`
 fn waits(gate: &GateRow) -> String {
-    let line = |(verb, _): &(String, Who)| match verb.as_str() {
+    let line = |(verb, _): &(String, AllowedResponders)| match verb.as_str() {
         APPROVE => format!("/{verb} {} {}", gate.spec.stage, gate.spec.subject.short()),
         _ => format!("/{verb}"),
     };
@@ -219,8 +222,8 @@ fn waits(gate: &GateRow) -> String {
 }
 
 /// What ends a pause is what began it: of the server, or of one repository.
-fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
-    let Pause { scope, by, .. } = pause;
+fn until_resumed(pause: &ActivePause, name: Option<&RepoName>) -> String {
+    let ActivePause { scope, by, .. } = pause;
     match (scope, name) {
         (PauseScope::Repo(_), Some(name)) => format!("paused by {by} until `countersign resume {name}`"),
         _ => format!("paused by {by} until `countersign resume`"),
@@ -230,30 +233,30 @@ fn until_resumed(pause: &Pause, name: Option<&RepoName>) -> String {
 /// Why something asked for is not done.
 #[derive(Debug, thiserror::Error)]
 #[error("{1}")]
-pub struct Refusal(pub(super) StatusCode, pub(super) String);
+pub struct ControlError(pub(super) StatusCode, pub(super) String);
 
-pub(super) type ControlResult<T> = Result<Json<T>, Refusal>;
+pub(super) type ControlResult<T> = Result<Json<T>, ControlError>;
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ControlError {
     fn into_response(self) -> Response {
-        (self.0, Json(Said { message: self.1 })).into_response()
+        (self.0, Json(ControlMessage { message: self.1 })).into_response()
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for ControlError {
     fn from(error: StoreError) -> Self {
         Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
-impl From<EngineError> for Refusal {
+impl From<EngineError> for ControlError {
     fn from(error: EngineError) -> Self {
         Self(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
 /// Opens the socket. What lies in its place was left by a server that died: the data directory's lock is ours.
-pub fn listen(data: &Path, clock: SharedClock) -> io::Result<Peers> {
+pub fn listen(data: &Path, clock: SharedClock) -> io::Result<ControlListener> {
     let path = control_socket(data);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -261,17 +264,17 @@ pub fn listen(data: &Path, clock: SharedClock) -> io::Result<Peers> {
     }
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(Peers { listener, refused: Seldom::default(), clock })
+    Ok(ControlListener { listener, refused: LogThrottle::default(), clock })
 }
 
 /// The socket, open to the operator's own processes.
-pub struct Peers {
+pub struct ControlListener {
     listener: UnixListener,
-    refused: Seldom,
+    refused: LogThrottle,
     clock: SharedClock,
 }
 
-impl Listener for Peers {
+impl Listener for ControlListener {
     type Io = UnixStream;
     type Addr = SocketAddr;
 
@@ -303,11 +306,11 @@ fn objection(stream: &UnixStream) -> Option<String> {
 }
 
 /// The socket's routes.
-pub fn routes(control: Control) -> Router {
+pub fn routes(control: ControlContext) -> Router {
     Router::new()
         .route("/runs", get(runs))
         .route("/cost", get(cost))
-        .route("/settle", post(super::settle::post))
+        .route("/settle", post(super::held_calls::post))
         .route("/pause", post(pause))
         .route("/resume", post(resume))
         .route("/retry", post(retry))
@@ -320,39 +323,45 @@ pub fn routes(control: Control) -> Router {
         .with_state(control)
 }
 
-async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+async fn with_token(State(token): State<ServerToken>, request: Request, next: Next) -> Response {
     if token.opens(request.headers()) {
         return next.run(request).await;
     }
     let why = "the token of this server is missing, or is another one's; it is in the data directory";
-    Refusal(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
+    ControlError(StatusCode::UNAUTHORIZED, why.to_owned()).into_response()
 }
 
 /// The repository last seen under a name, or a refusal that says how it would become known.
-pub async fn named(store: &Store, name: &RepoName) -> Result<RepoId, Refusal> {
+pub async fn named(store: &Store, name: &RepoName) -> Result<RepoId, ControlError> {
     let found = store.directory().repository_named(name).await?;
     found.map(|row| row.id).ok_or_else(|| {
         let why = "is known here; check the name, as GitHub writes it now: OWNER/REPO";
-        Refusal(StatusCode::NOT_FOUND, format!("no repository {name} {why}"))
+        ControlError(StatusCode::NOT_FOUND, format!("no repository {name} {why}"))
     })
 }
 
 /// The same for a name that is not read yet.
-async fn named_by(store: &Store, text: &str) -> Result<RepoId, Refusal> {
+async fn named_by(store: &Store, text: &str) -> Result<RepoId, ControlError> {
     let name = text.parse().map_err(|_| {
-        Refusal(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
+        ControlError(StatusCode::BAD_REQUEST, format!("`{text}` is not a repository's name: OWNER/REPO"))
     })?;
     named(store, &name).await
 }
 
-async fn scope(control: &Control, name: Option<&RepoName>) -> Result<(PauseScope, String), Refusal> {
+async fn scope(
+    control: &ControlContext,
+    name: Option<&RepoName>,
+) -> Result<(PauseScope, String), ControlError> {
     Ok(match name {
         None => (PauseScope::Server, "the server".to_owned()),
         Some(name) => (PauseScope::Repo(named(&control.store, name).await?), name.to_string()),
     })
 }
 
-async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
+async fn pause(
+    State(control): State<ControlContext>,
+    Json(asked): Json<PauseRequest>,
+) -> ControlResult<ControlMessage> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     control.pause(scope, asked.by, "asked to on the command line").await?;
     let name = asked.repository.map(|name| format!(" {name}")).unwrap_or_default();
@@ -361,7 +370,10 @@ async fn pause(State(control): State<Control>, Json(asked): Json<Pausing>) -> Co
     ))
 }
 
-async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> ControlResult<Said> {
+async fn resume(
+    State(control): State<ControlContext>,
+    Json(asked): Json<PauseRequest>,
+) -> ControlResult<ControlMessage> {
     let (scope, what) = scope(&control, asked.repository.as_ref()).await?;
     let ended = control.resume(scope, asked.by).await?;
     let still = scope != PauseScope::Server
@@ -375,7 +387,7 @@ async fn resume(State(control): State<Control>, Json(asked): Json<Pausing>) -> C
     })
 }
 
-impl Control {
+impl ControlContext {
     pub(super) async fn pause(&self, scope: PauseScope, by: String, why: &str) -> Result<(), EngineError> {
         self.engine.pause(scope, by, why.to_owned()).await?;
         self.pause_bell.notify_one();
@@ -390,24 +402,24 @@ impl Control {
     }
 
     /// Has a run tried again, or says why not.
-    pub(super) async fn retry(&self, run: RunId, by: String) -> Result<(), Refusal> {
+    pub(super) async fn retry(&self, run: RunId, by: String) -> Result<(), ControlError> {
         // Each time it is asked for it is a wish of its own.
         let cause = Cause(format!("operator-{run}-{}", self.clock.now().0));
-        let no = |status, why| Err(Refusal(status, why));
-        match self.engine.retry(Retry { run, cause, by }).await? {
-            Rerun::Going | Rerun::Duplicate => Ok(()),
-            Rerun::NoRun => no(
+        let no = |status, why| Err(ControlError(status, why));
+        match self.engine.retry(RetryRunRequest { run, cause, by }).await? {
+            RetryDecision::Going | RetryDecision::Duplicate => Ok(()),
+            RetryDecision::NoRun => no(
                 StatusCode::NOT_FOUND,
                 format!("there is no run {run}; `countersign runs --all` lists them"),
             ),
-            Rerun::NotFailed(view) => no(
+            RetryDecision::NotFailed(view) => no(
                 StatusCode::CONFLICT,
                 format!(
                     "{run} is {}: only a run that failed, waits for a model or is parked can be tried again",
                     view.status
                 ),
             ),
-            Rerun::Another(view) => no(
+            RetryDecision::Another(view) => no(
                 StatusCode::CONFLICT,
                 format!(
                     "{} of the same workflow is at work on issue #{} now; wait for it or end it with `/stop`",
@@ -418,40 +430,50 @@ impl Control {
     }
 }
 
-async fn retry(State(control): State<Control>, Json(asked): Json<Retrying>) -> ControlResult<Said> {
-    let Retrying { run, by } = asked;
+async fn retry(
+    State(control): State<ControlContext>,
+    Json(asked): Json<RetryCommandRequest>,
+) -> ControlResult<ControlMessage> {
+    let RetryCommandRequest { run, by } = asked;
     control.retry(run, by).await?;
     said(format!("{run} is tried again at the step it failed at"))
 }
 
-async fn open(State(control): State<Control>, Json(asked): Json<Opening>) -> ControlResult<Opened> {
-    let secret = random().map_err(|error| Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    let scope = if asked.act { Scope::Act } else { Scope::Read };
+async fn open(
+    State(control): State<ControlContext>,
+    Json(asked): Json<PageLinkRequest>,
+) -> ControlResult<PageLinks> {
+    let secret =
+        random().map_err(|error| ControlError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let scope = if asked.act { SessionScope::Act } else { SessionScope::Read };
     let lasts = Duration::from_secs(3600 * u64::from(asked.hours));
     control.store.make_link(Hash::of(secret.as_bytes()), scope, lasts).await?;
     let here = format!("http://{}/", control.at);
     let doors = std::iter::once(here).chain(control.public_url.iter().map(Url::to_string));
-    Ok(Json(Opened { links: doors.map(|door| format!("{door}enter?link={secret}")).collect() }))
+    Ok(Json(PageLinks { links: doors.map(|door| format!("{door}enter?link={secret}")).collect() }))
 }
 
-async fn close(State(control): State<Control>) -> ControlResult<Said> {
+async fn close(State(control): State<ControlContext>) -> ControlResult<ControlMessage> {
     let (sessions, links) = control.store.revoke_sessions().await?;
     let (sessions, links) =
         (count(sessions, "session is", "sessions are"), count(links, "link is", "links are"));
     said(format!("{sessions} over, and {links} taken back: no browser sees the pages any more"))
 }
 
-async fn runs(State(control): State<Control>, Query(asked): Query<Listing>) -> ControlResult<Vec<ListedRun>> {
+async fn runs(
+    State(control): State<ControlContext>,
+    Query(asked): Query<RunListRequest>,
+) -> ControlResult<Vec<RunListItem>> {
     let repo = match &asked.repository {
         None => None,
         Some(text) => Some(named_by(&control.store, text).await?),
     };
-    let found = control.engine.list(Filter { repo, issue: None, live_only: !asked.all }).await?;
+    let found = control.engine.list(RunFilter { repo, issue: None, live_only: !asked.all }).await?;
     Ok(Json(lines(&control.store, &found, &control.web_url).await?))
 }
 
 /// Runs as they are listed, with the names of now.
-pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<ListedRun>, StoreError> {
+pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec<RunListItem>, StoreError> {
     let pauses = store.pauses().await?;
     let mut lines = Vec::with_capacity(runs.len());
     let mut known: Option<(RepoId, Option<RepoName>)> = None;
@@ -461,17 +483,20 @@ pub async fn lines(store: &Store, runs: &[RunView], web_url: &Url) -> Result<Vec
             known = Some((run.id.repo, row.map(|row| row.name)));
         }
         let name = known.as_ref().and_then(|(_, name)| name.as_ref());
-        lines.push(ListedRun::new(run, name, &pauses, web_url));
+        lines.push(RunListItem::new(run, name, &pauses, web_url));
     }
     Ok(lines)
 }
 
-async fn cost(State(control): State<Control>, Query(asked): Query<Costing>) -> ControlResult<Vec<CostLine>> {
+async fn cost(
+    State(control): State<ControlContext>,
+    Query(asked): Query<CostReportRequest>,
+) -> ControlResult<Vec<CostLine>> {
     Ok(Json(costs(&control.store, &asked).await?))
 }
 
 /// Sums of the ledgers, a line for each repository and whatever is asked for; or why there is nothing to add up.
-pub async fn costs(store: &Store, asked: &Costing) -> Result<Vec<CostLine>, Refusal> {
+pub async fn costs(store: &Store, asked: &CostReportRequest) -> Result<Vec<CostLine>, ControlError> {
     let repos = match (&asked.repository, asked.run) {
         (Some(text), _) => vec![named_by(store, text).await?],
         (None, Some(run)) => vec![run.repo],
@@ -479,7 +504,7 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Vec<CostLine>, Refu
     };
     if let Some(run) = asked.run.filter(|run| !repos.contains(&run.repo)) {
         let why = format!("{run} is no run of that repository; `countersign runs --all` lists them");
-        return Err(Refusal(StatusCode::NOT_FOUND, why));
+        return Err(ControlError(StatusCode::NOT_FOUND, why));
     }
     let mut lines = Vec::new();
     for repo in repos {
@@ -488,10 +513,10 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Vec<CostLine>, Refu
         let name = store.directory().repository(repo).await?.map(|row| row.name.to_string());
         let repository = name.unwrap_or_else(|| repo.to_string());
         let sums = Spending::by(&rows, |row| match asked.by {
-            By::Run => format!("{} {} #{}", row.run, row.workflow, row.issue),
-            By::Stage => format!("{} {}", row.workflow, row.call.role),
-            By::Model => row.call.served.as_ref().unwrap_or(&row.call.asked).clone(),
-            By::Day => row.at.to_string()[..10].to_owned(),
+            CostGrouping::Run => format!("{} {} #{}", row.run, row.workflow, row.issue),
+            CostGrouping::Stage => format!("{} {}", row.workflow, row.call.role),
+            CostGrouping::Model => row.call.served.as_ref().unwrap_or(&row.call.asked).clone(),
+            CostGrouping::Day => row.at.to_string()[..10].to_owned(),
         });
         lines.extend(sums.into_iter().map(|(what, spent)| CostLine {
             repository: repository.clone(),
@@ -502,10 +527,13 @@ pub async fn costs(store: &Store, asked: &Costing) -> Result<Vec<CostLine>, Refu
     Ok(lines)
 }
 
-async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -> ControlResult<Said> {
+async fn forget(
+    State(control): State<ControlContext>,
+    Json(asked): Json<ForgetRepositoryRequest>,
+) -> ControlResult<ControlMessage> {
     let name = &asked.repository;
     let repo = named(&control.store, name).await?;
-    let live = control.engine.list(Filter { repo: Some(repo), issue: None, live_only: true }).await?;
+    let live = control.engine.list(RunFilter { repo: Some(repo), issue: None, live_only: true }).await?;
     if let Some(run) = live.first() {
         let why = format!(
             "{} of {name} not ended, {} on issue #{} first; end them with `/stop` there, or stop the server and ask again",
@@ -513,17 +541,17 @@ async fn forget(State(control): State<Control>, Json(asked): Json<Forgetting>) -
             run.id,
             run.issue
         );
-        return Err(Refusal(StatusCode::CONFLICT, why));
+        return Err(ControlError(StatusCode::CONFLICT, why));
     }
     control.store.forget_repo(repo).await?;
     tracing::warn!(repository = %name, %repo, "forgotten");
     said(forgotten(name))
 }
 
-async fn reload(State(control): State<Control>) -> ControlResult<Said> {
+async fn reload(State(control): State<ControlContext>) -> ControlResult<ControlMessage> {
     match (control.reload)().await {
         Ok(message) => said(message),
-        Err(why) => Err(Refusal(StatusCode::CONFLICT, why)),
+        Err(why) => Err(ControlError(StatusCode::CONFLICT, why)),
     }
 }
 
@@ -532,14 +560,21 @@ pub fn forgotten(name: &RepoName) -> String {
     format!("nothing is kept of {name} any more; while the App is installed there, it is new to it")
 }
 
-async fn archive(State(control): State<Control>, Json(asked): Json<Archiving>) -> ControlResult<Shelved> {
+async fn archive(
+    State(control): State<ControlContext>,
+    Json(asked): Json<ArchiveRunsRequest>,
+) -> ControlResult<ArchiveReport> {
     Ok(Json(archived(&control.store, &*control.clock, &asked).await?))
 }
 
 /// Archives what every repository has of that age. One that cannot be archived keeps no other from it.
-pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Result<Shelved, StoreError> {
+pub async fn archived(
+    store: &Store,
+    clock: &dyn Clock,
+    asked: &ArchiveRunsRequest,
+) -> Result<ArchiveReport, StoreError> {
     let before = clock.now().minus(asked.older_than);
-    let mut shelved = Shelved { lines: Vec::new(), whole: true };
+    let mut shelved = ArchiveReport { lines: Vec::new(), whole: true };
     for repo in store.repos().await? {
         let row = store.directory().repository(repo).await?;
         let name = row.map_or_else(|| repo.to_string(), |row| row.name.to_string());
@@ -570,13 +605,13 @@ pub async fn archived(store: &Store, clock: &dyn Clock, asked: &Archiving) -> Re
     Ok(shelved)
 }
 
-fn said(message: String) -> ControlResult<Said> {
-    Ok(Json(Said { message }))
+fn said(message: String) -> ControlResult<ControlMessage> {
+    Ok(Json(ControlMessage { message }))
 }
 
 /// What came back from a server.
 #[derive(Debug)]
-pub enum Heard<T> {
+pub enum ControlReply<T> {
     /// No server runs on this data directory.
     Nobody,
     Done(T),
@@ -588,20 +623,23 @@ pub async fn ask<T: DeserializeOwned>(
     data: &Path,
     path: &str,
     body: Option<serde_json::Value>,
-) -> Result<Heard<T>, reqwest::Error> {
+) -> Result<ControlReply<T>, reqwest::Error> {
     let socket = control_socket(data);
     match UnixStream::connect(&socket).await {
         Ok(_) => {}
-        Err(_) => return Ok(Heard::Nobody),
+        Err(_) => return Ok(ControlReply::Nobody),
     }
     // One provider a process; an earlier one is as good. Nothing here is encrypted, and the client asks for one anyway.
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().unix_socket(socket).build()?;
     let url = format!("http://countersign{path}");
-    let token = match Token::read(data) {
+    let token = match ServerToken::read(data) {
         Ok(token) => token,
         Err(error) => {
-            return Ok(Heard::Refused(format!("{} cannot be read: {error}", token_file(data).display())));
+            return Ok(ControlReply::Refused(format!(
+                "{} cannot be read: {error}",
+                token_file(data).display()
+            )));
         }
     };
     let request = match &body {
@@ -610,9 +648,9 @@ pub async fn ask<T: DeserializeOwned>(
     };
     let answer = request.header(header::AUTHORIZATION, token.bearer()).send().await?;
     if answer.status().is_success() {
-        return answer.json().await.map(Heard::Done);
+        return answer.json().await.map(ControlReply::Done);
     }
     let status = answer.status();
-    let why = answer.json::<Said>().await.map(|said| said.message);
-    Ok(Heard::Refused(why.unwrap_or_else(|_| format!("the server answered {status}"))))
+    let why = answer.json::<ControlMessage>().await.map(|said| said.message);
+    Ok(ControlReply::Refused(why.unwrap_or_else(|_| format!("the server answered {status}"))))
 }

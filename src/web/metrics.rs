@@ -9,11 +9,11 @@ use prometheus_client::{
     registry::{Metric, Registry},
 };
 
-use super::{Deliveries, private::Operator};
+use super::{DeliveryOutcomeCounter, operator::OperatorContext};
 use crate::{
     clock::SharedClock,
-    engine::{Ends, Spent},
-    github::Left,
+    engine::{RunEndsCounter, RunSecondsCounter},
+    github::RemainingRateLimits,
     sandbox,
     store::{RunStatus, StoreError},
     traces,
@@ -24,7 +24,7 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 const PREFIX: &str = "countersign";
 
-type GaugeOf<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
+type LabeledGauge<const LABELS: usize> = Family<[(&'static str, &'static str); LABELS], Gauge>;
 
 /// Every metric: its name without the prefix, its labels, and what it tells.
 pub const NAMES: [(&str, &str, &str); 18] = [
@@ -65,19 +65,19 @@ pub const NAMES: [(&str, &str, &str); 18] = [
 ];
 
 /// What is counted where it happens, by whoever has no other handle on it.
-pub struct Observed {
-    pub deliveries: Deliveries,
-    pub github: Left,
-    pub run_time: Spent,
-    pub run_ends: Ends,
-    pub sandbox_time: sandbox::Time,
-    pub traces: traces::Counted,
+pub struct MetricSources {
+    pub deliveries: DeliveryOutcomeCounter,
+    pub github: RemainingRateLimits,
+    pub run_time: RunSecondsCounter,
+    pub run_ends: RunEndsCounter,
+    pub sandbox_time: sandbox::SandboxSeconds,
+    pub traces: traces::TraceMetrics,
     pub clock: SharedClock,
 }
 
-impl Observed {
+impl MetricSources {
     /// All of it, as it is now.
-    pub(super) async fn text(&self, room: &Operator) -> Result<String, StoreError> {
+    pub(super) async fn text(&self, room: &OperatorContext) -> Result<String, StoreError> {
         let inbox = room.control.store.inbox();
         let store = &room.control.store;
         let (counts, oldest, month, pauses) = (
@@ -86,14 +86,14 @@ impl Observed {
             store.spent_this_month().await?,
             store.pauses().await?,
         );
-        let kept = GaugeOf::<1>::default();
+        let kept = LabeledGauge::<1>::default();
         for (state, count) in
             [("new", counts.new), ("taken", counts.taken), ("done", counts.done), ("dead", counts.dead)]
         {
             kept.get_or_create(&[("state", state)]).set(whole(count));
         }
         let age = oldest.map_or(0.0, |oldest| self.clock.now().since(oldest).as_secs_f64());
-        let runs = GaugeOf::<3>::default();
+        let runs = LabeledGauge::<3>::default();
         for (place, count) in room.control.store.places() {
             // One of a version that is not here any more.
             let (workflow, step) =
@@ -102,11 +102,11 @@ impl Observed {
             runs.get_or_create(&labels).inc_by(whole(count));
         }
         let calls = room.providers.counted();
-        let left = GaugeOf::<1>::default();
+        let left = LabeledGauge::<1>::default();
         for (limit, calls) in self.github.least(self.clock.now()) {
             left.get_or_create(&[("limit", limit)]).set(calls);
         }
-        let mut all = All(Registry::with_prefix(PREFIX));
+        let mut all = MetricRegistry(Registry::with_prefix(PREFIX));
         all.add("deliveries", self.deliveries.clone());
         all.add("inbox", kept);
         all.add("inbox_oldest_seconds", gauge(age));
@@ -131,9 +131,9 @@ impl Observed {
     }
 }
 
-struct All(Registry);
+struct MetricRegistry(Registry);
 
-impl All {
+impl MetricRegistry {
     fn add<M: Metric>(&mut self, name: &str, metric: M) {
         let row = NAMES.iter().find(|(known, ..)| *known == name);
         let (name, _, help) = row.expect("it is in the table");

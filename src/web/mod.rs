@@ -5,23 +5,23 @@
 //! a secret, because models' programs run on this machine and as our user: the socket the server's token, the pages a
 //! session that came of a link which the socket gave.
 
+mod body_buffer;
 pub mod control;
+pub mod held_calls;
+mod listener;
 mod metrics;
+mod operator;
 mod pages;
-mod private;
-mod public;
 mod relay;
 mod roles;
-mod room;
-mod serving;
-pub mod settle;
-mod token;
+mod server_token;
+mod webhook;
 
-pub use metrics::{NAMES, Observed};
+pub use listener::{ConnectionLimits, serve};
+pub use metrics::{MetricSources, NAMES};
+pub use operator::{OperatorContext, private};
 pub use pages::paths;
-pub use private::{Operator, private};
-pub use public::{Deliveries, Door, Refusals, public};
-pub use relay::Relay;
+pub use relay::WebhookRelay;
 pub use roles::roles;
-pub use serving::{Bounds, serve};
-pub use token::{Token, token_file};
+pub use server_token::{ServerToken, token_file};
+pub use webhook::{DeliveryOutcomeCounter, WebhookContext, WebhookRefusalLog, public};

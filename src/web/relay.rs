@@ -24,7 +24,7 @@ use serde_json::value::RawValue;
 use sse_stream::SseByteStream;
 use url::Url;
 
-use super::control::Said;
+use super::control::ControlMessage;
 use crate::{clock::SharedClock, limits, types::with_causes};
 
 /// smee's server says something every 30 s; from one that is silent for so long nothing will come.
@@ -41,14 +41,14 @@ const EVENT_BYTES: usize = 2 * limits::WEBHOOK_BODY_BYTES;
 const HEADERS: [&str; 4] = ["content-type", "x-github-delivery", "x-github-event", "x-hub-signature-256"];
 
 /// A relay's channel, and the door that its deliveries go to.
-pub struct Relay {
+pub struct WebhookRelay {
     channel: Url,
     client: reqwest::Client,
     door: TowerToHyperService<Router>,
     clock: SharedClock,
 }
 
-impl Relay {
+impl WebhookRelay {
     pub fn new(channel: Url, door: Router, clock: SharedClock) -> reqwest::Result<Self> {
         // One provider a process; an earlier one is as good.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -134,8 +134,8 @@ impl Relay {
             return;
         }
         let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let why =
-            serde_json::from_slice(&body).map_or_else(|_| status.to_string(), |said: Said| said.message);
+        let why = serde_json::from_slice(&body)
+            .map_or_else(|_| status.to_string(), |said: ControlMessage| said.message);
         let hint = match status {
             StatusCode::UNAUTHORIZED => {
                 " A relay that reads the JSON and writes it otherwise breaks the signature, too; the sweep of GitHub's log \

@@ -1,19 +1,19 @@
 //! How each role stands on this server: which workflow has work for it, and with which model.
 
 use crate::{
-    agents::{ROLES, Role},
+    agents::{AgentRole, ROLES},
     config::{RouteMode, Settings},
     messages::RoleState,
-    providers::Providers,
+    providers::ModelProviders,
     rounds::role_state,
 };
 
 /// All ten, as they stand now.
-pub fn roles(settings: &Settings, providers: &Providers) -> Vec<RoleState> {
+pub fn roles(settings: &Settings, providers: &ModelProviders) -> Vec<RoleState> {
     ROLES.iter().map(|role| state(role, settings, providers)).collect()
 }
 
-fn state(role: &Role, settings: &Settings, providers: &Providers) -> RoleState {
+fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> RoleState {
     let said = |state, why| RoleState { name: role.name, state, why };
     let (models, routing) = (&settings.models, settings.routing());
     let drafter = models.drafter_of(role.name);

@@ -1,9 +1,9 @@
 //! `lld`: an issue becomes a low-level design that a second model family has tried to break and a person has
 //! approved, unless the settings ask nobody about what the review approved.
 //!
-//! Ten steps; [`Lld::GRAPH`] is the whole of what may follow what. What a step does is the [`stage`]'s, which every
-//! reviewed document shares; what a design is stands in [`documents::lld`](crate::documents::lld), and `Design` hands it to
-//! the stage. The only way to [`At::Finalize`] is through review and the verdict gate, and what it publishes is bytes that
+//! Ten steps; [`LldWorkflow::GRAPH`] is the whole of what may follow what. What a step does is the [`stage`]'s, which every
+//! reviewed document shares; what a design is stands in [`documents::lld`](crate::documents::lld), and `DesignDocument` hands it to
+//! the stage. The only way to [`LldStep::Finalize`] is through review and the verdict gate, and what it publishes is bytes that
 //! both were about.
 
 use std::collections::BTreeMap;
@@ -14,24 +14,30 @@ use super::issue;
 use crate::{
     codebase::TreeIndex,
     commands::{AUTO, CommandKind, CommandSpec, HOTFIX},
-    config::{MOST_ROUNDS, WorkflowTable},
-    documents::{Mistake, lld},
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{Cx, Desk, Policy},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, Input, NamesCheck, Stage, Target, Visit},
+    config::{MOST_ROUNDS, WorkflowDefaults},
+    documents::{DocumentMistake, lld},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    rounds::{Policy, StepContext, StepServices},
+    stage::{
+        self, DocumentGate, DocumentInfo, GateQuestion, NamesCheck, PublicationTarget, StageCall,
+        StageDocument, StageInput, StageState, StepResult, StepVisit,
+    },
     types::{IssueNo, Role},
 };
 
 /// The workflow.
-pub struct Lld;
+pub struct LldWorkflow;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { looks: true, ..WorkflowTable::of(Lld::NAME, "docs/lld/LLD-{issue}.md") };
+pub(super) const TABLE: WorkflowDefaults =
+    WorkflowDefaults { looks: true, ..WorkflowDefaults::of(LldWorkflow::NAME, "docs/lld/LLD-{issue}.md") };
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum LldStep {
     Load,
     Analyze,
     Draft,
@@ -45,46 +51,49 @@ pub enum At {
     Budget,
 }
 
-impl Step for At {
+impl WorkflowStep for LldStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Load => ("N0", "Load the issue", Kind::Work),
-            Self::Analyze => ("N0b", "Analyze the codebase", Kind::Work),
-            Self::Draft => ("N1", "Draft the design", Kind::Draft),
-            Self::Fix => ("NP", "Fix mechanically", Kind::Work),
-            Self::Check => ("N1.5", "Validate mechanically", Kind::Work),
-            Self::TestPlan => ("N1b", "Validate the test plan", Kind::Work),
-            Self::DraftGate => ("N2", "Human gate: draft", Kind::Gate),
-            Self::Review => ("N3", "Adversarial review", Kind::Review),
-            Self::VerdictGate => ("N4", "Human gate: verdict", Kind::Gate),
-            Self::Finalize => ("N5", "Finalize", Kind::Publish),
-            Self::Budget => ("NM", "Wait for money", Kind::Pause),
+            Self::Load => ("N0", "Load the issue", StepKind::Work),
+            Self::Analyze => ("N0b", "Analyze the codebase", StepKind::Work),
+            Self::Draft => ("N1", "Draft the design", StepKind::Draft),
+            Self::Fix => ("NP", "Fix mechanically", StepKind::Work),
+            Self::Check => ("N1.5", "Validate mechanically", StepKind::Work),
+            Self::TestPlan => ("N1b", "Validate the test plan", StepKind::Work),
+            Self::DraftGate => ("N2", "Human gate: draft", StepKind::Gate),
+            Self::Review => ("N3", "Adversarial review", StepKind::Review),
+            Self::VerdictGate => ("N4", "Human gate: verdict", StepKind::Gate),
+            Self::Finalize => ("N5", "Finalize", StepKind::Publish),
+            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
 }
 
-impl Workflow<Desk> for Lld {
+impl Workflow<StepServices> for LldWorkflow {
     const NAME: &'static str = "lld";
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = Stage;
+    type Step = LldStep;
+    type State = StageState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Analyze]),
-        (At::Analyze, &[At::Draft]),
-        (At::Draft, &[At::Fix, At::Draft, At::Review, At::Budget]),
-        (At::Fix, &[At::Check]),
-        (At::Check, &[At::TestPlan, At::Draft]),
-        (At::TestPlan, &[At::DraftGate, At::Draft]),
-        (At::DraftGate, &[At::Review, At::Analyze, At::Check, At::DraftGate]),
-        (At::Review, &[At::VerdictGate, At::Draft, At::Review, At::Budget]),
-        (At::VerdictGate, &[At::Finalize, At::Analyze, At::Check, At::VerdictGate, At::Review]),
-        (At::Finalize, &[At::Check, At::VerdictGate]),
-        (At::Budget, &[At::Draft, At::Review]),
+    const GRAPH: &'static [(LldStep, &'static [LldStep])] = &[
+        (LldStep::Load, &[LldStep::Analyze]),
+        (LldStep::Analyze, &[LldStep::Draft]),
+        (LldStep::Draft, &[LldStep::Fix, LldStep::Draft, LldStep::Review, LldStep::Budget]),
+        (LldStep::Fix, &[LldStep::Check]),
+        (LldStep::Check, &[LldStep::TestPlan, LldStep::Draft]),
+        (LldStep::TestPlan, &[LldStep::DraftGate, LldStep::Draft]),
+        (LldStep::DraftGate, &[LldStep::Review, LldStep::Analyze, LldStep::Check, LldStep::DraftGate]),
+        (LldStep::Review, &[LldStep::VerdictGate, LldStep::Draft, LldStep::Review, LldStep::Budget]),
+        (
+            LldStep::VerdictGate,
+            &[LldStep::Finalize, LldStep::Analyze, LldStep::Check, LldStep::VerdictGate, LldStep::Review],
+        ),
+        (LldStep::Finalize, &[LldStep::Check, LldStep::VerdictGate]),
+        (LldStep::Budget, &[LldStep::Draft, LldStep::Review]),
     ];
 
-    const PROOFS: &'static [Proof] = &[Proof::Policy];
+    const PROOFS: &'static [LesserProof] = &[LesserProof::Policy];
 
     const COMMANDS: &'static [CommandSpec] = &[
         CommandSpec {
@@ -119,81 +128,100 @@ impl Workflow<Desk> for Lld {
         2 * MOST_ROUNDS
     }
 
-    fn start(&self, _trigger: &Trigger) -> Stage {
-        Stage::default()
+    fn start(&self, _trigger: &RunTrigger) -> StageState {
+        StageState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let visit = &Visit::begin(s, &Design, at, cx);
+    async fn run<'a>(
+        &'a self,
+        at: LldStep,
+        s: &'a mut StageState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<LldStep>, StepError> {
+        let visit = &StepVisit::begin(s, &DesignDocument, at, cx);
         let exit = match at {
-            At::Load => stage::load(s, visit).await?,
-            At::Analyze => stage::analyze(s, visit).await?,
-            At::Draft => stage::draft(s, visit).await?,
-            At::Fix => stage::fix(s, visit).await?,
-            At::Check => stage::check(s, visit).await?,
-            At::TestPlan => stage::coverage(s, visit).await?,
-            At::DraftGate | At::VerdictGate => stage::gate(s, visit).await?,
-            At::Review => stage::review(s, visit).await?,
-            At::Finalize => stage::publish(s, visit).await?,
-            At::Budget => stage::budget(s, visit).await?,
+            LldStep::Load => stage::load(s, visit).await?,
+            LldStep::Analyze => stage::analyze(s, visit).await?,
+            LldStep::Draft => stage::draft(s, visit).await?,
+            LldStep::Fix => stage::fix(s, visit).await?,
+            LldStep::Check => stage::check(s, visit).await?,
+            LldStep::TestPlan => stage::coverage(s, visit).await?,
+            LldStep::DraftGate | LldStep::VerdictGate => stage::gate(s, visit).await?,
+            LldStep::Review => stage::review(s, visit).await?,
+            LldStep::Finalize => stage::publish(s, visit).await?,
+            LldStep::Budget => stage::budget(s, visit).await?,
         };
         exit.next(|exit| edge(at, exit))
     }
 
     async fn halted<'a>(
         &'a self,
-        at: At,
-        s: &'a Stage,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, (&Design, at), cx).await
+        at: LldStep,
+        s: &'a StageState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
+        stage::halted(s, halt, (&DesignDocument, at), cx).await
     }
 }
 
 /// Where a step's end leads.
-fn edge(at: At, exit: &Exit) -> Option<At> {
+fn edge(at: LldStep, exit: &StepResult) -> Option<LldStep> {
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) | (_, Exit::Reread) => At::Analyze,
-        (At::Analyze, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => At::Draft,
-        (At::Draft, Exit::Pass) => At::Fix,
-        (At::Fix, Exit::Pass) | (_, Exit::Theirs) => At::Check,
-        (At::Check, Exit::Pass) => At::TestPlan,
-        (At::TestPlan, Exit::Pass) => At::DraftGate,
-        (At::DraftGate, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
-        (At::DraftGate, Exit::AskAnew) => At::DraftGate,
-        (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => At::VerdictGate,
-        (At::VerdictGate, Exit::Pass) => At::Finalize,
-        (_, Exit::Money) => At::Budget,
+        (LldStep::Load, StepResult::Pass) | (_, StepResult::Reread) => LldStep::Analyze,
+        (LldStep::Analyze, StepResult::Pass)
+        | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => LldStep::Draft,
+        (LldStep::Draft, StepResult::Pass) => LldStep::Fix,
+        (LldStep::Fix, StepResult::Pass) | (_, StepResult::Theirs) => LldStep::Check,
+        (LldStep::Check, StepResult::Pass) => LldStep::TestPlan,
+        (LldStep::TestPlan, StepResult::Pass) => LldStep::DraftGate,
+        (LldStep::DraftGate, StepResult::Pass)
+        | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => LldStep::Review,
+        (LldStep::DraftGate, StepResult::AskAnew) => LldStep::DraftGate,
+        (LldStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+            LldStep::VerdictGate
+        }
+        (LldStep::VerdictGate, StepResult::Pass) => LldStep::Finalize,
+        (_, StepResult::Money) => LldStep::Budget,
         _ => return None,
     })
 }
 
 /// What is a design's own.
-struct Design;
+struct DesignDocument;
 
-impl Document for Design {
-    fn about(&self) -> About {
-        About {
-            workflow: Lld::NAME,
+impl StageDocument for DesignDocument {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
+            workflow: LldWorkflow::NAME,
             stage: "lld",
             what: "low-level design",
-            commands: Lld::COMMANDS,
-            steps: stage::steps(Lld::GRAPH),
-            proofs: Lld::PROOFS,
-            target: Target::Branch,
+            commands: LldWorkflow::COMMANDS,
+            steps: stage::steps(LldWorkflow::GRAPH),
+            proofs: LldWorkflow::PROOFS,
+            target: PublicationTarget::Branch,
             roles: &["architect"],
         }
     }
 
-    fn inputs(&self) -> &'static [Input] {
+    fn inputs(&self) -> &'static [StageInput] {
         issue::LEFT
     }
 
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         match step {
-            "N2" => Some(Gate { word: "lld", asks: Asks::Draft, on: policy.draft_gate, ways: &[] }),
-            "N4" => Some(Gate { word: "lld", asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] }),
+            "N2" => Some(DocumentGate {
+                word: "lld",
+                asks: GateQuestion::Draft,
+                on: policy.draft_gate,
+                ways: &[],
+            }),
+            "N4" => Some(DocumentGate {
+                word: "lld",
+                asks: GateQuestion::Verdict,
+                on: policy.verdict_gate,
+                ways: &[],
+            }),
             _ => None,
         }
     }
@@ -206,7 +234,7 @@ impl Document for Design {
         lld::fix(text, issue)
     }
 
-    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
+    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         lld::check(text, issue, tree)
     }
 
@@ -214,7 +242,7 @@ impl Document for Design {
         Some(lld::names)
     }
 
-    fn coverage(&self, text: &str) -> Vec<Mistake> {
+    fn coverage(&self, text: &str) -> Vec<DocumentMistake> {
         lld::coverage(text)
     }
 

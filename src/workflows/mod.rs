@@ -10,17 +10,23 @@ pub mod spec;
 use std::path::Path;
 
 use crate::{
-    config::{ConfigError, Settings, WorkflowTable},
+    config::{ConfigError, Settings, WorkflowDefaults},
     engine::AnyWorkflow,
-    rounds::Desk,
+    rounds::StepServices,
 };
 
 /// Every workflow there is, in the order `/help` shows them.
-pub static ALL: &[&dyn AnyWorkflow<Desk>] =
-    &[&route::Route, &scout::Scout, &issue::Issue, &lld::Lld, &spec::Spec, &implement::Implement];
+pub static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
+    &route::RouteWorkflow,
+    &scout::ScoutWorkflow,
+    &issue::IssueWorkflow,
+    &lld::LldWorkflow,
+    &spec::SpecWorkflow,
+    &implement::ImplementWorkflow,
+];
 
 /// Their settings.
-pub const TABLES: &[WorkflowTable] =
+pub const TABLES: &[WorkflowDefaults] =
     &[route::TABLE, scout::TABLE, issue::TABLE, lld::TABLE, spec::TABLE, implement::TABLE];
 
 /// Reads the server's settings, those of every workflow among them.
@@ -38,10 +44,10 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::engine::{Saved, Workflow};
+    use crate::engine::{SavedCheckpoint, Workflow};
 
     /// Every checkpoint that a version of it stored, at any step, is read as it is or brought to what it is now.
-    fn reads_what_it_stored<W: Workflow<Desk>>() {
+    fn reads_what_it_stored<W: Workflow<StepServices>>() {
         let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/states");
         let mut read = 0;
         for version in 1..=W::VERSION {
@@ -50,8 +56,8 @@ mod tests {
             for line in lines.lines() {
                 let line: Value = serde_json::from_str(line).unwrap();
                 let text = |name: &str| line[name].as_str().unwrap().to_owned();
-                let saved = Saved { step: text("step"), state: text("state").into_bytes() };
-                let fits = |saved: &Saved| {
+                let saved = SavedCheckpoint { step: text("step"), state: text("state").into_bytes() };
+                let fits = |saved: &SavedCheckpoint| {
                     serde_json::from_str::<W::Step>(&saved.step)
                         .and_then(|_| serde_json::from_slice::<W::State>(&saved.state))
                         .map(drop)
@@ -71,12 +77,12 @@ mod tests {
 
     #[test]
     fn runs_under_way_go_on_after_an_upgrade() {
-        reads_what_it_stored::<route::Route>();
-        reads_what_it_stored::<scout::Scout>();
-        reads_what_it_stored::<issue::Issue>();
-        reads_what_it_stored::<lld::Lld>();
-        reads_what_it_stored::<spec::Spec>();
-        reads_what_it_stored::<implement::Implement>();
+        reads_what_it_stored::<route::RouteWorkflow>();
+        reads_what_it_stored::<scout::ScoutWorkflow>();
+        reads_what_it_stored::<issue::IssueWorkflow>();
+        reads_what_it_stored::<lld::LldWorkflow>();
+        reads_what_it_stored::<spec::SpecWorkflow>();
+        reads_what_it_stored::<implement::ImplementWorkflow>();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `spec`: from an approved design to an implementation spec, on the same branch and in the same pull request.
 //!
-//! Seven steps, and one in which it waits for money; [`Spec::GRAPH`] is the whole of what may follow what. What a step does
+//! Seven steps, and one in which it waits for money; [`SpecWorkflow::GRAPH`] is the whole of what may follow what. What a step does
 //! is the [`stage`]'s; what a spec has to have stands in [`documents::spec`](crate::documents::spec). Its gate stands
 //! before the review, and where the settings leave it open an APPROVED publishes the spec: nothing runs because of it.
 
@@ -12,22 +12,28 @@ use super::issue;
 use crate::{
     codebase::TreeIndex,
     commands::{CommandKind, CommandSpec},
-    config::{MOST_ROUNDS, WorkflowTable},
-    documents::{Mistake, lld, spec},
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{self, Cx, Desk, Policy},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, Input, NamesCheck, Stage, Target, Visit},
+    config::{MOST_ROUNDS, WorkflowDefaults},
+    documents::{DocumentMistake, lld, spec},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    rounds::{self, Policy, StepContext, StepServices},
+    stage::{
+        self, DocumentGate, DocumentInfo, GateQuestion, NamesCheck, PublicationTarget, StageCall,
+        StageDocument, StageInput, StageState, StepResult, StepVisit,
+    },
     types::{IssueNo, Role},
 };
 
 /// The workflow.
-pub struct Spec;
+pub struct SpecWorkflow;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable = WorkflowTable {
+pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     asks_before: true,
     looks: true,
-    ..WorkflowTable::of(Spec::NAME, "docs/spec/SPEC-{issue}.md")
+    ..WorkflowDefaults::of(SpecWorkflow::NAME, "docs/spec/SPEC-{issue}.md")
 };
 
 /// What it builds on.
@@ -38,7 +44,7 @@ const MOST_FILES: usize = 60;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum SpecStep {
     Load,
     Analyze,
     Generate,
@@ -49,40 +55,46 @@ pub enum At {
     Budget,
 }
 
-impl Step for At {
+impl WorkflowStep for SpecStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Load => ("N0", "Load the design", Kind::Work),
-            Self::Analyze => ("N1", "Analyze the codebase", Kind::Work),
-            Self::Generate => ("N2", "Write the spec", Kind::Draft),
-            Self::Completeness => ("N3", "Check completeness", Kind::Work),
-            Self::Gate => ("N4", "Human gate", Kind::Gate),
-            Self::Review => ("N5", "Adversarial review", Kind::Review),
-            Self::Finalize => ("N6", "Finalize", Kind::Publish),
-            Self::Budget => ("NM", "Wait for money", Kind::Pause),
+            Self::Load => ("N0", "Load the design", StepKind::Work),
+            Self::Analyze => ("N1", "Analyze the codebase", StepKind::Work),
+            Self::Generate => ("N2", "Write the spec", StepKind::Draft),
+            Self::Completeness => ("N3", "Check completeness", StepKind::Work),
+            Self::Gate => ("N4", "Human gate", StepKind::Gate),
+            Self::Review => ("N5", "Adversarial review", StepKind::Review),
+            Self::Finalize => ("N6", "Finalize", StepKind::Publish),
+            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
 }
 
-impl Workflow<Desk> for Spec {
+impl Workflow<StepServices> for SpecWorkflow {
     const NAME: &'static str = "spec";
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = Stage;
+    type Step = SpecStep;
+    type State = StageState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Analyze]),
-        (At::Analyze, &[At::Generate]),
-        (At::Generate, &[At::Completeness, At::Generate, At::Review, At::Budget]),
-        (At::Completeness, &[At::Gate, At::Generate]),
-        (At::Gate, &[At::Review, At::Analyze, At::Completeness, At::Gate]),
-        (At::Review, &[At::Finalize, At::Generate, At::Gate, At::Review, At::Budget]),
-        (At::Finalize, &[At::Completeness, At::Gate]),
-        (At::Budget, &[At::Generate, At::Review]),
+    const GRAPH: &'static [(SpecStep, &'static [SpecStep])] = &[
+        (SpecStep::Load, &[SpecStep::Analyze]),
+        (SpecStep::Analyze, &[SpecStep::Generate]),
+        (
+            SpecStep::Generate,
+            &[SpecStep::Completeness, SpecStep::Generate, SpecStep::Review, SpecStep::Budget],
+        ),
+        (SpecStep::Completeness, &[SpecStep::Gate, SpecStep::Generate]),
+        (SpecStep::Gate, &[SpecStep::Review, SpecStep::Analyze, SpecStep::Completeness, SpecStep::Gate]),
+        (
+            SpecStep::Review,
+            &[SpecStep::Finalize, SpecStep::Generate, SpecStep::Gate, SpecStep::Review, SpecStep::Budget],
+        ),
+        (SpecStep::Finalize, &[SpecStep::Completeness, SpecStep::Gate]),
+        (SpecStep::Budget, &[SpecStep::Generate, SpecStep::Review]),
     ];
 
-    const PROOFS: &'static [Proof] = &[Proof::Policy];
+    const PROOFS: &'static [LesserProof] = &[LesserProof::Policy];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "spec",
@@ -99,80 +111,89 @@ impl Workflow<Desk> for Spec {
         2 * MOST_ROUNDS
     }
 
-    fn start(&self, _trigger: &Trigger) -> Stage {
-        Stage::default()
+    fn start(&self, _trigger: &RunTrigger) -> StageState {
+        StageState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let mut text = Text { design: s.told(DESIGN, cx).await?, texts: BTreeMap::new() };
-        if at == At::Completeness {
+    async fn run<'a>(
+        &'a self,
+        at: SpecStep,
+        s: &'a mut StageState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<SpecStep>, StepError> {
+        let mut text = SpecDocument { design: s.told(DESIGN, cx).await?, texts: BTreeMap::new() };
+        if at == SpecStep::Completeness {
             text.texts = text.read(s, cx).await?;
         }
-        let v = &Visit::begin(s, &text, at, cx);
+        let v = &StepVisit::begin(s, &text, at, cx);
         // People may approve another design meanwhile, or take this one away.
-        if matches!(at, At::Analyze | At::Generate | At::Review | At::Finalize) {
+        if matches!(at, SpecStep::Analyze | SpecStep::Generate | SpecStep::Review | SpecStep::Finalize) {
             stage::stands(s, v, DESIGN).await?;
         }
         let exit = match at {
-            At::Load => {
+            SpecStep::Load => {
                 stage::load(s, v).await?;
                 stage::stands(s, v, DESIGN).await?;
-                Exit::Pass
+                StepResult::Pass
             }
-            At::Analyze => {
+            SpecStep::Analyze => {
                 stage::analyze(s, v).await?;
                 text.fits(s, cx).await?
             }
-            At::Generate => stage::draft(s, v).await?,
-            At::Completeness => {
+            SpecStep::Generate => stage::draft(s, v).await?,
+            SpecStep::Completeness => {
                 stage::fix(s, v).await?;
                 stage::check(s, v).await?
             }
-            At::Gate => stage::gate(s, v).await?,
-            At::Review => stage::review(s, v).await?,
-            At::Finalize => stage::publish(s, v).await?,
-            At::Budget => stage::budget(s, v).await?,
+            SpecStep::Gate => stage::gate(s, v).await?,
+            SpecStep::Review => stage::review(s, v).await?,
+            SpecStep::Finalize => stage::publish(s, v).await?,
+            SpecStep::Budget => stage::budget(s, v).await?,
         };
         exit.next(|exit| edge(at, exit))
     }
 
     async fn halted<'a>(
         &'a self,
-        at: At,
-        s: &'a Stage,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, (&Text::default(), at), cx).await
+        at: SpecStep,
+        s: &'a StageState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
+        stage::halted(s, halt, (&SpecDocument::default(), at), cx).await
     }
 }
 
 /// Where a step's end leads.
-fn edge(at: At, exit: &Exit) -> Option<At> {
+fn edge(at: SpecStep, exit: &StepResult) -> Option<SpecStep> {
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) | (_, Exit::Reread) => At::Analyze,
-        (At::Analyze, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => At::Generate,
-        (At::Generate, Exit::Pass) | (_, Exit::Theirs) => At::Completeness,
-        (At::Completeness, Exit::Pass) | (_, Exit::Undecided | Exit::AskAnew) => At::Gate,
-        (At::Gate, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
-        (At::Review, Exit::Pass) => At::Finalize,
-        (_, Exit::Money) => At::Budget,
+        (SpecStep::Load, StepResult::Pass) | (_, StepResult::Reread) => SpecStep::Analyze,
+        (SpecStep::Analyze, StepResult::Pass)
+        | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => SpecStep::Generate,
+        (SpecStep::Generate, StepResult::Pass) | (_, StepResult::Theirs) => SpecStep::Completeness,
+        (SpecStep::Completeness, StepResult::Pass) | (_, StepResult::Undecided | StepResult::AskAnew) => {
+            SpecStep::Gate
+        }
+        (SpecStep::Gate, StepResult::Pass)
+        | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => SpecStep::Review,
+        (SpecStep::Review, StepResult::Pass) => SpecStep::Finalize,
+        (_, StepResult::Money) => SpecStep::Budget,
         _ => return None,
     })
 }
 
 /// What is a spec's own.
 #[derive(Default)]
-struct Text {
+struct SpecDocument {
     /// The approved design; empty before it was loaded.
     design: String,
     /// Files as they are at the commit.
     texts: BTreeMap<String, String>,
 }
 
-impl Text {
+impl SpecDocument {
     /// Does the design still fit the code? If not, no draft could be right, and none is paid for.
-    async fn fits(&self, s: &Stage, cx: &Cx) -> Result<Exit, StepError> {
+    async fn fits(&self, s: &StageState, cx: &StepContext) -> Result<StepResult, StepError> {
         let files = self.files_to_change().len();
         if files > MOST_FILES {
             return Err(StepError::User(format!(
@@ -187,12 +208,12 @@ impl Text {
                 "The approved design does not fit the code any more: {}. Write `/lld` to have it revised, then start anew.",
                 mistake.message
             ))),
-            None => Ok(Exit::Pass),
+            None => Ok(StepResult::Pass),
         }
     }
 
     /// The texts of the files that the spec says something of.
-    async fn read(&self, s: &Stage, cx: &Cx) -> Result<BTreeMap<String, String>, StepError> {
+    async fn read(&self, s: &StageState, cx: &StepContext) -> Result<BTreeMap<String, String>, StepError> {
         let Some(document) = s.document() else { return Ok(BTreeMap::new()) };
         let text = rounds::text_of(cx, &document).await?;
         let spec = spec::parse(&spec::fix(&text, s.issue()?.number));
@@ -203,23 +224,23 @@ impl Text {
     }
 }
 
-impl Document for Text {
-    fn about(&self) -> About {
-        About {
-            workflow: Spec::NAME,
+impl StageDocument for SpecDocument {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
+            workflow: SpecWorkflow::NAME,
             stage: "spec",
             what: "implementation spec",
-            commands: Spec::COMMANDS,
-            steps: stage::steps(Spec::GRAPH),
-            proofs: Spec::PROOFS,
-            target: Target::Branch,
+            commands: SpecWorkflow::COMMANDS,
+            steps: stage::steps(SpecWorkflow::GRAPH),
+            proofs: SpecWorkflow::PROOFS,
+            target: PublicationTarget::Branch,
             roles: &["architect"],
         }
     }
 
-    fn inputs(&self) -> &'static [Input] {
-        const DESIGN_FIRST: [Input; 4] = [
-            Input { kind: DESIGN, heading: "The approved design", made_by: Some("/lld") },
+    fn inputs(&self) -> &'static [StageInput] {
+        const DESIGN_FIRST: [StageInput; 4] = [
+            StageInput { kind: DESIGN, heading: "The approved design", made_by: Some("/lld") },
             issue::LEFT[0],
             issue::LEFT[1],
             issue::LEFT[2],
@@ -232,10 +253,10 @@ impl Document for Text {
         rows.filter(|row| !row.directory).map(|row| row.path).collect()
     }
 
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         // Of such a workflow the policy says `verdict_gate` where its rules take a person.
         let on = policy.draft_gate || policy.verdict_gate;
-        (step == "N4").then_some(Gate { word: "spec", asks: Asks::Beforehand, on, ways: &[] })
+        (step == "N4").then_some(DocumentGate { word: "spec", asks: GateQuestion::Beforehand, on, ways: &[] })
     }
 
     fn rules(&self) -> String {
@@ -246,7 +267,7 @@ impl Document for Text {
         spec::fix(text, issue)
     }
 
-    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
+    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         let mut mistakes = spec::check(text, issue, tree);
         mistakes.extend(spec::complete(text, &self.design, tree, &self.texts));
         mistakes

@@ -281,7 +281,7 @@ impl Site {
                     }
                     Turn::Bot => over = false,
                     Turn::Over => {
-                        let ended = |c: &countersign::localhub::CommentView| c.body.contains(scenario.end);
+                        let ended = |c: &countersign::localhub::HubCommentView| c.body.contains(scenario.end);
                         over &= issue.view().comments.iter().any(ended);
                     }
                 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use countersign::{
-    store::{Disk, NewDelivery, Subject},
+    store::{DeliverySubject, NewDelivery, SimulatedDisk},
     types::DeliveryId,
 };
 use tokio_util::sync::CancellationToken;
@@ -133,13 +133,13 @@ async fn live_through(w: &World, scenario: &scenarios::Scenario, commits: &Atomi
         if left == 0 && commits.load(Ordering::SeqCst) >= due {
             left = BROKEN;
             broken += 1;
-            w.app.store.pretend(if broken % 2 == 0 { Disk::ReadOnly } else { Disk::Full });
+            w.app.store.pretend(if broken % 2 == 0 { SimulatedDisk::ReadOnly } else { SimulatedDisk::Full });
             refuses(w, look, broken % 2 == 0).await;
         } else if left > 0 {
             left -= 1;
             if left == 0 {
                 sound(w);
-                w.app.store.pretend(Disk::Sound);
+                w.app.store.pretend(SimulatedDisk::Sound);
             }
         }
         if left == 0 {
@@ -175,7 +175,7 @@ fn unkept(number: usize) -> NewDelivery {
     NewDelivery {
         id: DeliveryId(format!("unkept-{number}")),
         event: "ping".to_owned(),
-        subject: Subject::default(),
+        subject: DeliverySubject::default(),
         swept: false,
         body: (0..40_000_u64)
             .flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).to_be_bytes())

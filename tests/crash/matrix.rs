@@ -13,7 +13,7 @@ use std::{
 };
 
 use countersign::{
-    engine::{CallStatus, Filter, Ledger, Status},
+    engine::{CallStatus, RunFilter, RunLedger, RunViewStatus},
     localhub::Hub,
     types::MicroUsd,
 };
@@ -92,9 +92,9 @@ impl Books {
 }
 
 /// Of every run there was.
-async fn ledgers(w: &World) -> Vec<Ledger> {
+async fn ledgers(w: &World) -> Vec<RunLedger> {
     let db = w.app.store.repo(w.repo).await.unwrap();
-    let runs = db.runs(Filter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
+    let runs = db.runs(RunFilter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
     let mut ledgers = Vec::new();
     for run in runs {
         ledgers.push(db.ledger(run.id).await.unwrap());
@@ -105,15 +105,15 @@ async fn ledgers(w: &World) -> Vec<Ledger> {
 /// What is wrong with what is spent or held back, where so many reviews were asked for.
 async fn overspent(w: &World, scenario: &Scenario, reviews: usize) -> Option<String> {
     let ledgers = ledgers(w).await;
-    let of = |ledger: &Ledger| ledger.calls.iter().map(|row| row.counted().0).sum::<u64>();
-    let cap = |ledger: &Ledger| scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
+    let of = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.counted().0).sum::<u64>();
+    let cap = |ledger: &RunLedger| scenario.cap + ledger.raises.iter().map(|row| row.amount.0).sum::<u64>();
     let counted: u64 = ledgers.iter().map(of).sum();
     let raises: usize = ledgers.iter().map(|ledger| ledger.raises.len()).sum();
     let sum = "SELECT CAST(COALESCE(SUM(microusd), 0) AS BIGINT) FROM spend";
     let shared = w.number(None, sum).unsigned_abs();
     let asked = reviews as u64 * REVIEW;
     // What runs share is written down before a run's own books are, and never less.
-    let of_run = |ledger: &Ledger| ledger.calls.iter().map(|row| row.counted_in_run().0).sum::<u64>();
+    let of_run = |ledger: &RunLedger| ledger.calls.iter().map(|row| row.counted_in_run().0).sum::<u64>();
     let within = ledgers.iter().all(|ledger| of_run(ledger) <= cap(ledger));
     let right = asked <= counted.max(shared) && counted <= shared && within && raises <= 1;
     (!right).then(|| {
@@ -131,7 +131,9 @@ pub(crate) async fn play(w: &mut World, scenario: &Scenario, acted: impl Fn(&'st
     for _ in 0..200 {
         w.settle().await;
         // Tests run beside the world's clock.
-        while scenario.workflow == CODE && w.run().await.is_some_and(|run| run.status == Status::Waiting) {
+        while scenario.workflow == CODE
+            && w.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting)
+        {
             tokio::time::sleep(Duration::from_millis(100)).await;
             w.pass(10);
             w.settle().await;
@@ -190,9 +192,9 @@ pub(crate) async fn baseline(
 ) -> Baseline {
     play(&mut w, scenario, acted).await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Done, "{}", w.thread());
+    assert_eq!(run.status, RunViewStatus::Done, "{}", w.thread());
     let db = w.app.store.repo(w.repo).await.unwrap();
-    let filter = Filter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
+    let filter = RunFilter { repo: Some(w.repo), issue: Some(w.issue), live_only: false };
     // One that began another is not the last.
     let runs = db.runs(filter).await.unwrap();
     let run = runs.iter().rfind(|run| run.workflow == scenario.workflow).expect("it was played");

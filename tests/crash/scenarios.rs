@@ -2,7 +2,7 @@
 //! that, does it.
 
 use countersign::{
-    localhub::{Hub, IssueView, Job, TimelineItem},
+    localhub::{ActionsJob, Hub, HubIssueView, HubTimelineItem},
     types::{IssueNo, RepoId},
     workflows,
 };
@@ -250,7 +250,11 @@ const CI_FAILS: Act = Act {
     ready: |t| t.answered_that_it_waits() == 1,
     act: |t| {
         let head = t.hub.pulls(t.repo)[0].head_oid.clone();
-        let job = Job { name: "build".to_owned(), conclusion: Some("failure".to_owned()), ..Job::default() };
+        let job = ActionsJob {
+            name: "build".to_owned(),
+            conclusion: Some("failure".to_owned()),
+            ..ActionsJob::default()
+        };
         t.hub.job(t.repo, &head, job).unwrap();
     },
 };
@@ -338,7 +342,7 @@ const APPROVE_AGAIN: Act = Act {
 };
 
 impl Thread<'_> {
-    pub(crate) fn view(&self) -> IssueView {
+    pub(crate) fn view(&self) -> HubIssueView {
         self.hub.issue(self.repo, self.issue).unwrap()
     }
 
@@ -360,7 +364,7 @@ impl Thread<'_> {
     }
 
     fn labelled(&self, label: &str) -> bool {
-        let by_maya = |item: &TimelineItem| item.event == "labeled" && item.actor == "maya";
+        let by_maya = |item: &HubTimelineItem| item.event == "labeled" && item.actor == "maya";
         let mut events = self.view().timeline.into_iter().filter(by_maya);
         events.any(|item| item.detail.as_deref() == Some(label))
     }

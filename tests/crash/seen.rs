@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, path::Path, process::Command};
 
 use countersign::{
-    engine::{Filter, Port},
-    localhub::{Hub, IssueView},
+    engine::{EnginePort, RunFilter},
+    localhub::{Hub, HubIssueView},
     types::{IssueNo, RepoId},
 };
 
@@ -29,7 +29,8 @@ pub(crate) async fn seen(w: &World, elsewhere: &[String]) -> String {
         writeln!(out, "=== {title:?}\n{}", plain(&other.body)).unwrap();
     }
     pulls_and_branches(&mut out, &w.hub, w.repo, &plain);
-    let runs = w.app.engine.list(Filter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
+    let runs =
+        w.app.engine.list(RunFilter { repo: Some(w.repo), issue: None, live_only: false }).await.unwrap();
     for run in &runs {
         writeln!(
             out,
@@ -74,7 +75,7 @@ pub(crate) fn repository(hub: &Hub, repo: RepoId, numbered: &[(String, String)])
 }
 
 /// Comments by their place on a thread.
-fn comments(view: &IssueView) -> Vec<(String, String)> {
+fn comments(view: &HubIssueView) -> Vec<(String, String)> {
     let comments = view.comments.iter().enumerate();
     let comments = comments.flat_map(|(n, c)| {
         let answered = (format!("comment-{}.0", c.id), format!("comment {n}"));
@@ -83,7 +84,7 @@ fn comments(view: &IssueView) -> Vec<(String, String)> {
     comments.collect()
 }
 
-fn thread(out: &mut String, view: &IssueView, plain: &impl Fn(&str) -> String) {
+fn thread(out: &mut String, view: &HubIssueView, plain: &impl Fn(&str) -> String) {
     let sorted = |list: &[(String, String)]| {
         let mut list = list.to_vec();
         list.sort();

@@ -15,8 +15,8 @@ use std::{
 
 use countersign::{
     clock::Clock,
-    engine::{Filter, Port, RunView, Status},
-    localhub::{Delivery, Hub, HubError},
+    engine::{EnginePort, RunFilter, RunView, RunViewStatus},
+    localhub::{Hub, HubDelivery, HubError},
     types::{DeliveryId, InstallationId, IssueNo, RepoId, Timestamp},
 };
 use secrecy::SecretString;
@@ -212,7 +212,7 @@ impl World {
     }
 
     async fn runs(&self) -> Vec<RunView> {
-        let filter = Filter { repo: Some(self.repo), issue: None, live_only: false };
+        let filter = RunFilter { repo: Some(self.repo), issue: None, live_only: false };
         self.app.engine.list(filter).await.unwrap()
     }
 
@@ -278,7 +278,7 @@ fn missing(what: &str) -> HubError {
 
 /// Somebody's comments as they were written: what is edited into one afterwards was never said.
 fn said_by(hub: &Hub, login: &str) -> Vec<String> {
-    let created = |d: &Delivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
+    let created = |d: &HubDelivery| d.event == "issue_comment" && d.action.as_deref() == Some("created");
     let told = hub.deliveries().into_iter().filter(created).filter_map(|d| hub.delivery_body(&d.guid));
     let told = told.map(|body| serde_json::from_slice::<serde_json::Value>(&body).unwrap());
     let by_them = told.filter(|event| event["comment"]["user"]["login"] == login);
@@ -318,9 +318,9 @@ async fn wrong(w: &World) -> Vec<String> {
 
     let expected: &[&str] = match runs.iter().max_by_key(|run| run.id).map(|run| run.status) {
         None => &[],
-        Some(Status::Asking) => &["countersign:needs-you"],
-        Some(Status::Done) => &["countersign:done"],
-        Some(Status::Stopped | Status::Failed) => &["countersign:stopped"],
+        Some(RunViewStatus::Asking) => &["countersign:needs-you"],
+        Some(RunViewStatus::Done) => &["countersign:done"],
+        Some(RunViewStatus::Stopped | RunViewStatus::Failed) => &["countersign:stopped"],
         Some(other) => {
             must(false, format!("the newest run is {other:?}"));
             &[]
@@ -332,7 +332,7 @@ async fn wrong(w: &World) -> Vec<String> {
         let approvals = w.app.store.repo(w.repo).await.unwrap().ledger(run.id).await.unwrap().approvals;
         must(
             // Stopped before it was done, it may have been approved.
-            approvals.len() <= 1 && (run.status != Status::Done || approvals.len() == 1),
+            approvals.len() <= 1 && (run.status != RunViewStatus::Done || approvals.len() == 1),
             format!("{} is {:?} with {approvals:?}", run.id, run.status),
         );
         for approval in approvals {
@@ -454,7 +454,7 @@ fn whatever_happens_in_whatever_order_some_things_always_hold() {
         writeln!(wrong, "--- sequence {number}: {:#?}\n{said}", sequences[*number]).unwrap();
     }
     assert!(wrong.is_empty(), "{wrong}");
-    let wanted = [Status::Done, Status::Stopped, Status::Asking];
+    let wanted = [RunViewStatus::Done, RunViewStatus::Stopped, RunViewStatus::Asking];
     // A few need not come to each of these.
     for status in wanted.into_iter().filter(|_| crate::world::all()) {
         assert!(statuses.contains(&status.as_str()), "no run came to be {status:?}");

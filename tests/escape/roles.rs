@@ -10,11 +10,11 @@ use std::{
 };
 
 use countersign::{
-    agents::{Asked, Desk, ROLES, Role, Seen, Tool},
+    agents::{AgentRole, AgentTool, ROLES, ToolCallReport, ToolExecutor, ToolRequest},
     codebase::{Index, TreeIndex},
     config::TestSettings,
     documents::{
-        change::{self, Allowed, Part, Workspace},
+        change::{self, ChangeScope, ChangeSection, Workspace},
         spec,
     },
     git::{self, Snapshot},
@@ -112,22 +112,23 @@ impl Bench {
     }
 
     /// Does what a role asks for, commands in the sandbox.
-    async fn asks(&self, role: &Role, calls: &[(&str, Value)]) -> Seen {
+    async fn asks(&self, role: &AgentRole, calls: &[(&str, Value)]) -> ToolCallReport {
         let base = [("src/lib.rs".to_owned(), FILES[2].1.to_owned())].into();
-        let copy = Workspace::new(Allowed::of(&spec::parse(SPEC), Part::Code), base, "");
+        let copy = Workspace::new(ChangeScope::of(&spec::parse(SPEC), ChangeSection::Code), base, "");
         let tree = TreeIndex::new(self.snapshot.entries().iter().map(|entry| entry.path.as_str()));
-        let desk = Desk::new(self.index.clone(), self.snapshot.clone(), true);
+        let desk = ToolExecutor::new(self.index.clone(), self.snapshot.clone(), true);
         // Whoever has no row for it has no copy either; that it is refused must not hang on that.
         let mut desk = desk.writing(copy, tree);
-        let asked =
-            calls.iter().map(|(name, with)| Asked { name: (*name).to_owned(), arguments: with.clone() });
-        let asked: Vec<Asked> = asked.collect();
+        let asked = calls
+            .iter()
+            .map(|(name, with)| ToolRequest { name: (*name).to_owned(), arguments: with.clone() });
+        let asked: Vec<ToolRequest> = asked.collect();
         desk.write(role, &asked).await.unwrap();
         let overlay = change::laid_over(desk.copy().unwrap().files());
         for (tool, line) in desk.to_run(role, &asked) {
             let (settings, overlay) =
                 (TestSettings::line(&format!("PYTHONPATH=site {line}")), overlay.clone());
-            let run = runners::Asked { settings, overlay, ..runners::Asked::default() };
+            let run = runners::TestRequest { settings, overlay, ..runners::TestRequest::default() };
             let said = match runners::run(&self.sandbox, &self.snapshot, run, &CancellationToken::new()).await
             {
                 Ok(tested) if tested.found.passed() => "it ended well".to_owned(),
@@ -144,7 +145,7 @@ impl Bench {
     }
 
     /// What is otherwise than the table says.
-    async fn wrong(&self, roles: &[Role]) -> Vec<String> {
+    async fn wrong(&self, roles: &[AgentRole]) -> Vec<String> {
         let mut wrong = Vec::new();
         let loopback = format!("http://{}/", self.outside.local_addr().unwrap());
         for ((name, tools), role) in TABLE.iter().zip(roles) {
@@ -181,7 +182,7 @@ async fn table() {
     let Some(bench) = Bench::new().await else { return };
     assert_eq!(bench.wrong(&ROLES).await, [""; 0]);
     let mut widened = ROLES;
-    widened[5].tools = &[Tool::Read];
+    widened[5].tools = &[AgentTool::Read];
     assert!(!bench.wrong(&widened).await.is_empty(), "the narrator may read, and nobody saw");
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use countersign::{
     config::{GeminiKey, Model, ModelSettings, Price},
-    providers::{CallError, CallErrorKind, Reply},
+    providers::{CallError, CallErrorKind, ModelReply},
     types::Family,
 };
 use serde_json::json;
@@ -70,7 +70,7 @@ impl Aimock {
         settings
     }
 
-    async fn ask(&self, spec: &str, prompt: &str, with_schema: bool) -> Result<Reply, CallError> {
+    async fn ask(&self, spec: &str, prompt: &str, with_schema: bool) -> Result<ModelReply, CallError> {
         let mut call = question(spec);
         call.prompt = prompt.into();
         call.schema = with_schema.then(schema);

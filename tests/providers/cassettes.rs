@@ -4,7 +4,7 @@ use std::path::Path;
 
 use countersign::{
     config::{CassetteMode, CassetteSettings, ModelSettings},
-    providers::{Attempt, Call, CallError, CallErrorKind, Providers, Reply, cassettes},
+    providers::{CallAttempt, CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply, cassettes},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ fn nobody() -> ModelSettings {
 }
 
 /// A reviewer's question, with the random word it must echo.
-fn asking(nonce: &str) -> Call {
+fn asking(nonce: &str) -> ModelCall {
     let mut call = question("openai");
     call.prompt = format!("Is this sound? Say {nonce}. My key is sk-TheKeyOfThisTest.");
     call.facts.insert("nonce".into(), nonce.into());
@@ -52,7 +52,7 @@ async fn a_replay_equals_its_recording_and_holds_no_secret() {
 
     let replay = kept(nobody(), dir.path(), CassetteMode::Replay);
     let again = |call| ask(&replay, "openai:gpt-x", call);
-    let Reply { text, usage, .. } = again(asking("bbbb2222")).await.unwrap();
+    let ModelReply { text, usage, .. } = again(asking("bbbb2222")).await.unwrap();
     assert_eq!(text, "bbbb2222: sound. You sent [secret].");
     assert!(!usage.billed, "nobody is paid twice");
     assert_eq!(usage.cost_microusd, said.usage.cost_microusd);
@@ -106,20 +106,20 @@ async fn a_missing_one_is_named_and_a_changed_one_is_found() {
 }
 
 /// What was tried, by whom, and how it ended.
-fn told(outcome: &Result<Reply, CallError>) -> Vec<(String, String)> {
+fn told(outcome: &Result<ModelReply, CallError>) -> Vec<(String, String)> {
     let (before, usage, end) = match outcome {
         Ok(reply) => (&reply.before, &reply.usage, reply.text.clone()),
         Err(error) => (&error.before, error.usage.as_ref(), format!("{:?} {error}", error.kind)),
     };
-    let tried = |attempt: &Attempt| {
+    let tried = |attempt: &CallAttempt| {
         (attempt.usage.provider.clone(), format!("{:?} {}", attempt.kind, attempt.message))
     };
     before.iter().map(tried).chain([(usage.provider.clone(), end)]).collect()
 }
 
-async fn put(providers: &Providers, spec: &str, call: &Call) -> Result<Reply, CallError> {
+async fn put(providers: &ModelProviders, spec: &str, call: &ModelCall) -> Result<ModelReply, CallError> {
     let (provider, id) = providers.resolve(spec).unwrap();
-    provider.call(&Call { model: id.model, ..call.clone() }, &CancellationToken::new()).await
+    provider.call(&ModelCall { model: id.model, ..call.clone() }, &CancellationToken::new()).await
 }
 
 #[tokio::test]

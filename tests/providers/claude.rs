@@ -10,7 +10,7 @@ use std::{
 use countersign::{
     config::ModelSettings,
     proc,
-    providers::{Call, CallError, CallErrorKind, Reply},
+    providers::{CallError, CallErrorKind, ModelCall, ModelReply},
 };
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -40,7 +40,7 @@ fn with_binary(binary: &Path, data_dir: &Path, api: url::Url) -> ModelSettings {
 }
 
 struct Outcome {
-    reply: Result<Reply, CallError>,
+    reply: Result<ModelReply, CallError>,
     requests: Vec<serde_json::Value>,
     binary: PathBuf,
 }
@@ -51,7 +51,7 @@ impl Outcome {
     }
 
     #[track_caller]
-    fn answer(&self) -> &Reply {
+    fn answer(&self) -> &ModelReply {
         let Ok(reply) = &self.reply else { panic!("{}: {:?}", self.binary.display(), self.reply) };
         reply
     }
@@ -64,7 +64,7 @@ impl Outcome {
 }
 
 /// One call of each real program against an API that behaves so; none = skipped.
-async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) -> Vec<Outcome> {
+async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCall)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for binary in binaries(BINARIES, test) {
         let data = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ async fn a_cut_stream_is_asked_for_again() {
 
 #[tokio::test]
 async fn silence_ends_at_the_deadline() {
-    let short = |call: &mut Call| call.deadline = Duration::from_secs(4);
+    let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(4);
     for behaviour in [Behaviour::Hang, Behaviour::Stall] {
         for outcome in outcomes("silence", behaviour, short).await {
             let Some(CallErrorKind::Timeout { .. }) = outcome.kind() else { panic!("{:?}", outcome.reply) };
@@ -162,7 +162,7 @@ async fn silence_ends_at_the_deadline() {
 
 #[tokio::test]
 async fn structured_output_fits_the_schema_or_is_none() {
-    let with_schema = |call: &mut Call| call.schema = Some(schema());
+    let with_schema = |call: &mut ModelCall| call.schema = Some(schema());
     let behaviour = Behaviour::Structured(json!({"verdict": "REVISE"}));
     for outcome in outcomes("structured_output", behaviour, with_schema).await {
         assert_eq!(outcome.answer().value, Some(json!({"verdict": "REVISE"})));
@@ -182,7 +182,7 @@ async fn a_file_named_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "the-operators-secret").unwrap();
     let mention = format!("Please see @{} and @\"{0}\".", secret.path().display());
-    let named = |call: &mut Call| call.prompt.clone_from(&mention);
+    let named = |call: &mut ModelCall| call.prompt.clone_from(&mention);
     for outcome in outcomes("a_file_named", Behaviour::Text { served: None }, named).await {
         let sent = serde_json::to_string(&outcome.requests).unwrap();
         assert!(sent.contains("Please see @"), "the prompt itself arrived");
@@ -192,7 +192,7 @@ async fn a_file_named_in_the_prompt_is_not_read() {
 
 #[tokio::test]
 async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
-    let slash = |call: &mut Call| call.prompt = "/cost".into();
+    let slash = |call: &mut ModelCall| call.prompt = "/cost".into();
     for outcome in outcomes("a_slash", Behaviour::Text { served: None }, slash).await {
         assert_eq!(outcome.answer().text, "It is sound.");
     }
@@ -200,7 +200,7 @@ async fn a_prompt_that_looks_like_a_command_reaches_the_model() {
 
 #[tokio::test]
 async fn instructions_too_long_for_an_argument_arrive() {
-    let long = |call: &mut Call| call.system = format!("{} the end", "x".repeat(200_000));
+    let long = |call: &mut ModelCall| call.system = format!("{} the end", "x".repeat(200_000));
     for outcome in outcomes("long_instructions", Behaviour::Text { served: None }, long).await {
         outcome.answer();
         assert!(outcome.requests[0].to_string().contains("x the end"));
@@ -237,7 +237,7 @@ async fn no_hook_runs_that_is_not_ours() {
 
         // This very test program again, with the planted home as the operator's and the other as where directories for
         // calls are made.
-        let output = proc::Command::new(std::env::current_exe().unwrap())
+        let output = proc::ChildCommand::new(std::env::current_exe().unwrap())
             .args(["--ignored", "--exact", "claude::one_call_from_this_home"])
             .env("HOME", &home)
             .env("TMPDIR", &above)

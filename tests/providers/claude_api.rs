@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use countersign::{
     clock::{SharedClock, SystemClock},
     config::ModelSettings,
-    providers::{Call, CallError, CallErrorKind, Providers, Reply},
+    providers::{CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply},
     store::Store,
 };
 use serde_json::{Value, json};
@@ -29,8 +29,12 @@ pub(crate) async fn served(behaviour: Behaviour) -> (ModelSettings, Arc<Api>) {
     (settings, api)
 }
 
-async fn ask(settings: &ModelSettings, clock: SharedClock, mut call: Call) -> Result<Reply, CallError> {
-    let providers = Providers::new(settings, clock).unwrap();
+async fn ask(
+    settings: &ModelSettings,
+    clock: SharedClock,
+    mut call: ModelCall,
+) -> Result<ModelReply, CallError> {
+    let providers = ModelProviders::new(settings, clock).unwrap();
     let (provider, id) = providers.resolve("anthropic:opus").unwrap();
     call.model = id.model;
     let outcome = provider.call(&call, &CancellationToken::new()).await;
@@ -70,7 +74,7 @@ async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
     let mut settings = settings("/nowhere".as_ref());
     settings.anthropic.base_url = url;
     settings.anthropic.api_key = Some(KEY.into());
-    let call = Call { tools: Some(tools()), ..question("claude") };
+    let call = ModelCall { tools: Some(tools()), ..question("claude") };
     let reply = ask(&settings, Arc::new(SystemClock), call).await.unwrap();
     let asked = json!({"toolCalls": [
         {"name": "read", "arguments": {"path": "src/lib.rs"}}, {"name": "list", "arguments": {}},
@@ -205,7 +209,7 @@ async fn a_used_up_account_is_its_keys_and_a_new_key_has_its_own() {
     let asked = async |settings: &ModelSettings| {
         let clock: SharedClock = Arc::new(SystemClock);
         let store = Store::open(data.path(), Arc::clone(&clock)).unwrap();
-        let providers = Providers::remembering(settings, store, clock).unwrap();
+        let providers = ModelProviders::remembering(settings, store, clock).unwrap();
         let (provider, id) = providers.resolve("anthropic:opus").unwrap();
         let error = provider.call(&question(&id.model), &CancellationToken::new()).await.unwrap_err();
         assert!(matches!(error.kind, CallErrorKind::Quota { .. }), "{error:?}");

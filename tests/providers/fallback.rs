@@ -15,7 +15,7 @@ use std::{
 use countersign::{
     clock::{Clock, SharedClock},
     config::ModelSettings,
-    providers::{CallError, CallErrorKind, Providers, Reply},
+    providers::{CallError, CallErrorKind, ModelProviders, ModelReply},
     store::Store,
     types::Timestamp,
 };
@@ -54,13 +54,13 @@ pub(crate) fn with_broken_program(settings: &mut ModelSettings, directory: &Path
     settings.claude.config_dir = directory.join("claude");
 }
 
-async fn ask(providers: &Providers) -> Result<Reply, CallError> {
+async fn ask(providers: &ModelProviders) -> Result<ModelReply, CallError> {
     let (provider, id) = providers.resolve("claude:opus").unwrap();
     provider.call(&question(&id.model), &CancellationToken::new()).await
 }
 
-fn providers(settings: &ModelSettings, clock: &Arc<Hands>) -> Providers {
-    Providers::new(settings, Arc::clone(clock) as SharedClock).unwrap()
+fn providers(settings: &ModelSettings, clock: &Arc<Hands>) -> ModelProviders {
+    ModelProviders::new(settings, Arc::clone(clock) as SharedClock).unwrap()
 }
 
 #[tokio::test]
@@ -120,9 +120,9 @@ async fn an_outage_is_left_alone_for_a_while_through_a_restart_too() {
     let boot = || {
         let clock = Arc::clone(&clock) as SharedClock;
         let store = Store::open(&directory.path().join("data"), Arc::clone(&clock)).unwrap();
-        Providers::remembering(&settings, store, clock).unwrap()
+        ModelProviders::remembering(&settings, store, clock).unwrap()
     };
-    let skipped = async |providers: &Providers| {
+    let skipped = async |providers: &ModelProviders| {
         ask(providers).await.unwrap().before[0].message.contains("skipped, it failed again and again")
     };
     let before = boot();

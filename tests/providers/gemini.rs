@@ -15,7 +15,7 @@ use axum::{
 use countersign::{
     clock::SystemClock,
     config::{GeminiKey, ModelSettings},
-    providers::{Call, CallError, CallErrorKind, Providers, Reply},
+    providers::{CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,7 @@ async fn start(status: u16, answer: Value) -> (ModelSettings, Arc<Api>) {
     (settings, api)
 }
 
-async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+async fn call(status: u16, answer: Value, with_schema: bool) -> (Result<ModelReply, CallError>, Arc<Api>) {
     let (settings, api) = start(status, answer).await;
     let mut call = question("gemini");
     call.schema = with_schema.then(schema);
@@ -105,9 +105,9 @@ async fn a_prompt_is_counted_by_the_service_and_a_count_that_fails_is_none() {
         [(200, json!({"totalTokens": 700}), Some(700)), (500, json!({}), None), (200, json!([]), None)]
     {
         let (settings, api) = start(status, answer).await;
-        let providers = Providers::new(&settings, Arc::new(Still)).unwrap();
+        let providers = ModelProviders::new(&settings, Arc::new(Still)).unwrap();
         let (provider, id) = providers.resolve("gemini:pro").unwrap();
-        let call = Call { model: id.model, ..question("gemini") };
+        let call = ModelCall { model: id.model, ..question("gemini") };
         assert_eq!(provider.count(&call).await, counted);
         let requests = api.requests.lock().unwrap();
         let (target, _, body) = &requests[0];
@@ -191,7 +191,7 @@ async fn silence_ends_at_the_deadline_and_a_word_ends_it_sooner() {
     let error = ask(&settings, "gemini:pro", silent).await.unwrap_err();
     assert!(matches!(error.kind, CallErrorKind::Timeout { idle: false, .. }), "{error:?}");
 
-    let providers = Providers::new(&settings, Arc::new(SystemClock)).unwrap();
+    let providers = ModelProviders::new(&settings, Arc::new(SystemClock)).unwrap();
     let (provider, _) = providers.resolve("gemini:pro").unwrap();
     let cancel = CancellationToken::new();
     let (call, soon) = (question("gemini-3.1-pro-preview"), tokio::time::sleep(Duration::from_millis(50)));

@@ -19,8 +19,8 @@ use axum::{
 use countersign::{
     clock::Clock,
     config::{CassetteMode, CassetteSettings, GeminiKey, GeminiTier, ModelSettings},
-    providers::{CallError, CallErrorKind, CallRole, Providers, Reply, gemini_keys},
-    store::{Rest, Store, resting_keys},
+    providers::{CallError, CallErrorKind, CallRole, ModelProviders, ModelReply, gemini_keys},
+    store::{KeyCooldownReason, Store, resting_keys},
     types::Timestamp,
 };
 use serde_json::{Value, json};
@@ -108,7 +108,7 @@ struct Room {
     settings: ModelSettings,
     data: tempfile::TempDir,
     store: Option<Arc<Store>>,
-    providers: Providers,
+    providers: ModelProviders,
 }
 
 const SECRET: &str = "AIzaSyNobodyMayEverSeeThisKey";
@@ -135,9 +135,9 @@ async fn room(keys: &[(&str, &str, GeminiTier)]) -> Room {
     Room { api, clock, settings, data, store: Some(store), providers }
 }
 
-fn open(settings: &ModelSettings, data: &Path, clock: &Arc<Hands>) -> (Arc<Store>, Providers) {
+fn open(settings: &ModelSettings, data: &Path, clock: &Arc<Hands>) -> (Arc<Store>, ModelProviders) {
     let store = Store::open(data, clock.clone()).unwrap();
-    let providers = Providers::remembering(settings, Arc::clone(&store), clock.clone()).unwrap();
+    let providers = ModelProviders::remembering(settings, Arc::clone(&store), clock.clone()).unwrap();
     (store, providers)
 }
 
@@ -157,15 +157,15 @@ impl Room {
     }
 
     /// Asks once, and which keys it was asked with.
-    async fn ask(&self) -> (Result<Reply, CallError>, Vec<String>) {
+    async fn ask(&self) -> (Result<ModelReply, CallError>, Vec<String>) {
         self.ask_as(CallRole::Reviewer, false).await
     }
 
-    async fn ask_as(&self, role: CallRole, private: bool) -> (Result<Reply, CallError>, Vec<String>) {
+    async fn ask_as(&self, role: CallRole, private: bool) -> (Result<ModelReply, CallError>, Vec<String>) {
         self.ask_whom("gemini:pro", role, private).await
     }
 
-    async fn ask_for(&self, spec: &str) -> (Result<Reply, CallError>, Vec<String>) {
+    async fn ask_for(&self, spec: &str) -> (Result<ModelReply, CallError>, Vec<String>) {
         self.ask_whom(spec, CallRole::Reviewer, false).await
     }
 
@@ -174,7 +174,7 @@ impl Room {
         spec: &str,
         role: CallRole,
         private: bool,
-    ) -> (Result<Reply, CallError>, Vec<String>) {
+    ) -> (Result<ModelReply, CallError>, Vec<String>) {
         let (provider, id) = self.providers.resolve(spec).unwrap();
         let mut call = question(&id.model);
         (call.role, call.private) = (role, private);
@@ -188,14 +188,14 @@ impl Room {
 
     /// The server ends and another one starts on the same directory.
     fn restart(&mut self) {
-        self.providers = Providers::new(&self.settings, self.clock.clone()).unwrap();
+        self.providers = ModelProviders::new(&self.settings, self.clock.clone()).unwrap();
         self.store = None;
         let (store, providers) = open(&self.settings, self.data.path(), &self.clock);
         (self.store, self.providers) = (Some(store), providers);
     }
 
     /// As `doctor` sees them, beside the server.
-    fn resting(&self) -> Vec<(String, Vec<Rest>)> {
+    fn resting(&self) -> Vec<(String, Vec<KeyCooldownReason>)> {
         let learned = resting_keys(&self.data.path().into()).unwrap();
         gemini_keys(&self.settings.gemini, &learned, self.clock.now())
             .into_iter()
@@ -222,7 +222,7 @@ async fn a_used_up_project_is_skipped_with_all_its_keys_until_its_day_ends() {
     room.restart();
     assert_eq!(room.ask().await.1, ["three"], "a restart forgets nothing");
     let until = Timestamp::parse("2026-07-04T07:00:00Z").unwrap();
-    let shop = vec![Rest::Quota { until }];
+    let shop = vec![KeyCooldownReason::Quota { until }];
     let states = [("one", shop.clone()), ("two", shop), ("three", vec![])].map(|(k, r)| (k.to_owned(), r));
     assert_eq!(room.resting(), states);
 
@@ -311,7 +311,7 @@ async fn a_refused_key_is_put_aside_named_and_tried_again_after_a_restart() {
         assert_eq!(outcome.unwrap().before[0].kind, CallErrorKind::Auth);
         room.clock.pass(30 * 24 * 3600);
         assert_eq!(room.ask().await.1, ["two"]);
-        assert_eq!(room.resting()[0], ("one".to_owned(), vec![Rest::Refused]));
+        assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Refused]));
         assert!(room.resting()[1].1.is_empty());
         room.restart();
         assert_eq!(room.ask().await.1, ["one", "two"]);
@@ -338,7 +338,7 @@ async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone
     assert_eq!(asked, ["one", "two"], "what its sibling may is the sibling's");
     assert_eq!(outcome.unwrap().before[0].kind, CallErrorKind::Auth);
     let until = room.clock.now().plus(Duration::from_secs(3600));
-    assert_eq!(room.resting()[0], ("one".to_owned(), vec![Rest::Denied { until }]));
+    assert_eq!(room.resting()[0], ("one".to_owned(), vec![KeyCooldownReason::Denied { until }]));
     assert!(room.resting()[1].1.is_empty());
     room.restart();
     assert_eq!(room.ask().await.1, ["two"], "a restart forgets nothing");
@@ -353,7 +353,7 @@ async fn a_key_that_may_not_use_one_model_rests_an_hour_and_for_that_model_alone
     let project = json!([{"reason": "CONSUMER_SUSPENDED"}]);
     room.answer("one", error(403, denied, project));
     assert_eq!(room.ask().await.1, ["one", "two"]);
-    assert_eq!(room.resting()[0].1, [Rest::Refused]);
+    assert_eq!(room.resting()[0].1, [KeyCooldownReason::Refused]);
 }
 
 #[tokio::test]
@@ -507,7 +507,7 @@ async fn keys_are_swapped_between_two_calls() {
 
 #[tokio::test]
 async fn a_key_is_tried_without_asking_a_model() {
-    use countersign::providers::{Service, Trial, try_key};
+    use countersign::providers::{ApiService, KeyCheck, try_key};
     let models = |headers: HeaderMap| async move {
         let key = headers.get("x-api-key").or(headers.get("x-goog-api-key")).unwrap();
         if key == "good" { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
@@ -519,11 +519,11 @@ async fn a_key_is_tried_without_asking_a_model() {
     let mut settings = settings(data.path());
     let base = serve(router).await;
     (settings.gemini.base_url, settings.anthropic.base_url) = (base.clone(), base);
-    for service in [Service::Anthropic, Service::Gemini] {
-        assert_eq!(try_key(service, &settings, &"good".into()).await, Trial::Opens);
-        let refused = Trial::Refused("127.0.0.1 does not accept this key".to_owned());
+    for service in [ApiService::Anthropic, ApiService::Gemini] {
+        assert_eq!(try_key(service, &settings, &"good".into()).await, KeyCheck::Opens);
+        let refused = KeyCheck::Refused("127.0.0.1 does not accept this key".to_owned());
         assert_eq!(try_key(service, &settings, &"bad".into()).await, refused);
     }
     settings.gemini.base_url = "http://127.0.0.1:1".parse().unwrap();
-    assert!(matches!(try_key(Service::Gemini, &settings, &"good".into()).await, Trial::Unknown(_)));
+    assert!(matches!(try_key(ApiService::Gemini, &settings, &"good".into()).await, KeyCheck::Unknown(_)));
 }

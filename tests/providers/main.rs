@@ -25,7 +25,7 @@ use std::{future::Future, path::Path, pin::Pin, sync::Arc, time::Duration};
 use countersign::{
     clock::{Clock, SharedClock, SystemClock},
     config::ModelSettings,
-    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply},
+    providers::{CallError, CallErrorKind, CallRole, ModelCall, ModelProviders, ModelReply},
     types::Timestamp,
 };
 use serde_json::{Value, json};
@@ -43,8 +43,8 @@ fn settings(data_dir: &Path) -> ModelSettings {
     ModelSettings::real(data_dir, None, None)
 }
 
-fn question(model: &str) -> Call {
-    Call {
+fn question(model: &str) -> ModelCall {
+    ModelCall {
         role: if model.starts_with("claude") { CallRole::Drafter } else { CallRole::Reviewer },
         system: "Answer briefly.".into(),
         prompt: "Is this sound?".into(),
@@ -79,8 +79,8 @@ fn tools() -> Value {
     json!([{"name": "read", "description": "a file", "parameters": parameters}])
 }
 
-fn providers(settings: &ModelSettings) -> Providers {
-    Providers::new(settings, Arc::new(SystemClock)).unwrap()
+fn providers(settings: &ModelSettings) -> ModelProviders {
+    ModelProviders::new(settings, Arc::new(SystemClock)).unwrap()
 }
 
 /// A second of the call's time is a millisecond of ours, where no more than so much is slept. What is longer takes its
@@ -111,7 +111,7 @@ impl Clock for Still {
 }
 
 /// Asks the provider that `spec` names, with the call as given but for the model's id.
-async fn ask(settings: &ModelSettings, spec: &str, call: Call) -> Result<Reply, CallError> {
+async fn ask(settings: &ModelSettings, spec: &str, call: ModelCall) -> Result<ModelReply, CallError> {
     ask_by(Arc::new(SystemClock), settings, spec, call).await
 }
 
@@ -119,9 +119,9 @@ async fn ask_by(
     clock: SharedClock,
     settings: &ModelSettings,
     spec: &str,
-    mut call: Call,
-) -> Result<Reply, CallError> {
-    let providers = Providers::new(settings, clock).unwrap();
+    mut call: ModelCall,
+) -> Result<ModelReply, CallError> {
+    let providers = ModelProviders::new(settings, clock).unwrap();
     let (provider, id) = providers.resolve(spec).unwrap();
     call.model = id.model;
     provider.call(&call, &CancellationToken::new()).await

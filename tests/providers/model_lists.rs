@@ -6,7 +6,7 @@ use axum::{Json, Router, extract::RawQuery, http::HeaderMap, routing::get};
 use countersign::{
     clock::SystemClock,
     config::Settings,
-    providers::{ListCheck, Providers},
+    providers::{ListCheck, ModelProviders},
     types::Timestamp,
     workflows,
 };
@@ -64,7 +64,7 @@ fn settings(home: &std::path::Path, url: &url::Url, lines: &str) -> Settings {
 async fn check_lists(url: &url::Url, lines: &str) -> ListCheck {
     let home = tempfile::tempdir().unwrap();
     let settings = settings(home.path(), url, lines);
-    let providers = Providers::new(&settings.models, Arc::new(SystemClock)).unwrap();
+    let providers = ModelProviders::new(&settings.models, Arc::new(SystemClock)).unwrap();
     providers.check_lists(&settings, Timestamp::parse(NOW).unwrap()).await
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use countersign::{
     config::{Model, ModelSettings},
-    providers::{CallError, CallErrorKind, Reply},
+    providers::{CallError, CallErrorKind, ModelReply},
     types::Family,
 };
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ fn lines(events: &[Value]) -> Behaviour {
     Behaviour::Stream(events.iter().map(|event| format!("{event}\n")).collect())
 }
 
-async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<ModelReply, CallError>, Arc<Api>) {
     let (url, api) = start("/api/chat", behaviour).await;
     let mut call = question("ollama");
     call.schema = with_schema.then(schema);

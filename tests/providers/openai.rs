@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use countersign::{
     clock::SystemClock,
     config::{Model, ModelSettings, Price},
-    providers::{Call, CallError, CallErrorKind, Providers, Reply},
+    providers::{CallError, CallErrorKind, ModelCall, ModelProviders, ModelReply},
     types::Family,
 };
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub(crate) fn says(text: &str, finish: &str) -> String {
     ])
 }
 
-async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<Reply, CallError>, Arc<Api>) {
+async fn call(behaviour: Behaviour, with_schema: bool) -> (Result<ModelReply, CallError>, Arc<Api>) {
     let (url, api) = start("/chat/completions", behaviour).await;
     let mut call = question("openai");
     call.schema = with_schema.then(schema);
@@ -122,7 +122,7 @@ async fn tools_are_told_in_its_own_form_and_its_calls_are_told_in_ours() {
     // Some end such an answer as they end any.
     for ended in ["tool_calls", "stop"] {
         let (url, api) = start("/chat/completions", Behaviour::Stream(calls(ended))).await;
-        let call = || Call { tools: Some(tools()), ..question("openai") };
+        let call = || ModelCall { tools: Some(tools()), ..question("openai") };
         let reply = ask(&at(url.clone()), "openai:gpt-x", call()).await.unwrap();
         assert_eq!(serde_json::from_str::<Value>(&reply.text).unwrap(), asked);
         let told = &api.requests()[0].1["tools"];
@@ -144,7 +144,7 @@ async fn a_server_without_tools_is_asked_without_them() {
         let refusal = Behaviour::Status(status, json!({"error": {"message": message}}), None);
         let answers = Behaviour::InTurn(vec![refusal.clone(), Behaviour::Stream(says("# 1", "stop"))]);
         let (url, api) = start("/chat/completions", answers).await;
-        let call = Call { tools: Some(tools()), ..question("openai") };
+        let call = ModelCall { tools: Some(tools()), ..question("openai") };
         let reply = ask(&at(url), "openai:gpt-x", call.clone()).await.unwrap();
         assert_eq!((reply.text.as_str(), reply.usage.attempts), ("# 1", 2));
         let told = |n: usize| api.requests()[n].1.get("tools").is_some();
@@ -156,7 +156,7 @@ async fn a_server_without_tools_is_asked_without_them() {
     for (status, message) in [(400, "no such parameter"), (500, "the tool server is down")] {
         let other = Behaviour::Status(status, json!({"error": {"message": message}}), None);
         let (url, api) = start("/chat/completions", other).await;
-        let call = Call { tools: Some(tools()), ..question("openai") };
+        let call = ModelCall { tools: Some(tools()), ..question("openai") };
         assert!(ask(&at(url), "openai:gpt-x", call).await.is_err());
         assert_eq!(api.requests().len(), 1);
     }
@@ -253,7 +253,7 @@ async fn silence_and_a_stall_end_in_time() {
 
 #[test]
 fn a_model_without_a_row_is_answered_with_the_row_to_add() {
-    let providers = Providers::new(&settings("/nowhere".as_ref()), Arc::new(SystemClock)).unwrap();
+    let providers = ModelProviders::new(&settings("/nowhere".as_ref()), Arc::new(SystemClock)).unwrap();
     for (spec, id) in [("ollama:llama4:8b", "llama4:8b"), ("openai:gpt-x", "gpt-x")] {
         let error = providers.model(spec).unwrap_err().to_string();
         assert!(error.contains(&format!("[[model]]\nid = \"{id}\"\n")), "{error}");

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 
 use countersign::{
     config::{Model, ModelSettings},
-    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply, ResolveError},
+    providers::{CallError, CallErrorKind, CallRole, ModelCall, ModelProviders, ModelReply, ResolveError},
     types::Family,
 };
 use serde_json::json;
@@ -45,11 +45,11 @@ fn with_binary(binary: &Path, data_dir: &Path, api: &url::Url) -> ModelSettings 
 }
 
 struct Outcome {
-    reply: Result<Reply, CallError>,
+    reply: Result<ModelReply, CallError>,
     requests: Vec<serde_json::Value>,
 }
 
-async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut Call)) -> Vec<Outcome> {
+async fn outcomes(test: &str, behaviour: Behaviour, change: impl Fn(&mut ModelCall)) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for binary in binaries(BINARY, test) {
         let data = tempfile::tempdir().unwrap();
@@ -93,7 +93,7 @@ async fn endings_are_told_apart() {
 
 #[tokio::test]
 async fn structured_output_fits_the_schema_or_is_none() {
-    let with_schema = |call: &mut Call| call.schema = Some(schema());
+    let with_schema = |call: &mut ModelCall| call.schema = Some(schema());
     for outcome in outcomes("structured", Behaviour::Says("{\"verdict\": \"REVISE\"}"), with_schema).await {
         assert_eq!(outcome.reply.unwrap().value, Some(json!({"verdict": "REVISE"})));
     }
@@ -105,7 +105,7 @@ async fn structured_output_fits_the_schema_or_is_none() {
 /// It asks again and again where the service is overloaded or sets a limit, and where nothing comes.
 #[tokio::test]
 async fn what_it_never_gives_up_on_ends_at_the_deadline() {
-    let short = |call: &mut Call| call.deadline = Duration::from_secs(8);
+    let short = |call: &mut ModelCall| call.deadline = Duration::from_secs(8);
     for behaviour in [
         Behaviour::Error(429, "rate_limit_error", Some(1)),
         Behaviour::Error(529, "overloaded_error", None),
@@ -124,7 +124,7 @@ async fn a_file_named_in_the_prompt_is_not_read() {
     let secret = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(secret.path(), "the-operators-secret").unwrap();
     let mention = format!("Please see @{}.", secret.path().display());
-    let named = |call: &mut Call| call.prompt.clone_from(&mention);
+    let named = |call: &mut ModelCall| call.prompt.clone_from(&mention);
     for outcome in outcomes("a_file_named", Behaviour::Text { served: None }, named).await {
         let sent = serde_json::to_string(&outcome.requests).unwrap();
         assert!(sent.contains("Please see @") && !sent.contains("the-operators-secret"));
@@ -138,7 +138,7 @@ async fn it_never_reviews() {
     call.role = CallRole::Reviewer;
     let error = ask(&settings, MODEL, call).await.unwrap_err();
     assert!(error.to_string().contains("it only drafts"), "{error}");
-    let providers: Providers = crate::providers(&settings);
+    let providers: ModelProviders = crate::providers(&settings);
     let error = providers.check_pair("gemini:pro", MODEL).unwrap_err();
     assert!(matches!(error, ResolveError::Unfit { .. }), "{error}");
     assert!(providers.check_pair(MODEL, "gemini:pro").is_ok());

@@ -4,13 +4,13 @@ use countersign::{
     codebase::TreeIndex,
     config::ModelSettings,
     documents::{edits, lld, verdict},
-    providers::{CallRole, Reply},
+    providers::{CallRole, ModelReply},
     types::{IssueNo, Verdict},
 };
 
 use crate::{ask, question};
 
-async fn turn(role: CallRole, number: u32) -> Reply {
+async fn turn(role: CallRole, number: u32) -> ModelReply {
     let mut call = question("stub");
     call.role = role;
     let facts = [("call", number.to_string()), ("issue", "42".into()), ("title", "Read a file".into())];
@@ -20,7 +20,7 @@ async fn turn(role: CallRole, number: u32) -> Reply {
     ask(&ModelSettings::rehearsal("/nowhere".as_ref()), &format!("stub:{role}"), call).await.unwrap()
 }
 
-fn edited(text: &str, answer: &Reply) -> String {
+fn edited(text: &str, answer: &ModelReply) -> String {
     edits::apply(text, &edits::parse(&answer.text).unwrap().edits).unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path};
 use countersign::{
     clock::SystemClock,
     config::ModelSettings,
-    providers::{CallErrorKind, Providers},
+    providers::{CallErrorKind, ModelProviders},
     types::WorkerPool,
 };
 use tokio_util::sync::CancellationToken;
@@ -63,7 +63,7 @@ said=$(echo "$said" | tr '\n"' '  ')"#;
 async fn twelve_jobs_for_two_places_all_finish() {
     let data = tempfile::tempdir().unwrap();
     let settings = program(data.path(), "began=$(date +%s%N); sleep 0.1; said=\"$began $(date +%s%N)\"");
-    let providers = Providers::new(&settings, std::sync::Arc::new(SystemClock)).unwrap();
+    let providers = ModelProviders::new(&settings, std::sync::Arc::new(SystemClock)).unwrap();
     let (provider, id) = providers.resolve("claude:opus").unwrap();
     let jobs: Vec<_> = (0..12)
         .map(|_| {

@@ -1,8 +1,8 @@
 //! After the pull request: CI, reviews and people's own work, and how it ends.
 
 use countersign::{
-    engine::Status,
-    localhub::{Annotation, Fault, Job},
+    engine::RunViewStatus,
+    localhub::{ActionsJob, HubAnnotation, HubFault},
     publication::WATCH,
     types::{Hash, Oid, RepoId},
 };
@@ -45,7 +45,7 @@ pub(crate) async fn pushed_as(implement: impl FnOnce(Script, [String; 2]) -> Scr
 async fn pushed_with(toml: &str, implement: impl FnOnce(Script, [String; 2]) -> Script) -> World {
     let mut w = specified(toml, implement).await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.approved_by("sam").await;
     assert!(w.status().body.contains("**Waits for the merge.** Failing CI, "), "{}", w.status().body);
     w
@@ -59,7 +59,9 @@ impl World {
 
     pub(crate) fn job(&self, head: &Oid, name: &str, conclusion: &str) -> u64 {
         let conclusion = Some(conclusion.to_owned()).filter(|word| !word.is_empty());
-        self.hub.job(self.repo, head, Job { name: name.to_owned(), conclusion, ..Job::default() }).unwrap()
+        self.hub
+            .job(self.repo, head, ActionsJob { name: name.to_owned(), conclusion, ..ActionsJob::default() })
+            .unwrap()
     }
 
     /// Jobs of the commit that was pushed last end like this.
@@ -87,7 +89,7 @@ impl World {
         self.stands_at_a_further_gate().await;
         let line = self.approve_line();
         self.comment("sam", &line).await;
-        self.stands(Status::Done).await;
+        self.stands(RunViewStatus::Done).await;
         assert!(self.waits_for_merge().await, "{}", self.thread());
     }
 
@@ -95,7 +97,7 @@ impl World {
         let run = self.run().await.unwrap();
         assert_eq!(
             (run.status, run.step_id.as_str()),
-            (Status::Asking, "N7"),
+            (RunViewStatus::Asking, "N7"),
             "{:?}\n{}",
             run.why,
             self.thread()
@@ -164,7 +166,7 @@ impl World {
 
     async fn ended_merged(&mut self) {
         let run = self.run().await.unwrap();
-        assert_eq!(run.status, Status::Done, "{:?}\n{}", run.why, self.thread());
+        assert_eq!(run.status, RunViewStatus::Done, "{:?}\n{}", run.why, self.thread());
         assert!(run.outcome.unwrap().summary.starts_with("merged as "));
         assert_eq!(self.labels(), ["countersign:done"]);
         let said = self.status().body;
@@ -246,7 +248,7 @@ async fn ci_that_fails_is_mended_and_pushed_and_the_merge_ends_it() {
         "padding\n".repeat(6_000_000),
         "a1B2".repeat(9)
     );
-    let remark = Annotation {
+    let remark = HubAnnotation {
         path: "src/lib.rs".into(),
         start_line: 4,
         end_line: 4,
@@ -254,13 +256,13 @@ async fn ci_that_fails_is_mended_and_pushed_and_the_merge_ends_it() {
         title: None,
         message: "order of the operands".into(),
     };
-    let job = Job {
+    let job = ActionsJob {
         name: "build".into(),
         conclusion: Some("failure".into()),
         summary: "It failed.".into(),
         annotations: vec![remark],
         log: Some(log.into_bytes()),
-        ..Job::default()
+        ..ActionsJob::default()
     };
     w.hub.job(w.repo, &head, job).unwrap();
     w.looked().await;
@@ -326,7 +328,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     let (head, calls) = (w.head(), w.calls().await.len());
     let of_fork = |w: &World, name: &str, conclusion: &str| {
         let (name, conclusion, fork) = (name.to_owned(), Some(conclusion.to_owned()), Some(RepoId(77)));
-        w.hub.job(w.repo, &head, Job { name, conclusion, fork, ..Job::default() }).unwrap();
+        w.hub.job(w.repo, &head, ActionsJob { name, conclusion, fork, ..ActionsJob::default() }).unwrap();
     };
     // Anybody may open one with our very commit, and call its branch like ours.
     of_fork(&w, "build", "failure");
@@ -337,7 +339,9 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     assert!(said.contains("CI passed on `") && !said.contains(UNKNOWN), "{said}");
     // Of a check that a workflow makes by the API nobody knows for whom it ran, on whatever suite it hangs.
     let (name, conclusion) = ("report".to_owned(), Some("failure".to_owned()));
-    w.hub.job(w.repo, &head, Job { name, conclusion, reported: true, ..Job::default() }).unwrap();
+    w.hub
+        .job(w.repo, &head, ActionsJob { name, conclusion, reported: true, ..ActionsJob::default() })
+        .unwrap();
     w.looked().await;
     let said = w.status().body;
     assert!(w.waits_for_merge().await && said.contains(UNKNOWN) && !said.contains("CI passed"), "{said}");
@@ -347,7 +351,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     w.hub.set_status(w.repo, &head, w.user("maya"), ("ci/other", "success", "well")).unwrap();
     let (method, path_contains) = ("GET".to_owned(), "/actions/runs".to_owned());
     let message = "Resource not accessible by integration";
-    w.hub.fault(Fault::Refused { method, path_contains, status: 403, message, times: 1 });
+    w.hub.fault(HubFault::Refused { method, path_contains, status: 403, message, times: 1 });
     w.ci(&[("build", "failure")]).await;
     let said = w.status().body;
     assert!(said.contains(UNKNOWN) && !said.contains("CI passed") && !said.contains("CI failed"), "{said}");
@@ -363,7 +367,7 @@ async fn jobs_that_ran_for_a_pull_request_of_a_fork_count_neither_way() {
     let head = w.head();
     for n in 0..300 {
         let (name, fork) = (format!("filler {n}"), Some(RepoId(77)));
-        w.hub.job(w.repo, &head, Job { name, fork, ..Job::default() }).unwrap();
+        w.hub.job(w.repo, &head, ActionsJob { name, fork, ..ActionsJob::default() }).unwrap();
     }
     w.wait(3700).await;
     let said = w.status().body;
@@ -412,7 +416,7 @@ async fn a_log_that_cannot_be_had_is_told_to_drafter_and_people() {
     let no_log = |status| {
         let (method, path_contains) = ("GET".to_owned(), "/logs".to_owned());
         let message = "Must have admin rights to Repository.";
-        Fault::Refused { method, path_contains, status, message, times: 1 }
+        HubFault::Refused { method, path_contains, status, message, times: 1 }
     };
     for (name, status, why) in [("build", 403, "GitHub refuses it to us"), ("lint", 410, "it was taken away")]
     {
@@ -457,7 +461,7 @@ async fn what_came_of_a_merged_change_is_told_to_the_next_drafter_as_anybodys_wo
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
     w.label("maya", "countersign:spec").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.implement().await;
     w.approved_by("sam").await;
     let (max, branch) = (w.user("max"), w.branch());
@@ -480,7 +484,7 @@ async fn what_came_of_a_merged_change_is_told_to_the_next_drafter_as_anybodys_wo
     );
     assert!(models.sent("reviewer").iter().all(|prompt| !prompt.contains("that were pushed")));
     // What it answers here is a design of what is there by now.
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.last("Halted at");
 }
 
@@ -539,7 +543,7 @@ async fn the_same_failure_after_each_fix_ends_trying_and_one_of_before_is_not_tr
     let pull = w.pull_number();
     w.hub.close_issue(w.repo, pull, w.user("maya")).unwrap();
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Stopped);
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Stopped);
     assert_eq!(w.labels(), ["countersign:stopped"]);
     w.status();
     w.pull();
@@ -622,7 +626,7 @@ async fn what_a_review_says_at_lines_is_answered_in_its_threads() {
     w.hub.reply(w.repo, pull, sam, why, "And the name?").unwrap();
     w.settle().await;
     w.tried().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.waits_for_merge().await);
     assert_eq!(w.commits(), commits);
     let said = w.hub.line_comments(w.repo, pull);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use countersign::{engine::Status, localhub::Fault, types::Role};
+use countersign::{engine::RunViewStatus, localhub::HubFault, types::Role};
 use serde_json::json;
 
 use crate::{
@@ -54,19 +54,19 @@ async fn two_people_have_to_approve() {
     assert!(w.gate().contains("**0 of 2 approvals.** It takes 2 different people."), "{}", w.gate());
     for text in ["/approve", "/approve"] {
         w.says("sam", text, "eyes").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         assert!(w.gate().contains("**1 of 2 approvals**: sam."), "{}", w.gate());
     }
     // One who objects outweighs them, and nothing that was said before counts any more.
     w.comment("max", "/revise say what an empty file does").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("**0 of 2 approvals.**"), "{}", w.gate());
     let mut w = w.restart().await;
     for who in ["max", "sam"] {
         w.hub.comment(w.repo, w.issue, w.user(who), &w.approve_line()).unwrap();
     }
     w.settle().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.gate().contains("**Accepted by max and sam** on"), "{}", w.gate());
     let log = w.hub.log(w.repo, &w.branch());
     assert!(log[0].message.contains("Accepted by max and sam."), "{}", log[0].message);
@@ -83,7 +83,7 @@ async fn whoever_asked_for_it_may_neither_approve_nor_override() {
     w.says("maya", "/approve", "-1").await;
     w.hub.review(w.repo, w.pull_number(), w.user("maya"), "APPROVED", "").unwrap();
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.approved_by("sam").await;
 }
 
@@ -116,14 +116,14 @@ async fn an_owner_of_each_file_has_to_approve() {
         w.says(who, "/approve", "-1").await;
     }
     w.says("sam", "/approve", "eyes").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let now = stands(&w);
     assert!(
         now.contains("**Approved so far** by sam.") && now.contains("`tess@tally.example` | ✅ |"),
         "{now}"
     );
     w.says("sam", "/approve", "eyes").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.approved_by("max").await;
     assert!(w.gate().contains("**Accepted by sam and max** on"), "{}", w.gate());
 }
@@ -150,7 +150,7 @@ async fn a_review_that_asks_for_changes_is_heard_with_its_comments_and_their_lin
     w.pass(60);
     w.hub.review_at(w.repo, w.pull_number(), w.user("sam"), "CHANGES_REQUESTED", "", &comments).unwrap();
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let sent = &models.sent("drafter")[1];
     for told in ["- `docs/lld/LLD-1.md:17`: Say which input.\n  And why.\n", "- `src/lib.rs:3`: Not this.\n"]
     {
@@ -204,8 +204,8 @@ async fn a_gate_that_somebody_tampers_with_is_put_back_and_takes_the_hash() {
         w.settle().await;
         assert_eq!(w.on_pull().len(), 1, "{:?}", w.on_pull());
         w.comment("sam", &line).await;
-        assert_eq!(w.run_status().await, Status::Done, "{}", w.thread());
-        w.stands(Status::Done).await;
+        assert_eq!(w.run_status().await, RunViewStatus::Done, "{}", w.thread());
+        w.stands(RunViewStatus::Done).await;
         assert_eq!(w.on_pull().len(), 1, "what was said there is edited and not said again");
         w.unseen.saw_gone();
     }
@@ -225,10 +225,10 @@ async fn a_gate_that_nobody_answers_reminds_once_and_then_ends() {
     let said = w.find("### ⏰ The LLD still waits for a person").body;
     assert!(said.contains(&line) && said.contains("someone with write access writes"), "{said}");
     assert_eq!(w.notifying(), 3, "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.clock.pass(day * 2);
     w.settle().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let end = w.newest();
     assert!(
         end.contains("Nobody decided for 5 days, so the run was ended.") && end.contains("/lld"),
@@ -253,7 +253,7 @@ async fn a_gate_shows_how_somebody_changed_the_document() {
     let theirs = design.replacen("## Context", "A line by sam.\n\n## Context", 1);
     w.hub.push_commit(w.repo, &w.branch(), w.user("sam"), &[(path, theirs.as_bytes())], "Say it").unwrap();
     w.comment("max", "/approve").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let replaced = w.find("Their version is reviewed next").body;
     assert!(replaced.contains("```diff\n") && replaced.contains("\n+A line by sam.\n"), "{replaced}");
     w.pull();
@@ -289,7 +289,7 @@ async fn bad_answers_move_nothing() {
             }
             answer => assert!(w.newest().contains(answer), "{said}: {}", w.newest()),
         }
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     // By two people at once.
     for who in ["sam", "max"] {
@@ -297,13 +297,13 @@ async fn bad_answers_move_nothing() {
         w.hub.comment(w.repo, w.issue, w.user(who), &line).unwrap();
     }
     w.settle().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.gate().contains("**Accepted by sam** on"), "{}", w.gate());
     w.comment("max", &line).await;
     assert!(w.newest().contains("any more. Run `1002-1` (lld) is done"), "{}", w.newest());
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.says("stranger", &line, "-1").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.hub.pulls(w.repo).len(), 1);
 }
 
@@ -330,14 +330,14 @@ async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
     for mail in mails(&line) {
         w.comment("sam", &mail).await;
         assert!(w.last("").body.contains(&told), "{mail}\n{}", w.thread());
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     for said in [&line, "/approve", "Fine.\n\n/approve"] {
         w.pass(60);
         w.hub.comment_by_email(w.repo, w.issue, w.user("sam"), said).unwrap();
         w.settle().await;
         assert!(w.last("").body.contains(&told), "{said}\n{}", w.thread());
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     // What is quoted with a sign before its lines holds no command.
     let before = w.notifying();
@@ -346,12 +346,12 @@ async fn no_approval_counts_in_a_mail_or_below_what_it_quotes() {
     assert_eq!(w.notifying(), before, "{}", w.thread());
     // Where GitHub cannot be asked how it came, it waits.
     let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
-    w.hub.fault(Fault::Status { method, path_contains, status: 502, times: 1 });
+    w.hub.fault(HubFault::Status { method, path_contains, status: 502, times: 1 });
     let above = format!("I have read it all with care.\n\n{line}\n\n{}", mails(&line)[0]);
     w.comment("sam", &above).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.gate().contains("**Accepted by sam** on"), "{}", w.gate());
 }
 
@@ -379,7 +379,7 @@ async fn a_lone_command_that_is_not_plain_gets_the_line_to_paste() {
             told.starts_with("Nothing was done:") && told.contains(&format!("```\n{line}\n```")),
             "{told}"
         );
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     let before = w.notifying();
     for (who, text) in [
@@ -393,6 +393,6 @@ async fn a_lone_command_that_is_not_plain_gets_the_line_to_paste() {
         assert_eq!(w.view().comments.pop().unwrap().reactions, [], "{who}: {text}");
     }
     w.comment("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.comment("sam", "`/approve`").await;
 }

@@ -1,6 +1,6 @@
 //! What models write that must not be built, and repositories that nothing can be built in: what people are told of each.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 
 use crate::{
     implement::{can_run, plain, specified, specified_in},
@@ -14,7 +14,7 @@ const ONE: &str = "[implement]\nmax_rounds = 1\n";
 /// What the run is told to have ended with.
 async fn halted(w: &mut World) -> String {
     w.implement().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.nothing_is_pushed();
     w.last("Halted at").body.replace('\\', "")
 }
@@ -126,7 +126,7 @@ async fn repositories_with_no_tests_or_failing_ones_or_two_kinds_are_served() {
         let [design, spec] = [design, spec].map(folder);
         let mut w = specified_in([design, spec, tests, code], with(files), plain).await;
         w.implement().await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
         assert!(gate.contains(told), "{gate}");
         assert!(gate.contains("was not measured"), "{gate}");
@@ -187,7 +187,7 @@ async fn code_that_knows_its_tests_or_edits_them_is_shown_for_what_it_is() {
         .unwrap();
     w.settle().await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     // Whoever decides sees it in the diff, and that the tests are the locked ones.
     assert!(gate.contains("+    if (left, right) == (200, 100) {"), "{gate}");
@@ -195,7 +195,7 @@ async fn code_that_knows_its_tests_or_edits_them_is_shown_for_what_it_is() {
     // What main has now was not there when somebody approved: they are told which files, and asked anew.
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let asked = w.last("changed on the default branch").body.clone();
     assert!(asked.contains("- `src/lib.rs`") && !asked.contains("other.txt"), "{asked}");
     w.nothing_is_pushed();

@@ -1,6 +1,6 @@
 //! What people do that nobody planned for: close, delete, rename, repeat, answer elsewhere.
 
-use countersign::{engine::Status, localhub::RepoSource};
+use countersign::{engine::RunViewStatus, localhub::RepoSource};
 
 use crate::{
     script::{Script, approved, design},
@@ -31,12 +31,12 @@ async fn an_issue_closed_between_two_steps_ends_the_run() {
     let mut w = World::begun().await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.wait(30).await; // a status comment may have been made, so it is looked for twice
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert!(w.hub.pulls(w.repo).is_empty());
     // Started again on the closed issue, it says what to do.
     w.pass(60);
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert!(w.find("Halted").body.contains("Reopen it"), "{}", w.thread());
 }
 
@@ -47,8 +47,8 @@ async fn an_issue_deleted_between_two_steps_ends_the_run_in_silence() {
     w.hub.delete_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.settle().await;
     w.wait(60).await;
-    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
-    assert_eq!(view.status, Status::Stopped);
+    let view = countersign::engine::EnginePort::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+    assert_eq!(view.status, RunViewStatus::Stopped);
     assert!(w.hub.pulls(w.repo).is_empty());
     assert_eq!(w.app.store.inbox().counts().await.unwrap().dead, 0);
 }
@@ -58,7 +58,7 @@ async fn an_empty_issue_is_answered_with_what_is_missing() {
     let issue = Some(("Make it better".to_owned(), " \n\n".to_owned()));
     let mut w = World::new(Setting { issue, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Load the issue").body;
     assert!(halt.contains("The issue has no text. Say in it what is wanted"), "{halt}");
     w.find("Rehearsal");
@@ -105,7 +105,7 @@ async fn a_repository_deleted_between_two_steps_ends_the_run() {
         w.app.intake.tick().await.unwrap();
         w.app.engine.tick().await.unwrap();
     }
-    let view = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+    let view = countersign::engine::EnginePort::inspect(&*w.app.engine, run).await.unwrap().unwrap();
     assert!(!view.status.live(), "it does not go round for ever: {view:?}");
 }
 
@@ -131,7 +131,7 @@ async fn another_repository_under_the_same_name_is_not_written_to() {
         assert!(view.comments.is_empty() && view.labels.is_empty(), "{view:?}");
         assert_eq!(w.hub.branches(other).len(), 1, "its own branch and none of ours");
         assert!(w.hub.pulls(other).is_empty());
-        let run = countersign::engine::Port::inspect(&*w.app.engine, run).await.unwrap().unwrap();
+        let run = countersign::engine::EnginePort::inspect(&*w.app.engine, run).await.unwrap().unwrap();
         assert!(!run.status.live(), "told by webhook: {told}: {run:?}");
     }
 }
@@ -151,7 +151,7 @@ async fn bots_start_and_answer_nothing() {
     let line = w.approve_line();
     w.comment("countersign[bot]", &line).await;
     // it does not approve itself
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn asked_twice_there_is_one_run() {
     assert!(!view.labels.contains(&"countersign:lld".to_owned()), "{:?}", view.labels);
     let said = |text: &str| view.comments.iter().filter(|c| c.body.contains(text)).count();
     assert_eq!(said("waits for a person"), 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let told = w.bots().into_iter().filter(|c| c.body.contains("already at work")).map(|c| c.id);
     assert_eq!(told.map(|id| w.look_at(id)).count(), 3, "each one who asked is told:\n{}", w.thread());
 }
@@ -191,7 +191,7 @@ async fn a_repositorys_own_file_is_read_and_a_broken_one_is_reported() {
         assert!(status.contains("server's own settings are used"), "{status}");
         w.find("waits for a person");
         // the work goes on
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
 }
 
@@ -212,11 +212,11 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
         gate.contains("APPROVED: the LLD waits for a person"),
         "the draft's approval is not the design's:\n{gate}"
     );
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     // A second paste of the first gate's line is about what was read before the review.
     w.comment("sam", &draft_line).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.newest();
     w.approved_by("sam").await;
 
@@ -226,7 +226,7 @@ async fn a_repository_may_ask_people_before_the_review_and_not_less() {
     let mut w = World::new(Setting { files, toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     assert!(w.find("Rehearsal").body.contains("would take away a gate"), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_run_tried_again_in_vain_keeps_its_one_status_comment() {
     w.label("maya", "countersign:lld").await;
     w.find("Halted at Load the issue");
     w.comment("tess", "/retry").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert_eq!(
         w.newest().matches("Halted at Load the issue").count(),
         1,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use countersign::{engine::Status, limits::SEEN_BEFORE_APPROVAL};
+use countersign::{engine::RunViewStatus, limits::SEEN_BEFORE_APPROVAL};
 
 use crate::{
     implement::{CHANGE, can_run, specified},
@@ -48,7 +48,7 @@ impl World {
     async fn wants(&mut self, word: &str) -> String {
         let run = self.run().await.unwrap();
         let at = (run.status, run.step_id.as_str());
-        assert_eq!(at, (Status::Asking, "NL"), "{:?}\n{}", run.why, self.thread());
+        assert_eq!(at, (RunViewStatus::Asking, "NL"), "{:?}\n{}", run.why, self.thread());
         self.nothing_is_pushed();
         let status = self.status().body;
         assert!(status.contains("**Waits for someone with write access**: [what to decide]"), "{status}");
@@ -83,7 +83,7 @@ async fn a_file_that_the_spec_lacks_is_in_the_change_once_somebody_allowed_it() 
     w = w.restart().await;
     w.comment("sam", "/approve scope +src/limit.rs").await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.last("does not list").body.contains("**Allowed by `sam`**"), "{}", w.thread());
     let gate = w.gate().replace('\\', "");
     assert!(gate.contains("+pub const MOST: u8 = 255;"), "{gate}");
@@ -146,7 +146,13 @@ async fn who_wants_no_further_file_sends_the_code_back_without() {
     w.settle().await;
     w.tried().await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.step_id.as_str()), (Status::Asking, "N7"), "{:?}\n{}", run.why, w.thread());
+    assert_eq!(
+        (run.status, run.step_id.as_str()),
+        (RunViewStatus::Asking, "N7"),
+        "{:?}\n{}",
+        run.why,
+        w.thread()
+    );
     assert!(w.last("does not list").body.contains("**Sent back to the drafter by sam**"), "{}", w.thread());
     assert!(!w.gate().contains("Allowed besides"), "{}", w.thread());
     w.status();
@@ -171,7 +177,7 @@ async fn a_run_that_is_stopped_while_it_wants_a_file_wants_it_no_more() {
     assert!(said.contains("+Stop at 255, and at 0.") && said.contains(&line), "{said}");
     w.wants("scope").await;
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     let over = w.last("does not list").body;
     assert!(over.contains("Nobody needs to answer this any more") && !over.contains(&line), "{over}");
     w.comment("sam", &line).await;
@@ -196,7 +202,7 @@ async fn of_a_wish_that_nobody_answers_people_are_reminded_once_and_then_it_ends
     assert!(w.last("still waits for a person").body.contains(&line), "{}", w.thread());
     w.clock.pass(days(2));
     w.settle().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert!(w.last("Halted at").body.contains("Nobody decided for 5 days"), "{}", w.thread());
     assert!(w.last("does not list").body.contains("Nobody needs to answer this any more"), "{}", w.thread());
     w.nothing_is_pushed();
@@ -218,7 +224,7 @@ async fn nobody_is_asked_about_a_file_that_could_not_be_in_it_all_the_same() {
             w.hub.push_commit(w.repo, &branch, max, &[("src/limit.rs", b"// mine\n")], "Mine").unwrap();
         }
         w.implement().await;
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         let halt = w.last("Halted at").body.replace('\\', "");
         assert!(halt.contains(why), "{halt}");
         w.commits();
@@ -237,7 +243,7 @@ async fn other_tests_that_show_nothing_leave_the_code_and_why_it_came_to_nothing
     })
     .await;
     w.implement().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     for said in [
         "in their place show nothing: `tests/new.rs` has no test `what_does_not",
@@ -269,7 +275,7 @@ async fn locked_tests_give_way_to_others_once_these_were_proven_and_somebody_all
     assert!(w.last("/approve tests ").body.contains(&line));
     w.comment("sam", &line).await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate().replace('\\', "");
     assert!(
         gate.contains("+    assert_eq!(sums::sum(200, 100), 255);") && !gate.contains(", 254)"),

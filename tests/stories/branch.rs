@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use countersign::{engine::Status, localhub::Fault, types::Oid};
+use countersign::{engine::RunViewStatus, localhub::HubFault, types::Oid};
 
 use crate::world::{World, world_of_files};
 
@@ -52,12 +52,12 @@ async fn files_of_others_are_named_and_need_the_line() {
     names(&w.find("waits for a person").body);
     names(&w.pull().body);
     w.comment("sam", "/approve").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let (line, answer) = (w.approve_line(), w.newest());
     names(&answer);
     assert!(answer.contains("/approve lld HASH"), "{answer}");
     w.comment("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let body = w.pull().body;
     names(&body);
     assert!(body.contains("by somebody who was shown") && !body.contains("up to you"), "{body}");
@@ -82,7 +82,7 @@ async fn files_of_others_that_come_later_are_asked_about() {
     w.push(&[CODE]);
     w.settle().await;
     // the same files, and not as they were shown
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let asked = w.find("others changed the branch before the approval was on it").body;
     assert!(asked.contains("the LLD was not decided"), "{asked}");
     names(&w.newest());
@@ -100,14 +100,14 @@ async fn a_merge_of_the_default_branch_brings_nothing_foreign() {
     let tree = w.git(&["merge-tree", "--write-tree", &branch, "main"]);
     w.move_branch(&tree, &[&branch, "main"]);
     w.comment("sam", "/approve").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.pull().body.contains("The document is accepted. Merging is up to you."), "{}", w.pull().body);
     assert_eq!(w.notifying(), 2);
 
     // What the first run put there is ours to the second.
     w.comment("sam", "/lld").await;
     w.comment("sam", "/approve").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
 }
 
@@ -123,7 +123,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         let theirs = w.move_branch(&tree, if orphan { &[] } else { &["main"] });
         w.comment("sam", &line).await;
         // an approval of what was there is not one of this
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let answer = w.newest();
         assert!(answer.contains(&format!("Somebody rewrote the branch `{branch}`")), "{answer}");
         let pulls = w.hub.pulls(w.repo);
@@ -134,7 +134,7 @@ async fn a_branch_that_was_rewritten_is_left_alone_and_another_follows() {
         assert!(told.contains(&format!("/pull/{})", pulls[1].number)) && told.contains(&follows), "{told}");
 
         w.comment("sam", "/approve").await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
         let heads = w.hub.branches(w.repo);
         assert!(heads.contains(&(branch, theirs)), "{heads:?}");
         assert!(
@@ -153,7 +153,7 @@ async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/approve").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
     w.pass(60);
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
@@ -162,16 +162,16 @@ async fn a_branch_that_began_anew_is_ours_though_nobody_saw_it_begin() {
         w.step(1).await;
     }
     let (method, path_contains) = ("POST".to_owned(), "/graphql".to_owned());
-    w.hub.fault(Fault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
+    w.hub.fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 1 });
     w.settle().await;
     assert!(w.hub.log(w.repo, &w.branch())[0].message.starts_with("docs: propose"));
-    assert_eq!(w.run_status().await, Status::Ready, "the answer was lost");
+    assert_eq!(w.run_status().await, RunViewStatus::Ready, "the answer was lost");
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 
     w.comment("sam", "/lld").await;
     w.comment("sam", "/approve").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let branches: Vec<_> = w.hub.branches(w.repo).into_iter().map(|(name, _)| name).collect();
     assert_eq!(branches, [w.branch(), "main".to_owned()]);
     assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);

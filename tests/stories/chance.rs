@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use countersign::{
-    engine::{ApprovalRow, Filter, Port as _, RunView, Status},
-    localhub::Job,
+    engine::{ApprovalRow, EnginePort as _, RunFilter, RunView, RunViewStatus},
+    localhub::ActionsJob,
     types::{Oid, RepoId},
 };
 
@@ -176,7 +176,7 @@ impl Seen {
 
 impl World {
     async fn all_runs(&self) -> Vec<RunView> {
-        let filter = Filter { repo: Some(self.repo), issue: None, live_only: false };
+        let filter = RunFilter { repo: Some(self.repo), issue: None, live_only: false };
         let mut runs = self.app.engine.list(filter).await.unwrap();
         runs.retain(|run| run.workflow == "implement");
         runs
@@ -202,7 +202,11 @@ impl World {
                 let conclusion = Some(conclusion.to_owned()).filter(|word| !word.is_empty());
                 let fork = of_fork.then_some(RepoId(77));
                 self.hub
-                    .job(repo, &head, Job { name: "build".into(), conclusion, fork, ..Job::default() })
+                    .job(
+                        repo,
+                        &head,
+                        ActionsJob { name: "build".into(), conclusion, fork, ..ActionsJob::default() },
+                    )
                     .map(drop)
             }
             Move::Base(path) => {
@@ -222,7 +226,7 @@ impl World {
     async fn at_rest(&mut self) {
         self.settle().await;
         for _ in 0..400 {
-            if self.run().await.is_none_or(|run| run.status != Status::Waiting) {
+            if self.run().await.is_none_or(|run| run.status != RunViewStatus::Waiting) {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -232,7 +236,7 @@ impl World {
     }
 }
 
-async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, Status) {
+async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, RunViewStatus) {
     let (mut w, mut seen) = (standing.world().await, Seen::default());
     for (n, next) in moves.iter().enumerate() {
         w.pass(11);

@@ -1,8 +1,8 @@
 //! How a run stands, as its check on the branch's commits says it.
 
 use countersign::{
-    engine::Status,
-    localhub::{CheckView, Fault},
+    engine::RunViewStatus,
+    localhub::{HubCheckView, HubFault},
 };
 use serde_json::json;
 
@@ -17,7 +17,7 @@ impl World {
         let (script, toml) = (Some(script.toml()), toml.to_owned());
         let mut w = Self::new(Setting { as_files: true, script, toml, ..Setting::default() }).await;
         w.label("maya", "countersign:lld").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w
     }
 
@@ -28,12 +28,12 @@ impl World {
     }
 }
 
-fn says(check: &CheckView) -> (&str, &str) {
+fn says(check: &HubCheckView) -> (&str, &str) {
     (check.conclusion.as_ref().unwrap_or(&check.status), &check.title)
 }
 
-fn refused(method: &str, status: u16) -> Fault {
-    Fault::Status { method: method.into(), path_contains: "/check-runs".into(), status, times: 99 }
+fn refused(method: &str, status: u16) -> HubFault {
+    HubFault::Status { method: method.into(), path_contains: "/check-runs".into(), status, times: 99 }
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
     let before = ("action_required", "REVISE: waits for a person");
     assert_eq!(w.checks().iter().map(says).collect::<Vec<_>>(), [before, ("in_progress", "At work")]);
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let checks = w.checks();
     let of_both = [
         before,
@@ -106,7 +106,7 @@ async fn findings_stand_at_their_lines_and_another_commit_has_its_own_check() {
     assert!(checks[0].head == checks[1].head && checks[2].head == w.pull().head_oid);
     assert_eq!(checks.iter().map(|check| check.annotations.len()).collect::<Vec<_>>(), [2, 0, 0]);
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -119,11 +119,11 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
         w.hub.rerequest(w.repo, check, w.user(who), suite).unwrap();
         w.settle().await;
         assert_eq!(w.check_calls("PATCH"), writes, "{who}");
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     assert_eq!(w.notifying(), 2, "nobody gets a mail:\n{}", w.thread());
     w.comment("sam", "/revise say it better").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.find("Halted at Draft the design");
     let halted = w.checks().pop().unwrap();
     assert_eq!(says(&halted), ("failure", "Halted at Draft the design"));
@@ -131,7 +131,7 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
 
     w.hub.rerequest(w.repo, check, w.user("stranger"), false).unwrap();
     w.settle().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let mended = w.directory().join("bot/script.toml");
     let edits = ("The goal of a real design", "The aim of a real design");
     let answers = Script::default().drafts(&design()).reviews(&approved()).edits(edits.0, edits.1);
@@ -139,7 +139,7 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
     let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
     w.hub.rerequest(w.repo, check, w.user("tess"), false).unwrap();
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let again: Vec<_> = w.checks().into_iter().skip_while(|check| check.id <= halted.id).collect();
     assert_eq!(says(&again[0]), ("cancelled", "Replaced by a later commit"), "it was at work again");
     w.approved_by("sam").await;
@@ -148,12 +148,12 @@ async fn a_check_that_is_asked_for_again_retries_what_halted_and_else_stands_as_
 #[tokio::test]
 #[ignore = "takes long"]
 async fn an_app_that_may_write_no_checks_works_as_any() {
-    let thread = async |fault: Option<Fault>| {
+    let thread = async |fault: Option<HubFault>| {
         let mut w = world_of_files().await;
         fault.into_iter().for_each(|fault| w.hub.fault(fault));
         w.comes_to_the_gate().await;
         w.comment("sam", "/revise say it shorter").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.approved_by("sam").await;
         (w.plain(&w.thread()).replace(|c: char| c.is_ascii_digit(), ""), w.checks().len())
     };
@@ -170,12 +170,12 @@ async fn a_check_whose_answer_was_lost_is_found_and_not_made_twice() {
     w.hub.fault(answer_lost("POST", "/check-runs"));
     w.label("maya", "countersign:lld").await;
     w.wait(30).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!((w.checks().len(), w.check_calls("POST")), (1, 1));
     w.hub.fault(answer_lost("POST", "/check-runs"));
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(30).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.checks().len(), 2);
 }

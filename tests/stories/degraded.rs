@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -88,7 +88,7 @@ async fn without_models_a_run_waits_and_goes_on_by_itself() {
     assert!(said.contains(missing), "{said}");
     assert!(!w.thread().contains("/nowhere") && !w.thread().contains("APPROVED"), "{}", w.thread());
     assert_eq!(w.labels(), ["countersign:needs-you"]);
-    assert_eq!(w.run().await.unwrap().status, Status::Waiting);
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting);
 
     let asked = w.hub.requests().len();
     w.wait(2 * 3600).await;
@@ -122,7 +122,7 @@ async fn what_waits_for_a_key_can_be_stopped() {
     w.label("maya", LABEL).await;
     w.wait(120).await;
     w.comment("maya", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.labels(), ["countersign:stopped"]);
     let (said, _) = w.status_comment();
     assert!(!said.contains("goes on by itself"), "it waits for nothing now: {said}");
@@ -171,7 +171,7 @@ async fn a_busy_model_is_told_in_one_line_that_is_seldom_edited() {
     assert!(!w.status_comment().0.contains("Waiting for the script"), "{}", w.thread());
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn a_key_that_is_refused_waits_for_the_operator_and_is_seldom_tried() {
     w.wait(75).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn an_account_that_is_used_up_is_waited_for() {
     assert!(said.contains("the account is used up; next try at 2026-03-02 09:00 UTC"), "{said}");
     w.wait(60).await;
     assert!(w.find("waits for a person").body.contains("APPROVED"));
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -231,11 +231,11 @@ async fn what_would_fail_again_is_said_as_it_is_and_not_tried_again() {
             plain.contains(said) && plain.contains(mend) && plain.contains("\n/retry\n"),
             "{error}:\n{halt}"
         );
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         assert_eq!(w.calls().await.len(), 1, "{error}");
 
         let w = scripted(&Script::default().drafts(&design()).fails("reviewer", error)).await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
         assert!(
             gate.contains("INCONCLUSIVE: the LLD waits") && gate.contains(said) && gate.contains(mend),
@@ -251,7 +251,7 @@ async fn a_review_that_was_declined_is_said_to_be() {
     let w = scripted(&Script::default().drafts(&design()).fails("reviewer", "refused")).await;
     let gate = w.find("INCONCLUSIVE: the LLD waits for a person").body;
     assert!(gate.contains("There is no verdict. The reviewer declined to answer."), "{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn a_round_without_a_draft_has_no_author() {
     let (said, _) = w.status_comment();
     assert!(said.contains("| 1 | – | 0 | – | – |\n| 2 | ✅ APPROVED | 0 | `stub-drafter`"), "{said}");
     assert!(!w.thread().contains("(human)"), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -284,5 +284,5 @@ async fn no_review_is_paid_for_of_a_draft_that_nobody_is_known_to_have_written()
     assert_eq!(asked, ["drafter"]);
 
     w.comment("max", "/override I read every line").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }

@@ -3,10 +3,10 @@
 use std::{path::PathBuf, time::Duration};
 
 use countersign::{
-    engine::Status,
+    engine::RunViewStatus,
     store::InboxCounts,
     types::Timestamp,
-    web::{Bounds, serve},
+    web::{ConnectionLimits, serve},
 };
 use hmac::{Hmac, KeyInit, Mac};
 use reqwest::{Method, StatusCode, header::HeaderMap};
@@ -86,7 +86,7 @@ impl World {
     pub(crate) fn payload(&self, event: &str, action: &str) -> Value {
         let sent = self.hub.deliveries();
         let like =
-            |d: &&countersign::localhub::Delivery| d.event == event && d.action.as_deref() == Some(action);
+            |d: &&countersign::localhub::HubDelivery| d.event == event && d.action.as_deref() == Some(action);
         let newest = sent.iter().rev().find(like).unwrap();
         serde_json::from_slice(&self.hub.delivery_body(&newest.guid).unwrap()).unwrap()
     }
@@ -262,7 +262,7 @@ async fn an_installation_that_is_not_allowed_is_ignored_without_a_call() {
     knock("ours", "issues", body.to_string()).at(w.webhook.clone()).await;
     w.settle().await;
     assert!(w.run().await.is_some());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn half_a_request_is_waited_for_only_so_long() {
     let w = world().await;
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = door.local_addr().unwrap();
-    let bounds = Bounds { connections: 8, head: Duration::from_millis(50) };
+    let bounds = ConnectionLimits { connections: 8, head: Duration::from_millis(50) };
     tokio::spawn(serve(door, w.app.public(), bounds, w.clock.clone(), CancellationToken::new()));
     for (sent, heard) in
         [("", ""), ("GET /hea", ""), ("GET /healthz HTTP/1.1\r\nHost: bot\r\n\r\nGET /", "ok\n")]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use countersign::{
-    engine::{CallRow, Status},
+    engine::{CallRow, RunViewStatus},
     limits,
 };
 use serde_json::json;
@@ -101,7 +101,7 @@ async fn prompts_of_a_real_repository_stay_bounded() {
     };
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     w.gate();
     stay_bounded(&w, "this repository", FIVE).await;
@@ -118,7 +118,7 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
     };
     let mut w = World::new(setting).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("REVISE: the LLD waits for a person (2 open findings)"), "{gate}");
     assert!(gate.contains("Objection 1 of round 1") && !gate.contains("Objection 1 of round 9"), "{gate}");
@@ -176,6 +176,6 @@ async fn a_reviewer_that_never_stops_is_stopped_with_the_best_version() {
 
     stay_bounded(&w, "the sample", ROUNDS).await;
     w.comment("max", "/override what is left is for the code review").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.pull();
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use countersign::{
     clock::Clock,
-    engine::Status,
-    localhub::{Fault, RequestView},
-    store::{Server, Store},
+    engine::RunViewStatus,
+    localhub::{HubFault, HubRequestView},
+    store::{PostgresServer, Store},
 };
 
 use crate::postgres;
@@ -36,7 +36,7 @@ async fn designed(w: &mut World) {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn an_answer_lost_after_its_effect_changes_nothing_people_see() {
         ("POST", "/access_tokens"),
     ] {
         let (method, path_contains) = (method.to_owned(), path.to_owned());
-        w.hub.fault(Fault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
+        w.hub.fault(HubFault::AnswerBadGatewayAfter { method, path_contains, times: 2 });
     }
     outlived(&mut w).await;
     assert_eq!(seen(&w), expected);
@@ -73,16 +73,20 @@ async fn outlived(w: &mut World) {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(900).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
-fn lost(method: &str, path_contains: &str, times: u32) -> Fault {
-    Fault::AnswerBadGatewayAfter { method: method.to_owned(), path_contains: path_contains.to_owned(), times }
+fn lost(method: &str, path_contains: &str, times: u32) -> HubFault {
+    HubFault::AnswerBadGatewayAfter {
+        method: method.to_owned(),
+        path_contains: path_contains.to_owned(),
+        times,
+    }
 }
 
-fn dropped(method: &str, path_contains: &str, after_effect: bool) -> Fault {
+fn dropped(method: &str, path_contains: &str, after_effect: bool) -> HubFault {
     let (method, path_contains) = (method.to_owned(), path_contains.to_owned());
-    Fault::Drop { method, path_contains, after_effect, times: 1 }
+    HubFault::Drop { method, path_contains, after_effect, times: 1 }
 }
 
 #[tokio::test]
@@ -94,7 +98,7 @@ async fn lost_answers_leave_no_double_though_reads_are_behind() {
 
     for (behind, times) in some([(40, 2), (8, 1)]) {
         let mut w = world().await;
-        w.hub.fault(Fault::ReadsLag { by: Duration::from_secs(behind) });
+        w.hub.fault(HubFault::ReadsLag { by: Duration::from_secs(behind) });
         for (method, path) in [
             ("POST", "/comments"),
             ("PATCH", "/issues/comments/"),
@@ -126,7 +130,7 @@ async fn connections_that_drop_and_answers_that_dawdle_change_nothing() {
     }
     w.hub.fault(dropped("GET", "/issues/", false));
     let (method, path_contains) = ("PATCH".to_owned(), "/comments/".to_owned());
-    w.hub.fault(Fault::Slow { method, path_contains, by: Duration::from_millis(200), times: 2 });
+    w.hub.fault(HubFault::Slow { method, path_contains, by: Duration::from_millis(200), times: 2 });
     outlived(&mut w).await;
     assert_eq!(seen(&w), expected);
 }
@@ -146,7 +150,7 @@ async fn what_is_delivered_again_does_nothing_again() {
 #[tokio::test]
 async fn a_secondary_limit_is_waited_out_without_a_call() {
     let mut w = world().await;
-    let limit = Fault::SecondaryLimit {
+    let limit = HubFault::SecondaryLimit {
         method: "POST".to_owned(),
         path_contains: "/issues/1/comments".to_owned(),
         retry_after: Duration::from_secs(100),
@@ -161,7 +165,7 @@ async fn a_secondary_limit_is_waited_out_without_a_call() {
     w.wait(60).await;
     w.find("waits for a person");
     assert_eq!(w.notifying(), 2);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -170,14 +174,14 @@ async fn a_used_up_hour_is_waited_out_without_a_call() {
     for status in [403, 429] {
         let mut w = world().await;
         let until = w.clock.now().plus(Duration::from_secs(600));
-        w.hub.fault(Fault::PrimaryLimit { status, until });
+        w.hub.fault(HubFault::PrimaryLimit { status, until });
         w.label("maya", "countersign:lld").await;
         let calls = w.hub.requests().len();
         w.wait(585).await;
         assert_eq!(w.hub.requests().len(), calls);
         assert!(w.run().await.is_none());
         w.wait(60).await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         assert_eq!(w.notifying(), 2);
     }
 }
@@ -188,7 +192,7 @@ async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
     let Some(address) = postgres::database() else { return };
     let mut w = World::new(Setting { postgres: Some(address.clone()), ..Setting::default() }).await;
     let (home, lease) = (tempfile::tempdir().unwrap(), Duration::from_secs(600));
-    let server = Server { address: address.into(), lease };
+    let server = PostgresServer { address: address.into(), lease };
     let other = Store::join(&server, home.path(), w.clock.clone()).unwrap();
     let until = w.clock.now().plus(Duration::from_secs(600));
     // Until it listens.
@@ -198,10 +202,10 @@ async fn a_limit_that_another_server_was_told_of_is_waited_out_as_well() {
     w.label("maya", "countersign:lld").await;
     w.wait(500).await;
     // What the App asks in its own name counts elsewhere.
-    let of_the_app = |request: &RequestView| request.actor.starts_with("app ");
+    let of_the_app = |request: &HubRequestView| request.actor.starts_with("app ");
     assert!(w.hub.requests().iter().all(of_the_app), "GitHub punishes whoever asks on");
     w.wait(160).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -216,16 +220,16 @@ async fn only_a_fetch_that_git_keeps_failing_is_given_up() {
         w.run().await.unwrap().status
     };
     let until = w.clock.now().plus(Duration::from_secs(1500));
-    w.hub.fault(Fault::PrimaryLimit { status: 403, until });
-    assert_eq!(after(&mut w, 0).await, Status::Ready);
-    assert_eq!(after(&mut w, 900).await, Status::Ready, "GitHub said how long");
+    w.hub.fault(HubFault::PrimaryLimit { status: 403, until });
+    assert_eq!(after(&mut w, 0).await, RunViewStatus::Ready);
+    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "GitHub said how long");
     let there = w.hub.git_dir(w.repo);
     std::fs::rename(&there, there.with_extension("away")).unwrap();
-    assert_eq!(after(&mut w, 900).await, Status::Ready, "the limit is over, and git has failed once");
+    assert_eq!(after(&mut w, 900).await, RunViewStatus::Ready, "the limit is over, and git has failed once");
     w.wait(500).await;
-    assert_eq!(after(&mut w, 3600).await, Status::Ready, "nor does it count that nobody asked git");
+    assert_eq!(after(&mut w, 3600).await, RunViewStatus::Ready, "nor does it count that nobody asked git");
     w.wait(150).await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Analyze the codebase").body;
     assert!(halt.contains("Mend that, then start anew."), "{halt}");
 }
@@ -237,7 +241,7 @@ async fn a_token_that_is_refused_is_replaced_in_the_middle() {
     let line = w.approve_line();
     w.hub.expire_tokens().unwrap();
     w.comment("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.notifying(), 2);
 }
 
@@ -245,29 +249,29 @@ async fn a_token_that_is_refused_is_replaced_in_the_middle() {
 async fn what_github_does_not_show_yet_is_waited_for() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(60));
-    w.hub.fault(Fault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
+    w.hub.fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
     w.label("maya", "countersign:lld").await;
     w.wait(45).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Ready);
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready);
     w.wait(45).await;
     w.find("waits for a person");
     assert_eq!(w.notifying(), 2);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
 async fn what_github_never_shows_ends_the_run_with_a_reason() {
     let mut w = world().await;
     let until = w.clock.now().plus(Duration::from_secs(3600));
-    w.hub.fault(Fault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
+    w.hub.fault(HubFault::HiddenUntil { path_contains: "/issues/1".to_owned(), until });
     w.label("maya", "countersign:lld").await;
     w.wait(105).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Ready);
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready);
     w.wait(60).await;
     let run = w.run().await.unwrap();
     assert_eq!(
         (run.status, w.labels().len(), w.notifying()),
-        (Status::Failed, 0, 0),
+        (RunViewStatus::Failed, 0, 0),
         "there is no place to say it"
     );
     assert!(run.why.as_deref().unwrap().contains("not in this repository any more"), "{:?}", run.why);
@@ -281,7 +285,7 @@ async fn a_new_name_is_learned_from_a_redirect() {
     w.lose_webhooks(true);
     w.hub.rename_repo(w.repo, "abacus").unwrap();
     while w.app.engine.tick().await.unwrap() > 0 {}
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let row = w.app.store.directory().repository(w.repo).await.unwrap().unwrap();
     assert_eq!(row.name.to_string(), "maya/abacus");
     w.lose_webhooks(false);
@@ -294,10 +298,10 @@ async fn what_github_refuses_is_told_in_our_words() {
     let mut w = world_of_files().await;
     let (method, path_contains) = ("POST".to_owned(), "/pulls".to_owned());
     let (field, code) = ("head".to_owned(), "invalid".to_owned());
-    w.hub.fault(Fault::Unprocessable { method, path_contains, field, code, times: 1000 });
+    w.hub.fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1000 });
     w.label("maya", "countersign:lld").await;
     w.wait(105).await;
-    assert_eq!(w.run().await.unwrap().status, Status::Ready, "it may only be behind");
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Ready, "it may only be behind");
     w.wait(45).await;
     w.find("Rehearsal");
     // Without the addresses, whose ports are any number.
@@ -305,7 +309,7 @@ async fn what_github_refuses_is_told_in_our_words() {
     assert!(said.contains("GitHub refused what was to be written here: head is not valid."), "{said}");
     assert!(!said.contains("Validation Failed") && !said.contains("422"), "{said}");
     assert!(said.contains("- `docs/lld/LLD-1.md`") && said.contains("[on the branch]("), "{said}");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
 }
 
@@ -350,7 +354,7 @@ async fn eyes_come_at_once_when_everything_else_has_to_wait() {
     w.find("waits for a person");
     w.find("### Runs on this issue");
     assert_eq!(w.notifying(), 3, "status, gate and what was asked for:\n{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// What happened while nobody told us is noticed before the next stage begins.
@@ -362,8 +366,8 @@ async fn noticed(happens: impl Fn(&World), why: &str) {
     happens(&w);
     w.settle().await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.why.as_deref()), (Status::Stopped, Some(why)), "{}", w.thread());
-    w.stands(Status::Stopped).await;
+    assert_eq!((run.status, run.why.as_deref()), (RunViewStatus::Stopped, Some(why)), "{}", w.thread());
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.notifying(), 1, "as after the webhook, nobody gets mail for it");
 }
 
@@ -385,12 +389,12 @@ async fn a_reaction_that_is_refused_takes_nothing_with_it() {
     for status in some([403, 404, 422]) {
         let mut w = world().await;
         let (method, path_contains) = ("POST".to_owned(), "/reactions".to_owned());
-        w.hub.fault(Fault::Status { method, path_contains, status, times: 1000 });
+        w.hub.fault(HubFault::Status { method, path_contains, status, times: 1000 });
         w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("stranger", "/approve").await;
         w.comment("sam", &line).await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
     }
 }
 
@@ -412,7 +416,10 @@ async fn what_a_locked_issue_does_not_take_is_said_on_the_pull_request() {
         w.comment("sam", "/status").await;
         assert!(w.on_pull().iter().any(|said| said.contains("### Runs on this issue")), "{:#?}", w.on_pull());
         w.comment("sam", "/approve").await;
-        assert_eq!((w.run_status().await, w.labels()), (Status::Done, vec!["countersign:done".to_owned()]));
+        assert_eq!(
+            (w.run_status().await, w.labels()),
+            (RunViewStatus::Done, vec!["countersign:done".to_owned()])
+        );
         assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
         assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
         assert_eq!(w.check_says(), "success: Countersigned");
@@ -446,7 +453,10 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
     w.hub.comment(w.repo, pull, sam, &format!("/status\n{line}\n/revise")).unwrap();
     w.settle().await;
     // The comments of the issue cannot be brought up to date; label, branch and pull request can.
-    assert_eq!((w.run_status().await, w.labels()), (Status::Done, vec!["countersign:done".to_owned()]));
+    assert_eq!(
+        (w.run_status().await, w.labels()),
+        (RunViewStatus::Done, vec!["countersign:done".to_owned()])
+    );
     assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
     assert!(w.pull().body.contains("Merging is up to you."), "{}", w.pull().body);
     assert_eq!(w.check_says(), "success: Countersigned");
@@ -457,7 +467,7 @@ async fn what_a_locked_pull_request_does_not_take_is_said_on_the_issue_or_left_o
 #[tokio::test]
 async fn not_knowing_who_may_is_not_a_no() {
     let mut w = world().await;
-    let broken = |status| Fault::Status {
+    let broken = |status| HubFault::Status {
         method: "GET".to_owned(),
         path_contains: "/collaborators/".to_owned(),
         status,
@@ -471,7 +481,7 @@ async fn not_knowing_who_may_is_not_a_no() {
     w.wait(30).await;
     assert!(w.run().await.is_some(), "asked again, it is a yes");
     assert_eq!(reactions(&w), [("countersign[bot]".to_owned(), "eyes".to_owned())]);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -500,13 +510,13 @@ async fn a_design_that_takes_its_time_stays_within_eighteen_writes() {
     let writes = w.hub.writes();
     w.hub.label(w.repo, w.issue, w.user("maya"), "countersign:lld").unwrap();
     // Every step takes longer than the gap between two edits, so that none is left out.
-    while w.run().await.is_none_or(|run| run.status != Status::Asking) {
+    while w.run().await.is_none_or(|run| run.status != RunViewStatus::Asking) {
         w.step(1).await;
         w.pass(60);
     }
     w.settle().await;
     w.approved_by("sam").await;
-    let made = |r: &&RequestView| r.method == "POST" && r.path == "/repos/maya/tally/labels";
+    let made = |r: &&HubRequestView| r.method == "POST" && r.path == "/repos/maya/tally/labels";
     let once = w.hub.requests().iter().filter(made).count();
     // And two that only ask, since GraphQL knows no other method.
     assert!(w.hub.writes() - writes - once <= 20, "{} writes", w.hub.writes() - writes - once);

@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use countersign::{engine::Status, store::Spending};
+use countersign::{engine::RunViewStatus, store::Spending};
 use futures_util::stream;
 use serde_json::{Value, json};
 
@@ -72,13 +72,13 @@ async fn an_approval_by_flash_is_none_by_pro() {
     assert!(gate.contains(told), "{gate}");
     assert!(!gate.contains("\n/approve"), "no line to paste: {gate}");
     assert_eq!(asked.load(Ordering::Relaxed), 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     w.comment("max", "/revise the aim, please").await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains(told), "{gate}");
     assert_eq!(asked.load(Ordering::Relaxed), 1, "it would be paid for and not count again");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_successor_that_the_operator_lists_reviews_and_is_named_as_that() {
     let review = calls.iter().find(|call| call.role == "reviewer").unwrap();
     let ids = (review.asked.as_str(), review.served.as_deref(), review.accepted_by.as_deref());
     assert_eq!(ids, ("gemini:pro", Some("gemini-2.5-flash"), Some("gemini:pro")));
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -162,5 +162,5 @@ async fn no_less_is_booked_than_is_billed_by_a_service_that_does_not_say() {
     assert!((billed..billed + billed / 20).contains(&booked), "booked {booked}, billed {billed}");
     let spent = Spending::of(&calls);
     assert!(spent.held.0 == booked && gate.contains("held back"), "nobody knows what it cost: {gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }

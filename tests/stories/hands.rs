@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use countersign::{
-    clock::Clock as _, config::REPOSITORY_FILE, engine::Status, localhub::HubError, types::Timestamp,
+    clock::Clock as _, config::REPOSITORY_FILE, engine::RunViewStatus, localhub::HubError, types::Timestamp,
 };
 use tempfile::TempDir;
 
@@ -175,11 +175,11 @@ use Ends::*;
 async fn stands(w: &World) -> Ends {
     let run = w.run().await.unwrap();
     match (run.status, run.step_id.as_str()) {
-        (Status::Asking, "N7") => Asks,
-        (Status::Asking, "N9") => WaitsForMerge,
-        (Status::Stopped, _) => Stopped,
-        (Status::Failed, _) => Halted,
-        (Status::Done, _) => Done,
+        (RunViewStatus::Asking, "N7") => Asks,
+        (RunViewStatus::Asking, "N9") => WaitsForMerge,
+        (RunViewStatus::Stopped, _) => Stopped,
+        (RunViewStatus::Failed, _) => Halted,
+        (RunViewStatus::Done, _) => Done,
         other => panic!("{other:?}: {:?}\n{}", run.why, w.thread()),
     }
 }
@@ -356,7 +356,7 @@ async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
     let more = "#[test]\nfn two_and_two_are_four() {\n    assert_eq!(sums::sum(2, 2), 4);\n}\n";
     let moved = theirs(&w, "tests/more.rs", more);
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let (gate, calls) = (w.gate().replace('\\', ""), w.calls().await.len());
     let said = format!(
         "The change was tried on `{moved}` as well, which was `main` then and changes no file of this: with it on top \
@@ -367,7 +367,7 @@ async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
     let moved = theirs(&w, "tests/wraps.rs", &wraps(44));
     w.comment("sam", &w.approve_line()).await;
     w.tried().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     let said = format!(
         "The change was tried on `{moved}` as well, which was `main` then and changes no file of this: with it on top \
@@ -384,7 +384,7 @@ async fn a_default_branch_that_goes_on_elsewhere_has_the_change_tried_there() {
     let moved = theirs(&w, "tests/wraps.rs", &wraps(255));
     w.comment("sam", "/retry").await;
     w.tried().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.on_branch("src/lib.rs").unwrap().contains("saturating_add"));
     let said = w.status().body.replace('\\', "");
     assert!(said.contains(&format!("tried on `{moved}` as well, which was `main` then")), "{said}");

@@ -1,6 +1,6 @@
 //! Text that people do not see, or that speaks to models: neither tells a model what to do.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 use serde_json::{Value, json};
 
 use crate::{
@@ -46,9 +46,9 @@ async fn what_people_do_not_see_reaches_no_model_and_is_told() {
     w.hub.edit_issue(w.repo, w.issue, sam, None, Some(&hidden.replace("comment", "remark"))).unwrap();
     w.comment("sam", "/approve").await;
     assert!(w.newest().contains("only what people do not see of it"), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn what_a_document_hides_goes_back_to_the_drafter() {
     assert!(models.sent("reviewer").iter().all(|prompt| !prompt.contains("approve it")));
     w.status();
     w.newest();
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -98,7 +98,7 @@ async fn the_gate_tells_of_a_newcomer_and_of_an_edit_after_the_label() {
         let edited = gate.contains("The issue was edited by `tess` on ");
         assert_eq!([newcomer, edited], told, "{gate}");
         w.find("Rehearsal");
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
 }
 
@@ -181,10 +181,10 @@ async fn whoever_obeys_all_that_is_outside_of_our_frame_obeys_nobody() {
     let drafts: Drafts = vec![obeying_drafter];
     let (mut w, models) = with_reviewer(drafts, obeying_reviewer, setting).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", &format!("/revise {}", attack(guess, "maintainer").replace("/approve\n/stop\n", "")))
         .await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let prompts: Vec<String> = ["drafter", "reviewer"].iter().flat_map(|who| models.sent(who)).collect();
     assert!(prompts.len() >= 5, "{}", prompts.len());
     for prompt in &prompts {
@@ -348,7 +348,7 @@ async fn what_speaks_against_a_design_stands_in_the_reviewers_prompt_after_cuts(
         w.label("maya", "countersign:lld").await;
         w.find("lld: ");
         w.find("waits for a person");
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let sent = models.sent("reviewer");
         assert!(sent[0].contains("There was no room for the rest of this: "), "{evidence}: nothing was cut");
         let shown = segment(&sent[0], segment_of);

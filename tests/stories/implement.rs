@@ -4,7 +4,7 @@ use std::{path::Path, process::Command, time::Duration};
 
 use serde_json::Value;
 
-use countersign::{engine::Status, sandbox::Sandbox};
+use countersign::{engine::RunViewStatus, sandbox::Sandbox};
 use tempfile::TempDir;
 
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) async fn specified_in(
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
     w.label("maya", "countersign:spec").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w
 }
 
@@ -82,7 +82,7 @@ fn git(place: &Path, args: &[&str]) -> String {
 impl World {
     /// Until no tests run any more. They run beside the world's clock.
     pub(crate) async fn tried(&mut self) {
-        while self.run().await.is_some_and(|run| run.status == Status::Waiting) {
+        while self.run().await.is_some_and(|run| run.status == RunViewStatus::Waiting) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             self.pass(10);
             self.settle().await;
@@ -91,7 +91,10 @@ impl World {
 
     /// Until tests run in this step.
     pub(crate) async fn tried_until(&mut self, step: &str) {
-        while self.run().await.is_none_or(|run| (run.status, run.step_id.as_str()) != (Status::Waiting, step))
+        while self
+            .run()
+            .await
+            .is_none_or(|run| (run.status, run.step_id.as_str()) != (RunViewStatus::Waiting, step))
         {
             tokio::time::sleep(Duration::from_millis(20)).await;
             self.pass(10);
@@ -106,7 +109,7 @@ impl World {
 
     /// Its gate, before which drafter and reviewer were asked in this order.
     async fn asks_after(&mut self, order: &str) -> String {
-        self.stands(Status::Asking).await;
+        self.stands(RunViewStatus::Asking).await;
         let asked: String = self.calls().await.iter().map(|call| &call.role[..1]).collect();
         assert_eq!(asked, order, "{}", self.thread());
         self.gate().replace('\\', "")
@@ -172,7 +175,7 @@ async fn a_spec_becomes_a_pull_request_whose_tests_pass_with_its_code_and_fail_w
     }
     let mut w = specified_in(to_a_pull(), Setting::default(), plain).await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.nothing_is_pushed();
     let gate = w.gate();
     assert!(gate.contains("APPROVED: the change waits for a person"), "{gate}");
@@ -373,7 +376,7 @@ async fn code_that_fails_its_tests_is_sent_back_with_what_fails_and_never_pushed
     })
     .await;
     w.implement().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("See the tests pass") && halt.contains("no more drafts are allowed"), "{halt}");
     assert!(halt.contains("what_does_not_fit_is_the_largest") && halt.contains("left: 44"), "{halt}");
@@ -403,7 +406,7 @@ async fn what_a_changed_manifest_names_anew_is_not_fetched() {
     let setting = Setting { files, toml, bare: true, ..Setting::default() };
     let mut w = specified_in([design, spec, tests, code], setting, plain).await;
     w.implement().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(
         halt.contains("`Cargo.toml` is changed; what it may name anew is not fetched in this run"),
@@ -430,16 +433,16 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     w.asks_after("drddrr").await;
     w.comment("sam", "/revise the other way round").await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("+    right.saturating_add(left)"), "{}", w.gate());
     let (branch, max, line) = (w.branch(), w.user("max"), w.approve_line());
     w.hub.push_commit(w.repo, &branch, max, &[("src/lib.rs", b"// mine\n")], "Mine").unwrap();
     w.comment("sam", &line).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.last("Nothing was approved yet").body.contains("- `src/lib.rs`"), "{}", w.thread());
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
     assert_eq!(w.commits()[0], "Mine");
@@ -447,7 +450,7 @@ async fn what_people_say_at_the_gate_counts_and_nothing_of_theirs_is_written_ove
     // Begun anew it says the same, before anything is paid for.
     w.comment("sam", "/restart implement").await;
     w.tried().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("Somebody changed `src/lib.rs` on the issue's branch"), "{halt}");
     assert!(w.calls().await.is_empty(), "of this run");
@@ -639,7 +642,7 @@ async fn tests_against_the_code_wait_for_their_model_and_for_money_and_outlive_t
     })
     .await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("### ✋ Paused before Write tests against the code");
     let max = w.user("max");
     w.hub.comment(w.repo, w.issue, max, "/budget +3").unwrap();
@@ -677,7 +680,7 @@ async fn what_cannot_be_built_without_the_code_is_run_with_stubs_of_it() {
         let setting = Setting { files, bare: true, ..Setting::default() };
         let mut w = specified_in([declared(design), spec, tests, code], setting, plain).await;
         w.implement().await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.approved_by("sam").await;
         let report = w.pull().body;
         assert!(
@@ -710,7 +713,7 @@ async fn a_workflow_file_is_offered_to_people_and_never_committed() {
     let setting = Setting { as_files: true, files, bare: true, ..Setting::default() };
     let mut w = specified_in([design, spec, tests, code], setting, plain).await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate().replace('\\', "");
     let said = format!("`{CI}` is a GitHub Actions workflow");
     assert!(gate.contains(&said) && gate.contains("+on: push"), "{gate}");
@@ -743,7 +746,7 @@ async fn an_answer_that_holds_no_tests_is_told_and_stops_nothing() {
     })
     .await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let checked = "End-to-end run `false` was not checked: it fails without the change too";
     assert!(w.gate().contains(checked), "{}", w.gate());
     assert!(w.gate().contains("The reviewer's model wrote no tests against it: "), "{}", w.gate());
@@ -753,7 +756,7 @@ async fn an_answer_that_holds_no_tests_is_told_and_stops_nothing() {
     theirs.extend(b"// theirs\n");
     w.hub.push_commit(w.repo, "main", w.user("max"), &[("src/lib.rs", &theirs)], "Theirs").unwrap();
     w.comment("sam", &line).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let said = w.last("Nothing was approved yet").body;
     assert!(said.contains("+++ b/src/lib.rs\n") && said.contains("\n+// theirs\n"), "{said}");
     assert_ne!(w.approve_line(), line);
@@ -773,7 +776,7 @@ async fn where_the_tests_do_not_build_as_they_are_nothing_is_paid_for() {
     w.comment("tess", "/implement").await;
     assert_eq!(w.run().await.unwrap().workflow, "spec", "whoever may only triage has no code run");
     w.implement().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body.replace('\\', "");
     assert!(halt.contains("The tests on `main` do not run as they are") && halt.contains("broken"), "{halt}");
     assert_eq!(w.calls().await.len(), 0);
@@ -806,7 +809,7 @@ async fn a_spec_that_cannot_be_built_is_refused_before_anything_is_paid_for() {
         let mut w =
             specified_in([design, spec, String::new(), String::new()], setting, |script, _| script).await;
         w.implement().await;
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         let halt = w.last("Halted at").body.replace('\\', "");
         assert!(halt.contains("The approved spec cannot be built: ") && halt.contains(why), "{halt}");
         assert_eq!(w.calls().await.len(), 0);

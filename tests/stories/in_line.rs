@@ -3,9 +3,9 @@
 use std::{fs, fs::OpenOptions, path::PathBuf, sync::Arc, time::Duration};
 
 use countersign::{
-    engine::{CallRow, CallStatus, Status},
+    engine::{CallRow, CallStatus, RunViewStatus},
     proc,
-    providers::{Call, CallError, CallErrorKind, CallRole, Providers, Reply},
+    providers::{CallError, CallErrorKind, CallRole, ModelCall, ModelProviders, ModelReply},
     types::WorkerPool,
 };
 use tokio::task::JoinHandle;
@@ -16,7 +16,7 @@ use crate::{
     world::{Setting, World},
 };
 
-type Called = JoinHandle<Result<Reply, CallError>>;
+type Called = JoinHandle<Result<ModelReply, CallError>>;
 
 /// A server with one place for what has no hurry.
 async fn narrow() -> World {
@@ -42,7 +42,7 @@ impl World {
     /// Somebody else asks Claude, in no hurry either.
     fn another_call(&self) -> Called {
         let (provider, id) = self.app.providers.resolve("claude:opus").unwrap();
-        let call = Call {
+        let call = ModelCall {
             role: CallRole::Drafter,
             system: String::new(),
             prompt: "?".into(),
@@ -65,7 +65,7 @@ impl World {
     /// A call has the place until the file that is handed out is dropped.
     async fn hold(&self) -> (fs::File, Called) {
         fs::create_dir_all(self.pipe().parent().unwrap()).unwrap();
-        let made = proc::Command::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
+        let made = proc::ChildCommand::new("mkfifo").arg(self.pipe()).run(&CancellationToken::new()).await;
         assert!(made.unwrap().success());
         let call = self.another_call();
         let gate = self.pipe();
@@ -84,7 +84,7 @@ impl World {
     }
 }
 
-async fn crowded(providers: &Providers) {
+async fn crowded(providers: &ModelProviders) {
     while !providers.crowded("claude:opus", WorkerPool::Background) {
         tokio::task::yield_now().await;
     }
@@ -98,13 +98,13 @@ async fn whoever_would_stand_in_line_comes_again_and_people_read_why() {
     // The steps of a run are taken one after the other here: this would not come back if one waited for its place.
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!(run.status, Status::Waiting, "{}", w.thread());
+    assert_eq!(run.status, RunViewStatus::Waiting, "{}", w.thread());
     w.wait(60).await;
     w.find("Waiting for a place: as many models of its kind as this server runs at a time are at work");
     let books = w.app.store.repo(w.repo).await.unwrap();
     w.pass(36 * 3600);
     w.settle().await;
-    assert_eq!(w.run().await.unwrap().status, Status::Waiting, "however long, it is no failure");
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Waiting, "however long, it is no failure");
     assert!(books.ledger(run.id).await.unwrap().calls.is_empty(), "nothing was asked, nothing is held back");
 
     drop(held);

@@ -1,6 +1,6 @@
 //! A name that code finds nowhere, and whoever wrote it keeps to it: that may be code's own mistake, and ends no run.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 use serde_json::json;
 
 use crate::{
@@ -29,7 +29,7 @@ fn mistakes(prompt: &str) -> &str {
 
 /// The run asks at its gate, and the reviewer was warned so often of a name.
 async fn asks(w: &mut World, warned: usize, reviews: &[String]) {
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(reviews.iter().filter(|prompt| prompt.contains(OBJECTION)).count(), warned);
     assert!(w.find("waits for a person").body.contains("APPROVED"), "{}", w.thread());
 }

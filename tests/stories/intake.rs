@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use countersign::{
-    engine::Status,
-    localhub::{Fault, RepoSource},
-    store::{NewDelivery, Subject},
+    engine::RunViewStatus,
+    localhub::{HubFault, RepoSource},
+    store::{DeliverySubject, NewDelivery},
     types::{DeliveryId, IssueNo},
 };
 use futures_util::{StreamExt, stream};
@@ -63,7 +63,7 @@ impl World {
     /// As the sweep of the delivery log does it.
     async fn swept(&self, id: &str, event: &str, payload: &Value) {
         let body = payload.to_string().into_bytes();
-        let subject = Subject {
+        let subject = DeliverySubject {
             installation: Some(self.installation),
             repository: Some(self.repo),
             issue: Some(self.issue),
@@ -118,7 +118,7 @@ async fn two_hooks_for_one_comment_have_one_effect() {
     w.delivered("a-fourth-hook", "issue_comment", &payload).await;
     w.settle().await;
     assert_eq!(w.notifying(), said + 1, "{}", w.thread());
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn two_hooks_for_one_label_start_one_run() {
     w.settle().await;
     assert_eq!(w.run().await.unwrap().id, run.id);
     assert_eq!(w.ending("another-hook").1, "another delivery told of it");
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -148,11 +148,11 @@ async fn deliveries_out_of_order_confuse_nobody() {
     w.delivered("first", "issue_comment", &start).await;
     w.settle().await;
     // what came last counts: nobody knows of an order
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     w.find("waits for a person");
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     // The issue was closed; the word of it comes after its run has ended.
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.settle().await;
@@ -167,7 +167,7 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     w.swept("lost-start", "issue_comment", &start).await;
     w.settle().await;
     // nothing has happened since, so it holds
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     w.find("waits for a person");
 
@@ -176,14 +176,14 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     w.pass(60);
     w.comment("sam", "/revise Say what an empty file does.").await;
     let (run, said) = (w.run().await.unwrap(), w.notifying());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.newest();
     for (id, payload) in [("lost-revise", &revise), ("lost-stop", &stop)] {
         w.swept(id, "issue_comment", payload).await;
         w.settle().await;
     }
     let now = w.run().await.unwrap();
-    assert_eq!((now.status, now.visit), (Status::Asking, run.visit), "neither was carried out");
+    assert_eq!((now.status, now.visit), (RunViewStatus::Asking, run.visit), "neither was carried out");
     assert_eq!(w.notifying(), said + 2, "{}", w.thread());
     assert!(w.find("Your `/revise` came late").body.contains("say it again"), "{}", w.thread());
     w.find("Your `/stop` came late");
@@ -194,13 +194,13 @@ async fn a_command_found_late_is_asked_for_again_and_a_start_is_not() {
     let approval = w.lost("sam", &line).await;
     w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 /// A gate whose comment is there and which does not open, because what is shown after it cannot be.
 async fn about_to_open() -> World {
     let mut w = world().await;
-    let fails = |path: &str| Fault::Status {
+    let fails = |path: &str| HubFault::Status {
         method: "POST".to_owned(),
         path_contains: path.to_owned(),
         status: 502,
@@ -229,10 +229,10 @@ async fn what_is_said_between_a_gates_comment_and_its_opening_is_not_late() {
     w.hub.mend();
     w.wait(60).await;
     // it opened after that
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("Rehearsal");
 }
 
@@ -249,7 +249,7 @@ async fn what_is_found_while_a_gate_opens_waits_for_it() {
     assert!(w.run().await.unwrap().opening, "{}", w.thread());
     w.hub.mend();
     w.wait(600).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("Rehearsal");
 }
 
@@ -273,7 +273,7 @@ async fn a_stop_waits_for_no_gate_to_open() {
         w.wait(60).await;
         assert_eq!(
             (w.run_status().await, w.labels()),
-            (Status::Stopped, vec!["countersign:stopped".to_owned()])
+            (RunViewStatus::Stopped, vec!["countersign:stopped".to_owned()])
         );
         assert!(
             w.status().body.contains("lld: stopped") && w.gate().contains("was not decided"),
@@ -300,7 +300,7 @@ async fn an_answer_with_a_hash_is_never_late_and_may_be_stale() {
     w.newest();
     w.swept("lost-approval", "issue_comment", &approval).await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     assert!(w.newest().starts_with("That hash is not of the version that waits"), "{}", w.thread());
 }
@@ -446,7 +446,7 @@ async fn a_suspended_installation_rests_and_goes_on() {
     w.settle().await;
     w.wait(600).await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.visit), (Status::Ready, visit), "it neither runs nor ends");
+    assert_eq!((run.status, run.visit), (RunViewStatus::Ready, visit), "it neither runs nor ends");
     // A delivery that was on its way is kept; other installations go on meanwhile.
     w.delivered("on-its-way", "issue_comment", &status).await;
     w.settle().await;
@@ -457,7 +457,7 @@ async fn a_suspended_installation_rests_and_goes_on() {
 
     w.hub.suspend(w.installation, false).unwrap();
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     // It was taken before, so it is made sure that its answer is not there already.
     w.wait(15).await;
     assert_eq!(w.ending("on-its-way").0, "done");
@@ -507,14 +507,14 @@ async fn a_repository_given_back_in_time_is_as_it_was() {
     w.settle().await;
     w.pass(60 * DAY);
     w.app.intake.tidy().await.unwrap();
-    assert_eq!(w.run_status().await, Status::Stopped, "what was done is still known");
+    assert_eq!(w.run_status().await, RunViewStatus::Stopped, "what was done is still known");
     // The App could not write there when the run ended, so its gate stands as it was.
     assert!(w.gate().contains("waits for a person"));
     w.label("maya", "countersign:lld").await;
     assert_eq!(w.runs_begun(), 2);
     assert_eq!(
         (w.run_status().await, w.labels()),
-        (Status::Asking, vec!["countersign:needs-you".to_owned()])
+        (RunViewStatus::Asking, vec!["countersign:needs-you".to_owned()])
     );
     assert!(w.status().body.contains("lld: waiting for you") && w.gate().contains("waits for a person"));
     assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"], "what was there is taken up");
@@ -541,7 +541,7 @@ async fn an_archived_or_transferred_repository_ends_its_runs() {
         let live = w.run_status().await.live();
         // Another installation is none of ours here, so its word is not taken.
         assert_eq!(live, action != "archived", "{action}: {:?}", w.ending("changed"));
-        w.stands(if live { Status::Asking } else { Status::Stopped }).await;
+        w.stands(if live { RunViewStatus::Asking } else { RunViewStatus::Stopped }).await;
     }
 }
 
@@ -570,7 +570,7 @@ async fn a_clock_set_back_an_hour_delays_nothing() {
     w.hub.settled().await;
     w.clock.set_back(Duration::from_secs(3600));
     w.settle().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.counts().await.dead, 0);
 }
 
@@ -579,7 +579,7 @@ async fn a_clock_a_year_ahead_loses_nothing() {
     let mut w = world().await;
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/lld").unwrap();
     w.hub.settled().await;
-    w.hub.fault(Fault::Status {
+    w.hub.fault(HubFault::Status {
         method: "GET".to_owned(),
         path_contains: "/collaborators/".to_owned(),
         status: 500,
@@ -593,7 +593,7 @@ async fn a_clock_a_year_ahead_loses_nothing() {
     assert!(w.run().await.is_some(), "{}", w.thread());
     let issue: IssueNo = w.run().await.unwrap().issue;
     assert_eq!(issue, w.issue);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -611,7 +611,7 @@ async fn what_took_a_repository_away_once_takes_nothing_away_when_it_is_there() 
     }
     w.settle().await;
     w.wait(60).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.app.store.directory().repository(w.repo).await.unwrap().is_some());
     for id in ["late-uninstall", "late-archived", "late-deleted"] {
         assert_eq!(w.ending(id).1, "came late: it holds no longer", "{id}");

@@ -1,8 +1,8 @@
 //! From a rough idea to an issue that one can build from, told as people see it.
 
 use countersign::{
-    engine::{Filter, Port, RunView, Status},
-    localhub::IssueView,
+    engine::{EnginePort, RunFilter, RunView, RunViewStatus},
+    localhub::HubIssueView,
     types::IssueNo,
 };
 use serde_json::json;
@@ -45,7 +45,7 @@ impl World {
     }
 
     pub(crate) async fn runs(&self) -> Vec<RunView> {
-        let filter = Filter { repo: Some(self.repo), issue: None, live_only: false };
+        let filter = RunFilter { repo: Some(self.repo), issue: None, live_only: false };
         self.app.engine.list(filter).await.unwrap()
     }
 
@@ -57,14 +57,14 @@ impl World {
     }
 
     async fn stops_to_ask(&self) {
-        assert_eq!(self.run_status().await, Status::Asking, "{}", self.thread());
+        assert_eq!(self.run_status().await, RunViewStatus::Asking, "{}", self.thread());
         self.seen_by_all();
     }
 
     async fn ends_well(&self) {
         self.keep_states();
         let run = self.run().await.unwrap();
-        assert_eq!(run.status, Status::Done, "{:?}\n{}", run.why, self.thread());
+        assert_eq!(run.status, RunViewStatus::Done, "{:?}\n{}", run.why, self.thread());
         assert!(self.hub.pulls(self.repo).is_empty());
         assert_eq!(self.lines_to_paste(), [""; 0], "{}", self.thread());
         self.seen_by_all();
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// The issue as it reads now.
-    pub(crate) fn filed(&self, number: IssueNo) -> IssueView {
+    pub(crate) fn filed(&self, number: IssueNo) -> HubIssueView {
         self.unseen.saw(self.repo, Act::Text(number));
         self.unseen.saw(self.repo, Act::Labels(number));
         self.hub.issue(self.repo, number).unwrap()
@@ -353,7 +353,7 @@ async fn a_run_that_is_stopped_asks_nobody_any_more() {
     let mut w = world(IDEA, "", None).await;
     w.label("maya", "countersign:issue").await;
     w.comment("sam", "/stop").await;
-    assert_eq!(w.run_status().await, Status::Stopped);
+    assert_eq!(w.run_status().await, RunViewStatus::Stopped);
     assert!(
         w.find("**Nobody needs to answer this any more**: the run was stopped by sam")
             .body
@@ -460,7 +460,7 @@ async fn our_own_edit_makes_no_gate_stale() {
     w.comment("sam", "/approve").await;
     assert_eq!(w.labels(), ["countersign:done"]);
     let runs = w.runs().await;
-    assert!(runs.iter().all(|run| run.status == Status::Done), "{}", w.thread());
+    assert!(runs.iter().all(|run| run.status == RunViewStatus::Done), "{}", w.thread());
     w.seen_by_all();
 }
 

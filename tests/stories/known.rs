@@ -1,6 +1,6 @@
 //! What a run knows of its repository: the names that are there, and what earlier runs came to.
 
-use countersign::{engine::Status, types::IssueNo};
+use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::{Value, json};
 
 use crate::{
@@ -33,7 +33,7 @@ async fn names_that_do_not_exist_go_back_with_the_real_ones() {
     let made: (&str, &[u8]) = ("src/made.pb.go", b"func durationn() {}\n");
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[made], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED"), "{gate}");
 
@@ -62,7 +62,7 @@ async fn generated_code_too_large_to_read_is_in_no_designs_way() {
     let large = vec![b'\n'; 9 << 20];
     w.hub.push_commit(w.repo, "main", w.user("maya"), &[("src/made.pb.go", &large)], "Generate it").unwrap();
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(models.sent("drafter").len(), 1);
 }
 
@@ -101,7 +101,7 @@ async fn what_three_designs_had_in_common_the_fourth_drafter_is_told() {
         w.comes_to_the_gate().await;
         let line = w.approve_line();
         w.comment("sam", &line).await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
     }
     let before = models.sent("drafter");
     assert!(before.iter().all(|prompt| !prompt.contains(" designs (#")), "twice is no pattern");

@@ -1,7 +1,7 @@
 //! One change in four languages, by the rules of red and of bite: a function is changed and another is new, a test guards what
 //! there is, and a part of the code is noticed by nobody.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 
 use crate::{
     implement::{can_run, plain, specified_in},
@@ -226,7 +226,7 @@ async fn red_and_bite_are_told_alike_in_four_languages() {
         let setting = Setting { files, bare: true, toml, ..Setting::default() };
         let mut w = specified_in(sample.texts(), setting, plain).await;
         w.implement().await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.gate().replace('\\', "");
         assert!(gate.contains("APPROVED: the change waits for a person"), "{}: {gate}", sample.name);
         let undone = gate.split("Reverting `").nth(1).unwrap_or_else(|| panic!("{}: {gate}", sample.name));

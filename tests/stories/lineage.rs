@@ -6,7 +6,7 @@ use std::{
 };
 
 use countersign::{
-    engine::Status,
+    engine::RunViewStatus,
     store::{AuditRow, audit, backup},
     types::Hash,
 };
@@ -27,7 +27,7 @@ async fn told() -> World {
     w.newest();
     let line = w.approve_line();
     w.comment("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w
 }
 
@@ -104,8 +104,8 @@ async fn the_chain_tells_all_of_a_run_and_its_commit_names_a_link() {
 
 #[tokio::test]
 async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_head() {
-    // A blank at the end of a line is for code to mend.
-    let draft = design().replacen(".\n", ".   \n", 1);
+    // Code takes the number off a heading.
+    let draft = design().replacen("## Requirements\n", "## 3. Requirements\n", 1);
     let script = Script::default()
         .drafts(&draft)
         .reviews(&review("APPROVED", &[finding("One", None)], &[]))
@@ -117,10 +117,10 @@ async fn every_kind_of_evidence_is_on_the_chain_and_the_pull_request_names_its_h
     w.label("maya", "countersign:lld").await;
     let line = w.approve_line();
     for (who, said) in [("sam", line.as_str()), ("max", "/must-fix F1"), ("max", "/override it is known")] {
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.comment(who, said).await;
     }
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let chain = chain(&w);
     let has = |kind: &str, start: &str, wanted: &[(&str, &str)]| {
         let says = |link: &AuditRow, (field, word): &(&str, &str)| {
@@ -299,7 +299,7 @@ async fn a_stop_and_a_halt_are_on_the_chain() {
     let mut w = world_of_files().await;
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     let said = links(&w);
     let of = |start: &str| said.iter().any(|(key, ..)| key.starts_with(start));
     assert!(of("stop/") && of("halt") && of("end"), "{said:#?}");
@@ -310,6 +310,6 @@ async fn a_stop_and_a_halt_are_on_the_chain() {
     w.label("maya", "countersign:lld").await;
     w.find("lld: halted");
     w.find("Halted at");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert!(links(&w).iter().any(|(key, _, detail)| key == "end" && detail["status"] == "failed"));
 }

@@ -1,6 +1,6 @@
 //! From a label to a countersigned design, told as people see it.
 
-use countersign::{engine::Status, types::IssueNo};
+use countersign::{engine::RunViewStatus, types::IssueNo};
 use serde_json::json;
 
 use crate::{
@@ -118,7 +118,7 @@ async fn the_status_comment_tells_the_rounds() {
     let status = w.status().body;
     let rounds: Vec<_> = status.lines().filter(|l| l.contains("REVISE") || l.contains("APPROVED")).collect();
     assert!(rounds.len() == 2 && rounds[0].contains("REVISE") && rounds[1].contains("APPROVED"), "{status}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn numbers_that_a_model_puts_before_headings_are_taken_off() {
     for heading in ["\n## Requirements\n", "\n### Test Scenarios\n"] {
         assert!(gate.contains(heading), "{heading:?}: {gate}");
     }
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn what_an_ended_run_leaves_is_shown_with_its_own_review() {
         World::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
     w.comes_to_the_gate().await;
     w.comment("sam", "/revise say it better").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.find("Halted at Draft the design");
     assert!(w.pull().body.contains("| Verdict | ✅ APPROVED |"), "{}", w.pull().body);
 }
@@ -165,11 +165,11 @@ async fn who_may_say_it_is_asked_of_github_at_that_moment() {
     let line = w.approve_line();
     w.comment("tess", &line).await;
     // triage does not approve
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let tess = w.user("tess");
     w.hub.set_role(w.repo, tess, countersign::types::Role::Write).unwrap();
     w.comment("tess", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -210,12 +210,12 @@ async fn an_issue_edited_after_the_gate_blocks_a_bare_approve() {
     let (maya, title) = (w.user("maya"), w.view().title);
     w.hub.edit_issue(w.repo, w.issue, maya, Some(&title), Some("Something else entirely.")).unwrap();
     w.comment("sam", "/approve").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.newest().contains("Something else entirely."), "the difference is shown");
     let line = w.approve_line();
     w.comment("sam", &line).await;
     // the full line still passes
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ async fn closing_the_issue_stops_the_run() {
     let (maya, line) = (w.user("maya"), w.approve_line());
     w.hub.close_issue(w.repo, w.issue, maya).unwrap();
     w.settle().await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     // A pasted line is a person's mistake, and the bare word may be another bot's.
     w.comment("sam", &line).await;
     let said = w.newest();
@@ -236,7 +236,7 @@ async fn closing_the_issue_stops_the_run() {
     w.hub.reopen(w.repo, w.issue, maya).unwrap();
     w.settle().await;
     w.comment("sam", "/approve").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn a_plan_without_drafts_gets_a_normal_pull_request() {
     let pulls = w.hub.pulls(w.repo);
     assert!(!pulls[0].draft);
     assert!(pulls[0].title.starts_with("[WIP]"), "{}", pulls[0].title);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// Someone's own version of the design, pushed to its branch.
@@ -270,7 +270,7 @@ async fn a_version_pushed_while_we_draft_is_not_overwritten() {
     push_theirs(&w, &theirs);
     w.settle().await;
     assert_eq!(committed(&w), theirs, "theirs is what is reviewed and asked about");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.approved_by("sam").await;
     assert_eq!(committed(&w), theirs);
 }
@@ -282,10 +282,10 @@ async fn a_version_left_on_the_branch_is_not_overwritten_by_the_next_run() {
     w.comes_to_the_gate().await;
     let theirs = committed(&w) + "\nA sentence by a person.\n";
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     push_theirs(&w, &theirs);
     w.comment("tess", "/lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(committed(&w), theirs);
 }
 
@@ -297,10 +297,10 @@ async fn what_is_edited_into_the_issue_is_what_the_next_draft_is_from() {
     let maya = w.user("maya");
     w.hub.edit_issue(w.repo, w.issue, maya, Some("Quite another title"), None).unwrap();
     w.comment("sam", "/revise for the title as it is now").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", "/approve").await;
     // nothing changed since it was drafted anew
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn a_person_can_have_their_own_version_revised() {
     let theirs = committed(&w) + "\nA sentence by a person.\n";
     push_theirs(&w, &theirs);
     w.comment("sam", "/revise say it shorter").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let revised = committed(&w);
     assert_ne!(revised, theirs, "the revision they asked for is what they are asked about");
     assert!(revised.contains("A sentence by a person."), "and it is a revision of theirs:\n{revised}");
@@ -325,7 +325,7 @@ async fn a_run_that_ends_before_it_began_replaces_the_last_ones_label() {
     w.approved_by("sam").await;
     w.hub.close_issue(w.repo, w.issue, w.user("maya")).unwrap();
     w.label("maya", "countersign:lld").await;
-    assert_eq!((w.runs_begun(), w.run_status().await), (2, Status::Failed));
+    assert_eq!((w.runs_begun(), w.run_status().await), (2, RunViewStatus::Failed));
     assert_eq!(w.labels(), ["countersign:stopped"], "{}", w.thread());
     assert!(w.status().body.contains("lld: halted"), "{}", w.thread());
     w.find("### ❌ Halted at Load the issue");
@@ -357,5 +357,5 @@ async fn a_later_round_opens_nothing_that_could_have_been_said_before() {
     assert!(line("The title could be longer").contains("suggestion"), "{gate}");
     assert!(line("A secret is logged").contains("high"), "{gate}");
     assert!(line("The new words say too little").contains("high"), "{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use countersign::{
-    engine::{CallRow, Status},
+    engine::{CallRow, RunViewStatus},
     store,
     types::Timestamp,
 };
@@ -119,7 +119,7 @@ async fn a_real_small_model_plans_searches_or_the_topics_words_are_taken() {
     let Some(llama) = Llama::start("a_plan") else { return };
     let mut w = World::new(llama.setting()).await;
     w.comment("tess", "/scout weeks of time sheets").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let asked = w.calls_to("narrator").await;
     assert!((1..=2).contains(&asked.len()), "{asked:#?}\n{}", w.thread());
     assert!(asked.iter().all(|call| call.served.as_deref() == Some(MODEL)), "{asked:#?}");

@@ -14,7 +14,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode},
     routing::get,
 };
-use countersign::{limits, store::Ending, types::Timestamp};
+use countersign::{limits, store::DeliveryDisposition, types::Timestamp};
 use serde_json::{Value, json};
 
 use crate::world::{World, world};
@@ -101,7 +101,7 @@ impl World {
         while let Some(taken) = self.app.store.inbox().claim().await.unwrap() {
             assert!(taken.swept);
             ids.push(taken.id.0.clone());
-            let done = Ending::Done("read".to_owned());
+            let done = DeliveryDisposition::Done("read".to_owned());
             self.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
         }
         ids

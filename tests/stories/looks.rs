@@ -1,8 +1,8 @@
 //! How a story looks at its thread. Whatever is looked at here counts as seen, as it is at that moment.
 
 use countersign::{
-    engine::{RunView, Status},
-    localhub::{CheckView, CommentView, PullView, RequestView},
+    engine::{RunView, RunViewStatus},
+    localhub::{HubCheckView, HubCommentView, HubPullRequestView, HubRequestView},
     messages::stage_name,
     publication::WATCH,
     types::{CommentId, Hash, IssueNo},
@@ -16,14 +16,14 @@ use crate::{
 impl World {
     /// The bot's comment on the issue that holds this text.
     #[track_caller]
-    pub(crate) fn find(&self, text: &str) -> CommentView {
+    pub(crate) fn find(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().find(|c| c.body.contains(text));
         self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
     }
 
     /// The newest of them.
     #[track_caller]
-    pub(crate) fn last(&self, text: &str) -> CommentView {
+    pub(crate) fn last(&self, text: &str) -> HubCommentView {
         let found = self.bots().into_iter().rfind(|c| c.body.contains(text));
         self.seen(found.unwrap_or_else(|| panic!("no comment says {text:?}; the thread:\n{}", self.thread())))
     }
@@ -36,8 +36,8 @@ impl World {
 
     /// The issue's status comment.
     #[track_caller]
-    pub(crate) fn status(&self) -> CommentView {
-        let marked = |comment: &CommentView| {
+    pub(crate) fn status(&self) -> HubCommentView {
+        let marked = |comment: &HubCommentView| {
             // That of an earlier version names its run.
             let last = comment.body.lines().last().unwrap_or_default();
             last.starts_with("<!-- countersign:status") && last.ends_with(" -->")
@@ -71,20 +71,20 @@ impl World {
     }
 
     /// The pull requests of the issue's branch, and of one that follows it; the newest last.
-    pub(crate) fn pulls(&self) -> Vec<PullView> {
+    pub(crate) fn pulls(&self) -> Vec<HubPullRequestView> {
         let (branch, next) = (self.branch(), format!("{}-", self.branch()));
-        let of_it = |pull: &PullView| pull.head == branch || pull.head.starts_with(&next);
+        let of_it = |pull: &HubPullRequestView| pull.head == branch || pull.head.starts_with(&next);
         self.hub.pulls(self.repo).into_iter().filter(of_it).collect()
     }
 
     /// The newest of them.
     #[track_caller]
-    pub(crate) fn pull(&self) -> PullView {
+    pub(crate) fn pull(&self) -> HubPullRequestView {
         self.pull_at(self.pulls().len() - 1)
     }
 
     #[track_caller]
-    pub(crate) fn pull_at(&self, n: usize) -> PullView {
+    pub(crate) fn pull_at(&self, n: usize) -> HubPullRequestView {
         let pull = self.pulls().remove(n);
         self.unseen.saw(self.repo, Act::Text(pull.number));
         pull
@@ -102,7 +102,7 @@ impl World {
         ours.map(|comment| self.seen(comment).body).collect()
     }
 
-    fn seen(&self, comment: CommentView) -> CommentView {
+    fn seen(&self, comment: HubCommentView) -> HubCommentView {
         self.unseen.saw(self.repo, Act::Comment(comment.id));
         comment
     }
@@ -112,7 +112,7 @@ impl World {
         self.unseen.saw(self.repo, Act::Comment(id));
     }
 
-    pub(crate) fn bots(&self) -> Vec<CommentView> {
+    pub(crate) fn bots(&self) -> Vec<HubCommentView> {
         self.view().comments.into_iter().filter(|c| c.author == BOT).collect()
     }
 
@@ -127,7 +127,7 @@ impl World {
         self.pulls().pop().expect("there is a pull request").number
     }
 
-    pub(crate) async fn run_status(&self) -> Status {
+    pub(crate) async fn run_status(&self) -> RunViewStatus {
         self.run().await.expect("there is a run").status
     }
 
@@ -141,19 +141,19 @@ impl World {
 
     /// The newest run is there, and all that people see of it says just that: the label, the status comment, the gates,
     /// one line to paste or none, the pull request, and the document on its branch.
-    pub(crate) async fn stands(&self, status: Status) {
+    pub(crate) async fn stands(&self, status: RunViewStatus) {
         let mut run = self.run().await.expect("there is a run");
         self.keep_states();
         // What waits for its merge alone looks like what is done.
         if run.gate.as_ref().is_some_and(|gate| gate.spec.stage == WATCH) {
-            run.status = Status::Done;
+            run.status = RunViewStatus::Done;
         }
         assert_eq!(run.status, status, "{:?}\n{}", run.why, self.thread());
         let (label, headline) = match status {
-            Status::Asking => (Some("needs-you"), "waiting for you"),
-            Status::Done => (Some("done"), "done"),
-            Status::Stopped => (Some("stopped"), "stopped"),
-            Status::Failed => (Some("stopped"), "halted"),
+            RunViewStatus::Asking => (Some("needs-you"), "waiting for you"),
+            RunViewStatus::Done => (Some("done"), "done"),
+            RunViewStatus::Stopped => (Some("stopped"), "stopped"),
+            RunViewStatus::Failed => (Some("stopped"), "halted"),
             _ => (None, "working"),
         };
         let ours = ["working", "needs-you", "done", "stopped"].map(|label| format!("countersign:{label}"));
@@ -163,14 +163,14 @@ impl World {
         let said = self.status().body;
         assert!(said.contains(&format!(" {}: {headline}\n\n", run.workflow)), "{said}");
         assert!(said.contains(&format!("un `{}`", run.id)), "{said}");
-        let asks = status == Status::Asking && !said.contains("**Paused**: ");
+        let asks = status == RunViewStatus::Asking && !said.contains("**Paused**: ");
         let newest_first = self.bots().into_iter().rev().filter(|comment| comment.body.contains(GATE));
         for (n, gate) in newest_first.enumerate() {
             let waits = self.seen(gate).body.contains(" waits for a person");
             assert_eq!(waits, asks && n == 0, "{}", self.thread());
         }
         let lines = self.lines_to_paste();
-        assert!(lines.len() <= usize::from(status == Status::Asking), "{lines:?}\n{}", self.thread());
+        assert!(lines.len() <= usize::from(status == RunViewStatus::Asking), "{lines:?}\n{}", self.thread());
         for comment in self.bots() {
             if comment.body.contains(" is approved by its review\n") {
                 self.look_at(comment.id);
@@ -193,7 +193,7 @@ impl World {
     }
 
     /// The checks on the repository's commits, the oldest first.
-    pub(crate) fn checks(&self) -> Vec<CheckView> {
+    pub(crate) fn checks(&self) -> Vec<HubCheckView> {
         self.unseen.saw(self.repo, Act::Checks);
         self.hub.checks(self.repo)
     }
@@ -208,31 +208,31 @@ impl World {
     /// well.
     fn check_stands(&self, run: &RunView) {
         let stage = if run.workflow == "implement" { "change" } else { run.workflow.as_str() };
-        let of_it = |check: &CheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
+        let of_it = |check: &HubCheckView| check.external_id.starts_with(&format!("{}/{stage}/", run.id));
         let (pull, mut checks) = (self.pull(), self.checks());
         let main = self.hub.branches(self.repo).into_iter().find(|(name, _)| name == "main").unwrap().1;
         assert!(checks.iter().all(|check| check.head != main), "{checks:#?}");
         checks.retain(of_it);
         let Some(newest) = checks.pop() else {
-            let refused = |r: &RequestView| r.path.ends_with("/check-runs") && r.status >= 400;
+            let refused = |r: &HubRequestView| r.path.ends_with("/check-runs") && r.status >= 400;
             let refused = self.hub.requests().iter().any(refused);
             return assert!(refused || !pull.body.contains(&format!("<sub>Run {}</sub>", run.id)));
         };
         let expected = match run.status {
-            Status::Asking => "action_required",
-            Status::Done => "success",
-            Status::Stopped => "cancelled",
-            Status::Failed => "failure",
+            RunViewStatus::Asking => "action_required",
+            RunViewStatus::Done => "success",
+            RunViewStatus::Stopped => "cancelled",
+            RunViewStatus::Failed => "failure",
             _ => "in_progress",
         };
         assert_eq!(newest.conclusion.as_ref().unwrap_or(&newest.status), expected, "{newest:#?}");
         // What was pushed was countersigned, whatever follows it.
         let code = run.workflow == "implement";
         let ended =
-            |check: &CheckView| check.conclusion.as_ref().is_some_and(|word| code || word != "success");
+            |check: &HubCheckView| check.conclusion.as_ref().is_some_and(|word| code || word != "success");
         assert!(checks.iter().all(ended), "{checks:#?}");
         let log = self.hub.log(self.repo, &pull.head);
-        let live = matches!(run.status, Status::Asking | Status::Done);
+        let live = matches!(run.status, RunViewStatus::Asking | RunViewStatus::Done);
         assert!(!live || log.iter().any(|commit| commit.oid == newest.head), "{newest:#?}");
     }
 
@@ -250,25 +250,25 @@ impl World {
         // What an earlier version left says so where nobody has decided.
         let decided = section.contains("| Decision |") && !section.contains("| Decision | waits for");
         let told = match status {
-            Status::Done => decided,
-            Status::Asking => !decided,
+            RunViewStatus::Done => decided,
+            RunViewStatus::Asking => !decided,
             _ => true,
         };
         assert!(told, "{}", pull.body);
         // A person's own version is asked about without a commit of ours.
         let ours = log.iter().find(|commit| commit.author == BOT).map_or("", |commit| &commit.message);
-        assert_eq!(ours.starts_with("docs: accept"), status == Status::Done, "{log:#?}");
+        assert_eq!(ours.starts_with("docs: accept"), status == RunViewStatus::Done, "{log:#?}");
         let of_it = ours.contains(&format!("Countersign-Document: {hash}"));
         assert!(of_it || log[0].author != BOT, "{hash}: {log:#?}");
         let draft = said.contains("<details><summary>Draft ");
-        assert!(draft || !matches!(status, Status::Asking | Status::Done), "{said}");
+        assert!(draft || !matches!(status, RunViewStatus::Asking | RunViewStatus::Done), "{said}");
     }
 
     /// The usual way to the question, of which every story takes the same: two comments, a label, and where documents are files a
     /// pull request with the design in it.
     pub(crate) async fn comes_to_the_gate(&mut self) {
         self.label("maya", "countersign:lld").await;
-        self.stands(Status::Asking).await;
+        self.stands(RunViewStatus::Asking).await;
         assert_eq!(self.labels(), ["countersign:needs-you"]);
         assert!(self.gate().contains("### ✅ APPROVED: the LLD waits for a person"));
         assert_eq!(self.notifying(), 2, "{}", self.thread());
@@ -282,7 +282,7 @@ impl World {
     pub(crate) async fn approved_by(&mut self, who: &str) {
         let line = self.approve_line();
         self.comment(who, &line).await;
-        self.stands(Status::Done).await;
+        self.stands(RunViewStatus::Done).await;
     }
 
     /// The line a person would copy from the newest comment that has one.

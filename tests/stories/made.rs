@@ -1,7 +1,7 @@
 //! Workflows made of the document stage alone: from a label to what was countersigned, asked and unasked, halted and
 //! killed on the way.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 
 use crate::{
     script::{Script, approved, design, finding, review},
@@ -39,7 +39,7 @@ async fn each_stage_has_its_part_of_the_pull_request() {
     // A branch that begins anew holds nothing of what was said on the one before.
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
     w.label("maya", "countersign:pages").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(!w.pull().body.contains("### LLD"), "{}", w.pull().body);
 }
 
@@ -50,12 +50,12 @@ async fn pages_are_published_together() {
         let mut w = with(&format!("[pages]\nverdict_gate = {asks}\n"), sound()).await;
         w.label("maya", "countersign:pages").await;
         if asks {
-            w.stands(Status::Asking).await;
+            w.stands(RunViewStatus::Asking).await;
             let line = w.approve_line();
             assert!(line.starts_with("/approve pages "), "{line}");
             w.comment("sam", &line).await;
         }
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
         let branch = format!("countersign/issue-{}", w.issue);
         let there = |path: &str| w.hub.branch_file(w.repo, &branch, path).is_some();
         let index = format!("docs/pages/{}/index.md", w.issue);
@@ -73,7 +73,7 @@ async fn a_page_that_somebody_changed_is_named_and_kept() {
     let sam = w.user("sam");
     w.hub.push_commit(w.repo, &branch, sam, &[("docs/pages/1.md", b"# Mine")], "Mine").unwrap();
     w.comment("sam", "/approve").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.newest().contains("- `docs/pages/1.md`"), "{}", w.thread());
     w.approved_by("sam").await;
     assert_eq!(w.hub.branch_file(w.repo, &branch, "docs/pages/1.md").unwrap(), b"# Mine");
@@ -83,7 +83,7 @@ async fn a_page_that_somebody_changed_is_named_and_kept() {
 async fn a_halt_names_the_step_and_the_command_of_its_own_workflow() {
     let mut w = with("", Script::default().drafts("")).await;
     w.label("maya", "countersign:pages").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.find("Halted at Draft").body;
     assert!(halt.contains("/pages"), "{halt}");
 }
@@ -94,9 +94,9 @@ async fn what_is_published_unasked_is_what_was_approved_last() {
     let script = Script::default().drafts(&design()).reviews(&refuses).edits("The goal of", "The aim of");
     let mut w = with("[pages]\nmax_rounds = 1\nverdict_gate = false\n", script.reviews(&approved())).await;
     w.label("maya", "countersign:pages").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", "/revise say what is demanded").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let branch = format!("countersign/issue-{}", w.issue);
     let at = |path: &str| String::from_utf8(w.hub.branch_file(w.repo, &branch, path).unwrap()).unwrap();
     let index = at(&format!("docs/pages/{}/index.md", w.issue));

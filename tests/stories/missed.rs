@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use countersign::{
-    engine::Status,
-    intake::{Labels, Trouble},
-    localhub::{Fault, Hub, RepoSource},
-    store::{Ending, InboxCounts},
+    engine::RunViewStatus,
+    intake::{IntakeError, LabelSearchResult},
+    localhub::{Hub, HubFault, RepoSource},
+    store::{DeliveryDisposition, InboxCounts},
     types::{DeliveryId, Role},
 };
 use secrecy::SecretString;
@@ -50,7 +50,7 @@ impl World {
         brought
     }
 
-    pub(crate) async fn look(&mut self) -> Labels {
+    pub(crate) async fn look(&mut self) -> LabelSearchResult {
         let found = self.app.intake.look_for_labels().await.unwrap();
         self.settle().await;
         found
@@ -66,12 +66,12 @@ impl World {
     }
 }
 
-fn found(n: usize) -> Labels {
-    Labels { found: n, unsure: 0 }
+fn found(n: usize) -> LabelSearchResult {
+    LabelSearchResult { found: n, unsure: 0 }
 }
 
-fn unwell(path: &str, status: u16, times: u32) -> Fault {
-    Fault::Status { method: "GET".to_owned(), path_contains: path.to_owned(), status, times }
+fn unwell(path: &str, status: u16, times: u32) -> HubFault {
+    HubFault::Status { method: "GET".to_owned(), path_contains: path.to_owned(), status, times }
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
     assert!(w.sweep().await > 0);
     w.wait(60).await;
     let line = w.approve_line();
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     w.pass(60);
     let (repo, issue, sam) = (w.repo, w.issue, w.user("sam"));
@@ -93,7 +93,7 @@ async fn what_was_said_while_the_bot_was_down_is_heard_afterwards() {
         .await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.sweep().await, 0, "what is known is not fetched again");
 }
 
@@ -109,7 +109,7 @@ async fn a_redelivery_and_the_sweep_are_one_delivery() {
     w.settle().await;
     assert_eq!(w.inbox_counts().await, before);
     assert_eq!(w.runs_begun(), 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
         .await;
     let mark = w.app.store.swept_to().await.unwrap();
     w.hub.fault(unwell("/app/hook/deliveries/", 500, 100));
-    assert!(matches!(w.app.intake.sweep().await, Err(Trouble::GitHub(fault)) if fault.passes()));
+    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.passes()));
     // A read is tried twice.
     assert_eq!(w.asked("/app/hook/deliveries/"), 2 * 3, "the others would have fared no better");
     assert_eq!(w.app.store.swept_to().await.unwrap(), mark);
@@ -142,7 +142,7 @@ async fn a_sweep_that_fails_begins_again_where_it_began() {
     let moved = w.app.store.swept_to().await.unwrap();
     let behind = countersign::clock::Clock::now(&*w.clock).since(moved);
     assert!(moved > mark && behind >= Duration::from_secs(600), "{behind:?}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -158,12 +158,12 @@ async fn what_github_always_fails_on_keeps_nothing_else_out() {
         .await;
     let mark = w.app.store.swept_to().await.unwrap();
     w.hub.fault(unwell("/app/hook/deliveries/", 500, 2)); // a read is tried twice
-    assert!(matches!(w.app.intake.sweep().await, Err(Trouble::GitHub(fault)) if fault.passes()));
+    assert!(matches!(w.app.intake.sweep().await, Err(IntakeError::GitHub(fault)) if fault.passes()));
     w.settle().await;
     assert!(w.run().await.is_some(), "what came after it was fetched");
     assert_eq!(w.app.store.swept_to().await.unwrap(), mark, "and it is looked for again");
     assert_eq!(w.sweep().await, 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn what_github_no_longer_has_keeps_nothing_else_out() {
     w.hub.fault(unwell("/app/hook/deliveries/", 404, 1));
     assert_eq!(w.sweep().await, 1);
     assert!(w.run().await.is_some());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn a_long_silence_is_read_page_by_page_and_in_order() {
         let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
         let body = String::from_utf8(taken.body().unwrap()).unwrap();
         assert!(body.contains(&format!("\"remark {n}\"")), "{n}: {body}");
-        let done = Ending::Done("read".to_owned());
+        let done = DeliveryDisposition::Done("read".to_owned());
         w.app.store.inbox().end(vec![(taken.id, done)]).await.unwrap();
     }
     w.settle().await;
@@ -240,7 +240,7 @@ async fn what_was_acknowledged_and_lost_comes_back_and_what_was_before_us_does_n
     let known = w.app.store.unheard(vec![DeliveryId(guid.clone())]).await.unwrap();
     assert!(known.is_empty(), "GitHub was told that we have it, and now we do");
     assert_eq!(w.runs_begun(), 1, "it had started its run already");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     // A new data directory is a new bot: what people said before it came is not for it.
     w.pass(60);
@@ -263,10 +263,15 @@ async fn a_label_nobody_told_of_is_found_on_the_issue() {
     assert_eq!(w.look().await, found(1));
     w.wait(60).await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.trigger.actor.login.as_str(), run.status), ("maya", Status::Asking), "{}", w.thread());
+    assert_eq!(
+        (run.trigger.actor.login.as_str(), run.status),
+        ("maya", RunViewStatus::Asking),
+        "{}",
+        w.thread()
+    );
     assert!(!w.labels().contains(&LABEL.to_owned()));
     assert_eq!(w.look().await, found(0));
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -298,7 +303,7 @@ async fn a_label_by_a_reader_is_refused_once() {
     w.hub.forget_deliveries().unwrap();
     assert_eq!(w.look().await, found(1));
     assert!(w.run().await.is_some());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -322,7 +327,7 @@ async fn not_knowing_who_may_leaves_a_found_label_for_later() {
     assert_eq!(w.look().await, found(0), "it waits in the inbox");
     w.wait(30).await;
     assert!(w.run().await.is_some());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -337,7 +342,7 @@ async fn a_bots_label_never_acts_wherever_it_is_found() {
 
     // What could not be seen is said, and seen the next time.
     w.hub.fault(unwell("/issues", 500, 2));
-    assert_eq!(w.look().await, Labels { found: 0, unsure: 1 });
+    assert_eq!(w.look().await, LabelSearchResult { found: 0, unsure: 1 });
 }
 
 #[tokio::test]
@@ -347,7 +352,7 @@ async fn a_label_that_was_found_and_is_then_told_of_starts_one_run() {
     w.wait(60).await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.sweep().await, 1, "the label's own delivery");
     assert_eq!(w.runs_begun(), 1, "{}", w.thread());
 }
@@ -359,7 +364,7 @@ async fn a_label_that_is_told_of_and_found_at_the_same_time_starts_one_run() {
     assert_eq!(w.look().await, found(1));
     assert_eq!(w.look().await, found(0));
     assert_eq!(w.runs_begun(), 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -400,7 +405,7 @@ async fn a_suspension_nobody_told_of_is_seen_by_the_look_for_labels() {
     w.hub.forget_deliveries().unwrap();
     w.look().await;
     w.wait(60).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -417,7 +422,7 @@ async fn an_approval_written_while_the_app_was_suspended_counts_afterwards() {
             w.hub.comment(w.repo, w.issue, w.user(who), words).unwrap();
         }
         w.wait(60).await;
-        assert_eq!(w.run_status().await, Status::Asking, "it rests");
+        assert_eq!(w.run_status().await, RunViewStatus::Asking, "it rests");
         if told {
             w.hub.suspend(installation, false).unwrap();
         } else {
@@ -426,7 +431,7 @@ async fn an_approval_written_while_the_app_was_suspended_counts_afterwards() {
             w.look().await;
         }
         w.wait(60).await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
         let reactions: Vec<_> = w.view().comments.iter().map(|comment| comment.reactions.clone()).collect();
         let by_us = |sign: &str| vec![("countersign[bot]".to_owned(), sign.to_owned())];
         assert!(reactions.contains(&by_us("-1")) && reactions.contains(&by_us("eyes")), "{}", w.thread());
@@ -461,7 +466,7 @@ async fn a_live_engine_goes_on_at_once_when_a_suspension_is_lifted() {
     living.await.unwrap();
     let mut w = w.restart().await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -485,7 +490,7 @@ async fn an_issue_that_is_open_again_is_not_closed() {
     w.hub.reopen(repo, issue, maya).unwrap();
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     let pull = w.hub.pulls(repo).pop().expect("the run opened one").number;
     w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
@@ -493,13 +498,13 @@ async fn an_issue_that_is_open_again_is_not_closed() {
     w.settle().await;
     assert_eq!(w.sweep().await, 1);
     // nor is a pull request
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     w.unheard(|hub| hub.close_issue(repo, pull, maya).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
     // what holds is heard
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 /// How the word of what happened comes late.
@@ -531,7 +536,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.comes_to_the_gate().await;
         w.comment("maya", "/stop").await;
         w.wait(60).await;
-        w.stands(Status::Stopped).await;
+        w.stands(RunViewStatus::Stopped).await;
         let old = w.pull_number();
         w.unheard(|hub| hub.close_issue(repo, old, maya).unwrap()).await;
         w.hub.label(repo, issue, maya, LABEL).unwrap();
@@ -541,7 +546,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.pass(180);
         w.is_told_late(how).await;
         w.wait(60).await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let new = w.hub.pulls(repo).pop().unwrap().number;
         assert_ne!(new, old, "it has opened its own");
 
@@ -550,7 +555,7 @@ async fn an_old_pull_request_that_was_closed_stops_no_newer_run() {
         w.pass(180);
         w.is_told_late(how).await;
         w.wait(60).await;
-        w.stands(Status::Stopped).await;
+        w.stands(RunViewStatus::Stopped).await;
     }
 }
 
@@ -561,7 +566,7 @@ async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     w.comes_to_the_gate().await;
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     let (repo, maya) = (w.repo, w.user("maya"));
     let old = w.hub.pulls(repo).pop().unwrap().number;
     w.label("maya", LABEL).await;
@@ -571,7 +576,7 @@ async fn a_pull_request_that_a_newer_run_took_over_is_its_own() {
     w.hub.close_issue(repo, old, maya).unwrap();
     w.settle().await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -586,7 +591,7 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
     w.is_told_late(Late::Redelivered).await;
     w.settle().await;
     // it is open again
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     w.comment("maya", "/stop").await;
     w.wait(60).await;
@@ -597,7 +602,7 @@ async fn an_old_word_delivered_again_holds_only_if_it_does() {
     w.is_told_late(Late::Redelivered).await;
     w.settle().await;
     assert_eq!(w.runs_begun(), 1, "the label was taken back");
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -615,12 +620,12 @@ async fn a_label_that_was_taken_back_before_we_heard_of_it_does_nothing() {
     w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     w.hub.unlabel(repo, issue, maya, STOP).unwrap();
     assert_eq!(w.sweep().await, 1);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.unheard(|hub| hub.label(repo, issue, maya, STOP).unwrap()).await;
     assert_eq!(w.sweep().await, 1);
     w.wait(60).await;
     // one that is there does
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert!(!w.labels().contains(&STOP.to_owned()));
 }
 
@@ -635,9 +640,9 @@ async fn a_start_that_a_later_run_overtook_is_asked_for_again() {
     w.wait(60).await;
     assert_eq!(w.sweep().await, 1);
     assert_eq!(w.runs_begun(), 1);
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.find("Your `/lld` came late");
     w.comment("sam", "/lld").await;
     assert_eq!(w.runs_begun(), 2);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }

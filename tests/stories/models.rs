@@ -2,9 +2,9 @@
 
 use countersign::{
     commands,
-    engine::{Status, Workflow},
+    engine::{RunViewStatus, Workflow},
     types::Hash,
-    workflows::lld::Lld,
+    workflows::lld::LldWorkflow,
 };
 use serde_json::json;
 
@@ -51,7 +51,7 @@ async fn no_usable_draft_ends_the_run_with_a_reason() {
         let mut w = scripted(&script.reviews(&approved())).await;
         w.label("maya", "countersign:lld").await;
         let run = w.run().await.unwrap();
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         w.find("Rehearsal");
         let halt = w.halt(&run.id.to_string());
         assert!(reason.iter().all(|reason| halt.contains(reason)), "{what}:\n{halt}");
@@ -66,7 +66,7 @@ async fn an_error_banner_is_not_a_design() {
     let mut w = scripted(&Script::default().drafts(banner).reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.find("Rehearsal");
     let halt = w.halt(&run.id.to_string());
     assert!(!halt.contains("API Error"), "a provider's words stay on the server:\n{halt}");
@@ -87,7 +87,7 @@ async fn the_same_mechanical_mistakes_three_times_end_the_run() {
     let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.find("Rehearsal");
     let halt = w.halt(&run.id.to_string());
     assert!(halt.contains("the same ones came back three times"), "{halt}");
@@ -113,7 +113,7 @@ async fn the_same_gaps_in_the_test_plan_three_times_end_the_run() {
     let mut w = World::new(Setting { script: Some(script.toml()), toml, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.halt(&run.id.to_string());
     assert!(halt.contains("the same ones came back three times"), "{halt}");
 }
@@ -134,7 +134,7 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
     ] {
         let mut w = scripted(&script.drafts(&design())).await;
         w.label("maya", "countersign:lld").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
         assert!(gate.contains("INCONCLUSIVE: the LLD waits"), "{what}:\n{gate}");
         let reason = match what {
@@ -151,13 +151,13 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         let hash = w.run().await.unwrap().gate.unwrap().spec.subject.short();
         for line in ["/approve".to_owned(), format!("/approve lld {hash}")] {
             w.comment("maya", &line).await;
-            w.stands(Status::Asking).await;
+            w.stands(RunViewStatus::Asking).await;
             let said = w.newest();
             assert!(said.contains("/override"), "it is told what would:\n{said}");
         }
         w.comment("sam", "/override the reviewer is down").await;
         // write is not enough
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let view = w.view();
         let refused = view.comments.last().unwrap();
         assert_eq!(refused.author, "sam", "refused without prose");
@@ -167,7 +167,7 @@ async fn no_valid_verdict_passes_no_gate_but_a_maintainers_override() {
         assert!(w.newest().contains("REASON"));
         let document = w.design_on_branch().unwrap();
         w.comment("max", "/override the reviewer is down; I read every line").await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
         assert_eq!(w.design_on_branch().unwrap(), document, "what was shown is what is there");
         let pull = &w.hub.pulls(w.repo)[0];
         let log = format!("docs/lld/LLD-{}.review.md", w.issue);
@@ -211,7 +211,7 @@ async fn at_the_cap_people_decide_about_the_best_version() {
     // A person's word allows more drafts.
     w.comment("sam", "/revise make it better still").await;
     assert!(w.newest().contains("APPROVED"), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -229,7 +229,7 @@ async fn a_loop_that_settles_nothing_stops_before_its_cap() {
     w.label("maya", "countersign:lld").await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("REVISE") && gate.contains("round 3"), "three rounds of five:\n{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// Everything that would act if it were posted as it is.
@@ -331,7 +331,7 @@ async fn page_is_whole(w: &World) {
 /// GitHub's.
 #[track_caller]
 fn inert(body: &str) {
-    let rows: Vec<_> = commands::COMMON.iter().chain(Lld::COMMANDS).copied().collect();
+    let rows: Vec<_> = commands::COMMON.iter().chain(LldWorkflow::COMMANDS).copied().collect();
     let found = commands::parse(&rows, Some("countersign"), body);
     assert!(found.is_empty(), "a command in what we posted: {found:?}\n{body}");
     assert!(!body.contains(['\u{202a}', '\u{202e}', '\u{2066}', '\u{2069}']), "bidi: {body}");
@@ -356,7 +356,7 @@ async fn two_texts_of_a_model_cannot_act_together() {
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("@maya Fixes #1"), "what it says is shown:\n{gate}");
     inert(&gate);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -369,13 +369,13 @@ async fn a_busy_provider_is_waited_for() {
         .reviews(&approved());
     let mut w = scripted(&script).await;
     w.label("maya", "countersign:lld").await;
-    assert_ne!(w.run().await.unwrap().status, Status::Asking);
+    assert_ne!(w.run().await.unwrap().status, RunViewStatus::Asking);
     w.wait(30).await;
     assert!(w.thread().contains("it did not answer in time; next try"), "{}", w.thread());
     w.wait(120).await;
     let gate = w.find("waits for a person").body;
     assert!(gate.contains("APPROVED") && gate.contains("round 1"), "waiting is not a round:\n{gate}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// The usual world, whose models' answers are kept in `dir` or come from it.
@@ -393,7 +393,7 @@ async fn a_recorded_run_is_told_again_with_other_random_words_and_no_model() {
     let mut said = with_cassettes(kept.path(), "record").await;
     let mut again = with_cassettes(kept.path(), "replay").await;
     for w in [&mut said, &mut again] {
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         assert!(w.gate().contains("APPROVED"), "{}", w.gate());
     }
     assert_eq!(said.design_on_branch(), again.design_on_branch());
@@ -401,7 +401,7 @@ async fn a_recorded_run_is_told_again_with_other_random_words_and_no_model() {
     let nothing = tempfile::tempdir().unwrap();
     let w = with_cassettes(nothing.path(), "replay").await;
     assert!(!w.thread().contains("APPROVED"), "answers come from the folder alone:\n{}", w.thread());
-    assert_eq!((w.run_status().await, w.labels()), (Status::Waiting, vec![]));
+    assert_eq!((w.run_status().await, w.labels()), (RunViewStatus::Waiting, vec![]));
     assert!(w.status().body.contains("### ⏳ lld: working"), "{}", w.thread());
     assert!(std::fs::read_dir(nothing.path()).unwrap().next().is_none(), "a replay writes nothing");
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use countersign::{
-    engine::{CallStatus, Status},
+    engine::{CallStatus, RunViewStatus},
     messages,
-    store::{Reservation, Reserved, Spending},
+    store::{Reservation, ReservationOutcome, Spending},
     types::{MicroUsd, RunId, Timestamp},
     web::{
-        control::{By, CostLine, Costing, costs},
-        settle::{Settling, settle},
+        control::{CostGrouping, CostLine, CostReportRequest, costs},
+        held_calls::{SettleCallsRequest, settle},
     },
 };
 
@@ -56,8 +56,8 @@ impl World {
     }
 
     /// As `countersign cost` prints them.
-    async fn cost_lines(&self, by: By) -> Vec<CostLine> {
-        let asked = Costing { by, ..Costing::default() };
+    async fn cost_lines(&self, by: CostGrouping) -> Vec<CostLine> {
+        let asked = CostReportRequest { by, ..CostReportRequest::default() };
         costs(&self.app.store, &asked).await.unwrap()
     }
 
@@ -103,25 +103,25 @@ async fn at_its_cap_a_run_pauses_says_so_once_and_a_maintainer_lets_it_go_on() {
     w.wait(3600).await;
     let mut w = w.restart().await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
 
     w.comment("sam", "/budget +1").await;
     assert!(w.reactions("/budget +1").contains("-1"), "{}", w.reactions("/budget +1"));
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("max", "/budget lots").await;
     w.find("That `/budget` was not understood");
     w.comment("max", "/budget +50").await;
     let refusal = w.find("Nothing was raised").body;
     assert!(refusal.contains("no more than $4.00") && refusal.contains("\n/budget +3\n"), "{refusal}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     w.comment("max", "/budget +3").await;
     w.find("waits for a person");
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("Rehearsal");
     let run = w.run().await.unwrap().id;
@@ -151,7 +151,7 @@ async fn what_was_answered_before_a_pause_is_not_bought_again() {
     w.comment("max", "/budget +3").await;
     w.find("### ✅ APPROVED");
     assert_eq!(w.spending(run).await.calls, 3);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn a_paused_run_is_stopped_like_any_other() {
     let pause = w.find("### ✋ Paused before Draft the design").body;
     assert!(pause.contains("The cap on the drafting of one run"), "{pause}");
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
 }
 
@@ -174,13 +174,13 @@ async fn the_cap_of_a_day_is_over_with_the_day() {
     assert!(pause.contains("It goes on by itself on 2026-03-03 00:00 UTC."), "{pause}");
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let mut w = w.restart().await;
     w.pass(15 * 3600);
     w.settle().await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
     w.find("waits for a person");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -212,13 +212,13 @@ async fn an_answer_after_midnight_is_paid_by_the_day_it_was_asked_on() {
     work.await.unwrap();
     w.settle().await;
     let days: Vec<_> =
-        w.cost_lines(By::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
+        w.cost_lines(CostGrouping::Day).await.into_iter().map(|line| (line.what, line.spent.calls)).collect();
     assert_eq!(days, [("2026-03-02".to_owned(), 1), ("2026-03-03".to_owned(), 1)]);
     let midnight = Timestamp::parse("2026-03-03T00:00:00Z").unwrap().0;
     let before =
         |sign: &str| w.number(None, &format!("SELECT COUNT(*) FROM spend WHERE at {sign} {midnight}"));
     assert_eq!((before("<"), before(">=")), (1, 1));
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn no_day_is_waited_for_that_would_not_help() {
     w.settle().await;
     w.comment("max", "/budget +1").await;
     w.find("raises those of one run");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
 }
 
@@ -245,7 +245,7 @@ async fn what_runs_spend_together_counts_for_each() {
     w.label("maya", LABEL).await;
     let pause = w.find("### ✋ Paused before Draft the design").body;
     assert!(pause.contains(&format!("It is $1.05; {spent} of it is spent")), "{pause}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -288,7 +288,7 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
         "nothing of an answer came, and these prompts are free"
     );
     w.find("### ✅ APPROVED");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     let day = || async { w.app.store.shared_spend(w.repo, w.installation).await.unwrap()[0].1 };
     let billed = w.spending(run).await.billed;
@@ -303,8 +303,9 @@ async fn a_call_lost_at_a_crash_stays_held_for_the_day_until_it_is_settled() {
         repository_day: None,
         installation_month: None,
     };
-    assert_eq!(w.app.store.reserve(next).await.unwrap(), Reserved::Held);
-    let asked = Settling { repository: None, run: Some(run), billed: MicroUsd(30_000), by: "olga".into() };
+    assert_eq!(w.app.store.reserve(next).await.unwrap(), ReservationOutcome::Held);
+    let asked =
+        SettleCallsRequest { repository: None, run: Some(run), billed: MicroUsd(30_000), by: "olga".into() };
     let said = settle(&w.app.store, &asked).await.unwrap();
     assert_eq!(said, "1 call is settled: $1.00 were held, and $0.03 were billed");
     let spent = w.spending(run).await;
@@ -336,7 +337,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     assert!(told.contains("`stub-drafter`"), "{told}");
     w.comment("stranger", "/cost").await;
     assert!(w.reactions("/cost").contains("eyes"));
-    for by in [By::Run, By::Stage, By::Model, By::Day] {
+    for by in [CostGrouping::Run, CostGrouping::Stage, CostGrouping::Model, CostGrouping::Day] {
         let lines = w.cost_lines(by).await;
         let sum = lines.iter().fold(Spending::default(), |sum, line| sum.plus(&line.spent));
         assert_eq!(sum, all, "{by:?}");
@@ -344,7 +345,7 @@ async fn the_thread_and_the_command_line_tell_the_same_sums() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 
     w.issue = w.hub.open_issue(w.repo, w.user("maya"), "Another", "Count words as well.").unwrap();
     w.comes_to_the_gate().await;
@@ -370,7 +371,7 @@ async fn where_everybody_reads_it_nothing_is_told_of_money() {
     w.find("waits for a person");
     let pull = w.pull().body;
     assert!(!w.thread().contains('$') && !pull.contains('$'), "{}\n{pull}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -381,7 +382,7 @@ async fn what_no_bill_will_show_counts_against_no_cap() {
     w.comes_to_the_gate().await;
     let status = w.find("lld: waiting for you").body;
     assert!(status.contains("Cost so far: $0 billed (notional $0."), "{status}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -399,7 +400,7 @@ async fn a_repository_may_lower_a_cap_and_never_raise_one() {
         let mut w = World::new(setting).await;
         w.label("maya", LABEL).await;
         assert_eq!(w.pauses(), pauses, "{}", w.thread());
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         if pauses == 1 {
             w.find("### ✋ Paused before Draft the design");
         }
@@ -420,18 +421,18 @@ async fn a_run_that_halted_is_tried_again_from_the_thread() {
     assert!(halt.contains("\n/retry\n"), "{halt}");
     let run = w.run().await.unwrap().id;
     w.comment("stranger", "/retry").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let mended = w.directory().join("bot/script.toml");
     let answers = Script::default().drafts(&design()).reviews(&approved()).toml();
     let mut w = w.restart_after(|_| std::fs::write(mended, answers).unwrap()).await;
     w.comment("tess", "/retry").await;
     w.find("waits for a person");
     let now = w.run().await.unwrap();
-    assert_eq!((now.id, now.status), (run, Status::Asking));
+    assert_eq!((now.id, now.status), (run, RunViewStatus::Asking));
     assert!(!w.labels().contains(&"countersign:stopped".to_owned()), "{:?}", w.labels());
     w.comment("tess", "/countersign retry").await;
     w.find("There is nothing to try again");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -453,7 +454,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
         w.comment("max", words).await;
         w.newest();
     }
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.pauses(), 1, "{}", w.thread());
 
     let twice = "/budget $1\n/budget +1";
@@ -473,7 +474,7 @@ async fn what_is_asked_twice_or_by_the_wrong_words_raises_nothing_twice() {
     assert!(w.newest().contains("`/budget` does not pass what waits here"), "{}", w.thread());
     assert_eq!(w.raised().await, raised);
     assert_eq!(w.view().comments.len(), said + 2, "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("### ✋ Paused before Adversarial review");
 }
 
@@ -487,7 +488,7 @@ async fn a_model_without_a_price_is_not_asked_under_a_cap() {
     let halt = w.find("### ❌ Halted at Draft the design").body;
     assert!(halt.contains("is paid by use and has no price"), "{halt}");
     assert_eq!(w.spending(w.run().await.unwrap().id).await, Spending::default());
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
 
     let none = ["call", "stage", "run", "repository_day", "installation_month"]
         .map(|cap| format!("{cap} = \"none\""));
@@ -546,7 +547,7 @@ async fn runs_side_by_side_never_spend_more_than_they_share() {
     let mut paused = 0;
     for issue in issues {
         w.issue = issue;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         if w.pauses() == 1 {
             w.find("### ✋ Paused before ");
             paused += 1;

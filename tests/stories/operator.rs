@@ -3,11 +3,14 @@
 use std::{os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use countersign::{
-    engine::Status,
+    engine::RunViewStatus,
     providers::REHEARSAL,
-    store::{AuditEntry, Checked, Gathered, backup, check},
+    store::{AuditEntry, DatabaseCheck, PendingWrites, backup, check},
     web::{
-        control::{Forgetting, Heard, ListedRun, Pausing, Retrying, Said, ask, control_socket, listen},
+        control::{
+            ControlMessage, ControlReply, ForgetRepositoryRequest, PauseRequest, RetryCommandRequest,
+            RunListItem, ask, control_socket, listen,
+        },
         token_file,
     },
 };
@@ -36,27 +39,27 @@ impl World {
         tokio::spawn(async move { axum::serve(socket, routes).await.unwrap() })
     }
 
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: impl Serialize) -> Heard<T> {
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: impl Serialize) -> ControlReply<T> {
         ask(self.data(), path, Some(serde_json::to_value(body).unwrap())).await.unwrap()
     }
 
     async fn said(&self, path: &str, body: impl Serialize) -> String {
-        match self.post::<Said>(path, body).await {
-            Heard::Done(said) => said.message,
+        match self.post::<ControlMessage>(path, body).await {
+            ControlReply::Done(said) => said.message,
             other => panic!("{other:?}"),
         }
     }
 
     async fn refused(&self, path: &str, body: impl Serialize) -> String {
-        match self.post::<Said>(path, body).await {
-            Heard::Refused(why) => why,
+        match self.post::<ControlMessage>(path, body).await {
+            ControlReply::Refused(why) => why,
             other => panic!("{other:?}"),
         }
     }
 
-    async fn run_lines(&self, query: &str) -> Vec<ListedRun> {
+    async fn run_lines(&self, query: &str) -> Vec<RunListItem> {
         match ask(self.data(), &format!("/runs?{query}"), None).await.unwrap() {
-            Heard::Done(lines) => lines,
+            ControlReply::Done(lines) => lines,
             other => panic!("{other:?}"),
         }
     }
@@ -67,17 +70,17 @@ impl World {
     }
 }
 
-fn pausing(repository: Option<&str>) -> Pausing {
-    Pausing { repository: repository.map(|name| name.parse().unwrap()), by: "ops".to_owned() }
+fn pausing(repository: Option<&str>) -> PauseRequest {
+    PauseRequest { repository: repository.map(|name| name.parse().unwrap()), by: "ops".to_owned() }
 }
 
 #[tokio::test]
 async fn the_socket_answers_whoever_owns_the_data_and_says_when_nobody_is_there() {
     let w = world().await;
-    assert!(matches!(w.post::<Said>("/pause", pausing(None)).await, Heard::Nobody));
+    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::Nobody));
     // What a server left that died is in nobody's way.
     std::fs::write(control_socket(w.data()), "").unwrap();
-    assert!(matches!(w.post::<Said>("/pause", pausing(None)).await, Heard::Nobody));
+    assert!(matches!(w.post::<ControlMessage>("/pause", pausing(None)).await, ControlReply::Nobody));
     let _open = w.socket();
     let mode = std::fs::metadata(control_socket(w.data())).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -113,7 +116,7 @@ async fn runs_are_listed_with_where_they_stand() {
     w.wait(60).await;
     assert_eq!(w.run_lines("all=false").await, []);
     assert_eq!(w.run_lines("all=true").await.len(), 1);
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -144,7 +147,7 @@ async fn a_pause_is_told_where_people_look_until_it_ends() {
 
     w.said("/resume", pausing(Some("maya/tally"))).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(!w.thread().contains("**Paused**"), "{}", w.thread());
     w.find("was accepted");
 }
@@ -166,7 +169,7 @@ async fn a_pause_is_told_in_a_comment_with_any_line_ends() {
     let mut w = w.restart().await;
     w.settle().await;
     w.find("waits for a person");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -187,7 +190,7 @@ async fn a_pause_that_ended_while_nobody_could_tell_of_it_is_told_of_no_more() {
     w = w.restart().await;
     w.settle().await;
     assert_eq!(w.hub.requests().len(), calls, "and then nobody asks any more");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -211,7 +214,7 @@ async fn a_step_that_was_under_way_when_the_pause_began_does_not_hide_it() {
         w.thread()
     );
     w.find("waits for a person");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -236,7 +239,7 @@ async fn a_run_in_the_middle_of_a_step_is_told_of_a_pause_after_it() {
     }
     w.settle().await;
     w.find("**Paused** by whoever runs this server");
-    w.stands(Status::Ready).await;
+    w.stands(RunViewStatus::Ready).await;
 }
 
 #[tokio::test]
@@ -246,12 +249,12 @@ async fn only_what_failed_is_tried_again() {
     w.comes_to_the_gate().await;
     let run = w.run().await.unwrap().id;
     let by = || "ops".to_owned();
-    let why = w.refused("/retry", Retrying { run, by: by() }).await;
+    let why = w.refused("/retry", RetryCommandRequest { run, by: by() }).await;
     assert!(why.contains("only a run that failed, waits for a model or is parked"), "{why}");
     let run = "999-1".parse().unwrap();
-    let why = w.refused("/retry", Retrying { run, by: by() }).await;
+    let why = w.refused("/retry", RetryCommandRequest { run, by: by() }).await;
     assert!(why.contains("there is no run 999-1"), "{why}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -261,17 +264,17 @@ async fn a_repository_is_forgotten_once_nothing_of_it_is_alive() {
     let _open = w.socket();
     w.comes_to_the_gate().await;
     w.wait(60).await;
-    let forgetting = || Forgetting { repository: "maya/tally".parse().unwrap() };
+    let forgetting = || ForgetRepositoryRequest { repository: "maya/tally".parse().unwrap() };
     let why = w.refused("/forget", forgetting()).await;
     assert!(why.contains("end them with `/stop`"), "{why}");
     assert!(w.run().await.is_some());
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert!(w.said("/forget", forgetting()).await.contains("nothing is kept of maya/tally"));
     assert!(!w.app.store.repo_dir(w.repo).exists());
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await; // it may come back, as a new one
+    w.stands(RunViewStatus::Asking).await; // it may come back, as a new one
 }
 
 #[tokio::test]
@@ -322,10 +325,10 @@ async fn goes_on_from(w: World, copy: &Path, meanwhile: impl FnOnce()) {
     };
     let mut w = w.restart_after(restored).await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
     assert!(check(&data.as_path().into()).unwrap().iter().all(|database| database.wrong.is_empty()));
 }
@@ -349,16 +352,16 @@ async fn damage_is_found_and_named() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     for key in ["one", "two"] {
         let run = w.run().await.unwrap().id;
         let entry =
             AuditEntry { run, visit: 99, key: key.to_owned(), what: "seen".to_owned(), detail: Value::Null };
-        w.app.store.repo(w.repo).await.unwrap().audit(&Gathered::default(), entry).await.unwrap();
+        w.app.store.repo(w.repo).await.unwrap().audit(&PendingWrites::default(), entry).await.unwrap();
     }
     let sound = check(&w.data().into()).unwrap();
     assert!(sound.iter().all(|database| database.wrong.is_empty()), "a live directory: {sound:?}");
-    let holds: Vec<_> = sound.iter().map(|Checked { holds, .. }| holds.as_str()).collect();
+    let holds: Vec<_> = sound.iter().map(|DatabaseCheck { holds, .. }| holds.as_str()).collect();
     assert!(holds[0].contains("deliveries") && holds[1].contains("1 run, "), "{holds:?}");
     assert!(!holds[1].contains(" 0 audit links"), "{holds:?}");
 

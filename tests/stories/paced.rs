@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use countersign::{
     clock::Clock,
-    engine::Status,
-    localhub::{CommentView, Fault, RequestView},
+    engine::RunViewStatus,
+    localhub::{HubCommentView, HubFault, HubRequestView},
     types::{IssueNo, Timestamp},
 };
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ impl World {
     }
 
     fn requests(&self, method: &str, end: &str) -> usize {
-        let meant = |r: &&RequestView| r.method == method && r.path.ends_with(end);
+        let meant = |r: &&HubRequestView| r.method == method && r.path.ends_with(end);
         self.hub.requests().iter().filter(meant).count()
     }
 
@@ -67,7 +67,7 @@ impl World {
 async fn eight_at_once(approved_after: Duration) {
     let mut w = World::paced().await;
     // Five at once and one a second after that is what the bot may do at most.
-    w.hub.fault(Fault::FastWrites { most: 16, within: Duration::from_secs(10), lately: Vec::new() });
+    w.hub.fault(HubFault::FastWrites { most: 16, within: Duration::from_secs(10), lately: Vec::new() });
     let (maya, sam, text) = (w.user("maya"), w.user("sam"), w.view());
     let issues: Vec<IssueNo> =
         (0..8).map(|_| w.hub.open_issue(w.repo, maya, &text.title, &text.body).unwrap()).collect();
@@ -101,11 +101,11 @@ async fn eight_at_once(approved_after: Duration) {
     // An approval waits two seconds for its gate, which opens a write after its line can be read; on a busy machine the clock
     // runs ahead of the bot, and it waits a few more.
     assert!(put_off <= 5 * issues.len(), "{figures}");
-    let too_fast = |r: &RequestView| r.method != "GET" && r.status == 403;
+    let too_fast = |r: &HubRequestView| r.method != "GET" && r.status == 403;
     assert!(!w.hub.requests().iter().any(too_fast), "{figures}");
     for issue in issues {
         w.issue = issue;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
     }
 }
 
@@ -137,8 +137,8 @@ async fn sixty_refusals_keep_nobody_waiting() {
         w.moment(&client).await;
     }
     w.finish(&client, stop).await;
-    w.stands(Status::Done).await;
-    let shown = |c: &&CommentView| c.author == "stranger" && !c.reactions.is_empty();
+    w.stands(RunViewStatus::Done).await;
+    let shown = |c: &&HubCommentView| c.author == "stranger" && !c.reactions.is_empty();
     let thumbs = w.view().comments.iter().filter(shown).count();
     // A write is a second of everybody's.
     assert!(w.is_done(w.issue) && (1..=5).contains(&thumbs), "{thumbs} thumbs:\n{}", w.thread());

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use countersign::{
-    engine::Status,
+    engine::RunViewStatus,
     types::Hash,
     web::{
-        control::{Heard, Opened, Opening, Said, ask},
+        control::{ControlMessage, ControlReply, PageLinkRequest, PageLinks, ask},
         paths,
     },
 };
@@ -48,9 +48,9 @@ impl World {
 
     /// What `countersign open` prints, by the socket that it asks.
     pub(crate) async fn link(&self, act: bool) -> Url {
-        let asked = json!(Opening { act, hours: 12 });
-        match ask::<Opened>(self.data(), "/open", Some(asked)).await.unwrap() {
-            Heard::Done(opened) => opened.links[0].parse().unwrap(),
+        let asked = json!(PageLinkRequest { act, hours: 12 });
+        match ask::<PageLinks>(self.data(), "/open", Some(asked)).await.unwrap() {
+            ControlReply::Done(opened) => opened.links[0].parse().unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -203,7 +203,9 @@ async fn a_link_is_good_for_one_visit_and_its_session_for_a_time() {
     door.cookie = cookie(&door.enter(&w.link(false).await).await);
     let unspent = w.link(true).await;
     assert_eq!(door.get("/models").await.0, StatusCode::OK);
-    let Heard::Done(Said { message }) = ask(w.data(), "/close", Some(json!(null))).await.unwrap() else {
+    let ControlReply::Done(ControlMessage { message }) =
+        ask(w.data(), "/close", Some(json!(null))).await.unwrap()
+    else {
         panic!()
     };
     assert!(message.starts_with("1 session is over, and 1 link is taken back"), "{message}");
@@ -446,9 +448,9 @@ async fn the_thread_links_to_the_page_of_its_run_where_the_world_can_reach_one()
     assert!(status.contains(&format!("run `{run}` ({page}), asked for by")), "{status}");
     let checks = w.checks();
     assert!(checks[0].summary.contains(&page), "{checks:#?}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let mut plain = world_of_files().await;
     plain.comes_to_the_gate().await;
     assert!(!plain.find("updated on 20").body.contains("its page"));
-    plain.stands(Status::Asking).await;
+    plain.stands(RunViewStatus::Asking).await;
 }

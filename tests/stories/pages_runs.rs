@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use countersign::{engine::Status, types::RepoId};
+use countersign::{engine::RunViewStatus, types::RepoId};
 use serde_json::Value;
 
 use crate::{
@@ -169,7 +169,7 @@ async fn words_of_strangers_are_words_and_nothing_else() {
     let mut w = World::new(Setting { issue: Some((title.to_owned(), body)), ..Setting::default() }).await;
     w.label("maya", LABEL).await;
     // The rehearsal's design repeats the title, of which GitHub would not show all.
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let (browser, mut seen) = (w.entered(false).await, 0);
     for path in ["/".to_owned(), w.page_of("1"), format!("/repositories/{}", w.repo), "/spend".to_owned()] {
         let page = browser.read(&path).await;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use countersign::{engine::Status, types::MicroUsd};
+use countersign::{engine::RunViewStatus, types::MicroUsd};
 
 use crate::{
     anthropic::{self, Api, Behaviour},
@@ -35,7 +35,7 @@ async fn drafted_by_api(behaviour: Behaviour, toml: &str) -> (World, Arc<Api>) {
 /// Seconds until the run halts, to a quarter of a minute.
 async fn halts_after(w: &mut World) -> u64 {
     for passed in (0..7200).step_by(15) {
-        if w.run_status().await == Status::Failed {
+        if w.run_status().await == RunViewStatus::Failed {
             return passed;
         }
         w.wait(15).await;
@@ -51,7 +51,7 @@ async fn a_busy_api_is_asked_for_a_quarter_of_an_hour_whatever_its_header_says()
     assert!((5..15).contains(&api.requests().len()), "{} requests", api.requests().len());
     w.find("stayed busy for 15 minutes or longer");
     w.find("updated on 20");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn a_busy_program_is_asked_for_a_quarter_of_an_hour_whatever_its_own_delay
     assert!((5..10).contains(&calls), "{calls} calls");
     w.find("stayed busy for 15 minutes or longer");
     w.find("updated on 20");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn no_prompt_is_sent_twice_for_the_same_fault() {
         (Behaviour::MaxTokens, 2, "the answer was cut off at 50 tokens; it has to be shorter"),
     ] {
         let (w, api) = drafted_by_api(behaviour, "").await;
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         let halt = w.find("### ❌ Halted at Draft the design").body.replace('\\', "");
         assert!(halt.contains(says) && halt.contains("\n/retry\n"), "{halt}");
         w.find("updated on 20");
@@ -112,7 +112,7 @@ async fn a_cap_that_has_room_for_the_counted_prompt_does_not_pause_a_run() {
     w.label("maya", "countersign:lld").await;
     w.find("### ✅ APPROVED");
     w.find("updated on 20");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(api.requests()[0]["messages"].to_string().len() > 5000, "by its bytes it may cost more");
     assert_eq!(api.requests()[0]["max_tokens"], 32_000);
 }
@@ -128,7 +128,7 @@ async fn gateway_errors_that_nobody_bills_do_not_pause_a_run() {
     assert!(api.requests().len() > 4, "{} requests", api.requests().len());
     w.find("could not be reached, or broke off, for 15 minutes or longer");
     w.find("updated on 20");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let calls = w.calls().await;
     let spent = |of: fn(&countersign::engine::CallRow) -> MicroUsd| {
         calls.iter().fold(MicroUsd(0), |sum, call| sum.plus(of(call)))

@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::{Router, http::StatusCode, routing::post};
-use countersign::engine::{CallRow, CallStatus, Status};
+use countersign::engine::{CallRow, CallStatus, RunViewStatus};
 use serde_json::json;
 
 use crate::{
@@ -97,7 +97,7 @@ async fn another_drafts_where_one_is_used_up_and_its_own_family_does_not_review(
     ];
     assert_eq!(told(&rows), expected);
     assert!(rows.iter().all(|row| row.provider == "stub"), "{rows:?}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -110,10 +110,10 @@ async fn where_all_are_used_up_the_run_waits_for_the_first_that_is_back() {
     let mut w = pooled(&script.reviews(&approved())).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
+    assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Waiting, "N1"), "{}", w.thread());
     assert_eq!(told(&w.calls().await), [("drafter", "stub:ann", false), ("drafter", "stub:bob", false)]);
     w.wait(30).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.calls().await.len(), 4, "one drafted, and one approved");
 }
 
@@ -224,7 +224,7 @@ async fn the_usual_pool_starts_beside_the_usual_reviewer_and_what_opencode_draft
         assert!(said.contains(line), "{line}\n{said}");
     }
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("APPROVED: the LLD"), "{}", w.gate());
     let rows = w.calls().await;
     let drafter = rows.iter().find(|row| row.role == "drafter" && row.status == CallStatus::Done).unwrap();

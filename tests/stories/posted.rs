@@ -13,12 +13,13 @@ use std::{
 
 use countersign::{
     documents::{
-        findings::{Finding, Status},
-        verdict::Severity,
+        findings::{Finding, FindingStatus},
+        verdict::FindingSeverity,
     },
-    github::{Body, outbound::clean},
+    github::{OutboundBody, outbound::clean},
     messages::{
-        Approvals, ApproveLine, Author, GateCard, OwnedFiles, Provenance, Standing, gate as posted, together,
+        ApprovalProgress, ApproveLine, Author, GateCard, GateState, OwnedFiles, Provenance, gate as posted,
+        together,
     },
     types::{Hash, IssueNo, RepoId, RunId, Verdict},
 };
@@ -26,7 +27,7 @@ use countersign::{
 const BATCH: usize = 500;
 
 /// A line and three texts as the gate shows them. Cleaning again what was cleaned changes nothing.
-fn gate(line: &str, texts: [&str; 3]) -> Body {
+fn gate(line: &str, texts: [&str; 3]) -> OutboundBody {
     let once = clean(texts[0], 6_000);
     assert_eq!(clean(once.as_str(), 6_000), once, "{:?}", texts[0]);
     let [rationale, detail, summary] = texts.map(str::to_owned);
@@ -34,12 +35,12 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         id: "F1".into(),
         round: 1,
         last_round: 1,
-        severity: Severity::High,
+        severity: FindingSeverity::High,
         category: line.into(),
         place: line.into(),
         title: line.into(),
         detail,
-        status: Status::Open,
+        status: FindingStatus::Open,
         why: line.into(),
         must_fix: false,
         reply: None,
@@ -48,7 +49,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
     posted(&GateCard {
         stage: "lld".into(),
         final_word: false,
-        standing: Standing::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
+        standing: GateState::Waits(ApproveLine::approve("lld", Hash::of(b"s"), &[])),
         provenance: Provenance {
             run: RunId { repo: RepoId(1), seq: 1 },
             document: Hash::of(b"d"),
@@ -82,7 +83,7 @@ fn gate(line: &str, texts: [&str; 3]) -> Body {
         left: None,
         authorship: vec![],
         overlaps: vec![(IssueNo(7), vec![line.into()])],
-        approvals: Some(Approvals {
+        approvals: Some(ApprovalProgress {
             needed: 2,
             by: vec![line.into()],
             not: None,
@@ -162,7 +163,7 @@ impl Chance {
         if text.trim().is_empty() { "–".to_owned() } else { text }
     }
 
-    fn gate(&mut self, lines: usize) -> Body {
+    fn gate(&mut self, lines: usize) -> OutboundBody {
         let [rationale, detail, summary] = [(); 3].map(|()| self.text(lines));
         gate(&self.line(), [&rationale, &detail, &summary])
     }
@@ -320,11 +321,13 @@ fn no_way_out_that_was_open_is_open_again() {
     look_at(&gates, whole);
     let fenced =
         |open: &str| clean(&(format!("{open} ```\n") + &format!("  {acting}\n").repeat(900)), 50_000);
-    let parts = Body::frame(["-", ">", "1."].map(|open| fenced(open).to_string()).join("\n\n")).pieces();
+    let parts =
+        OutboundBody::frame(["-", ">", "1."].map(|open| fenced(open).to_string()).join("\n\n")).pieces();
     assert!(parts.len() > 1);
     look_at(&parts, |html| look_through(html).map(drop));
     // A fold of ours that is too long becomes code, and so does what would have closed it.
-    let long = Body::frame(format!("<details>\n{}\ninside\n\n</details>\n\nafter", "x\n".repeat(40_000)));
+    let long =
+        OutboundBody::frame(format!("<details>\n{}\ninside\n\n</details>\n\nafter", "x\n".repeat(40_000)));
     look_at(&long.pieces(), |html| look_through(html).map(drop));
 }
 
@@ -350,9 +353,9 @@ fn a_comment_cut_in_parts_does_nothing_either() {
     let mut chance = Chance(0x000c_0ffe_e5ee_d000);
     // Comments longer than GitHub takes.
     for _ in 0..if crate::world::all() { 20 } else { 5 } {
-        let gates: Vec<Body> = repeat_with(|| chance.gate(90)).take(30).collect();
+        let gates: Vec<OutboundBody> = repeat_with(|| chance.gate(90)).take(30).collect();
         let whole = together(&gates);
-        let texts: Vec<&str> = gates.iter().map(Body::as_str).collect();
+        let texts: Vec<&str> = gates.iter().map(OutboundBody::as_str).collect();
         assert_eq!(whole.as_str(), texts.join("\n\n"), "what is inert is left as it is");
         let parts = whole.pieces();
         assert!(parts.len() > 1 && parts.iter().all(|part| part.chars().count() < 65_500));

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use countersign::engine::{CallRow, CallStatus, Status};
+use countersign::engine::{CallRow, CallStatus, RunViewStatus};
 use serde_json::{Value, json};
 
 use crate::{
@@ -194,7 +194,7 @@ async fn a_large_issue_of_a_large_repository_is_worked_on_by_small_models() {
     let status = w.find("lld: ").body;
     assert!(status.contains(" files of the repository did not fit into the prompt"), "{status}");
     w.find("waits for a person");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
     assert_eq!((drafter.len(), reviewer.len()), (2, 1));
@@ -319,7 +319,7 @@ async fn a_reviewer_too_small_for_the_document_gives_no_verdict() {
     );
     assert!(models.sent("reviewer").is_empty());
     assert_eq!(calls(&w).await.len(), 1, "nothing was sent and nothing is booked");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -327,7 +327,7 @@ async fn a_model_too_small_for_what_may_not_be_cut_is_not_asked() {
     let drafts: Drafts = vec![of_a_file_that_is_there];
     let (mut w, models) = with_models((3000, 100_000), drafts, Setting::default()).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at Draft the design").body;
     assert!(halt.contains("longer than its model reads. Whoever runs the server names a model"), "{halt}");

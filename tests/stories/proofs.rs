@@ -11,15 +11,16 @@ use std::{
 
 use countersign::{
     clock::Clock,
-    config::{Live, ModelSettings},
+    config::{ModelSettings, ReloadableValue},
     documents::unfenced,
     engine::{
-        Answer, ApprovalKind, Approvers, Cancel, Engine, Opened, Port, Remark, RunView, Signal, Signalled,
-        Start, Status, Trigger, Who,
+        AllowedResponders, ApprovalKind, Approvers, CancelRunsRequest, Engine, EnginePort, GateAnswer,
+        GateAnswerOutcome, GateAnswerRequest, RunRemark, RunTrigger, RunView, RunViewStatus, StartDecision,
+        StartRunRequest,
     },
     git::Mirrors,
-    providers::Providers,
-    rounds::{Desk, Recent},
+    providers::ModelProviders,
+    rounds::{CommitCache, StepServices},
     store::Store,
     types::{Actor, Cause, Hash, IssueNo, RepoId, Role, RunId, UserId},
 };
@@ -127,9 +128,9 @@ type Taken = Vec<(String, Hash, String, UserId)>;
 /// One run, in a world that is as large as it needs.
 struct Play<'a> {
     w: &'a World,
-    desk: Arc<Desk>,
+    desk: Arc<StepServices>,
     data: tempfile::TempDir,
-    engine: Option<Arc<Engine<Desk>>>,
+    engine: Option<Arc<Engine<StepServices>>>,
     run: RunId,
     said: u64,
     taken: Taken,
@@ -142,20 +143,20 @@ fn person(id: u64) -> Actor {
 }
 
 /// An engine on a store of its own.
-fn engine(data: &Path, w: &World, desk: &Arc<Desk>) -> Arc<Engine<Desk>> {
+fn engine(data: &Path, w: &World, desk: &Arc<StepServices>) -> Arc<Engine<StepServices>> {
     let store = Store::open(data, w.clock.clone()).unwrap();
     Engine::new(store, reckless::ALL, desk.clone(), w.clock.clone()).unwrap()
 }
 
 impl<'a> Play<'a> {
-    fn engine(&self) -> &Arc<Engine<Desk>> {
+    fn engine(&self) -> &Arc<Engine<StepServices>> {
         self.engine.as_ref().unwrap()
     }
 
-    async fn begin(w: &'a World, desk: &Arc<Desk>, kind: usize, case: &Case) -> Self {
+    async fn begin(w: &'a World, desk: &Arc<StepServices>, kind: usize, case: &Case) -> Self {
         let data = tempfile::tempdir().unwrap();
         let engine = engine(data.path(), w, desk);
-        let trigger = Trigger {
+        let trigger = RunTrigger {
             command: "begin".into(),
             args: serde_json::to_string(case).unwrap(),
             repo: PLACE.0,
@@ -168,8 +169,8 @@ impl<'a> Play<'a> {
             comment: None,
             request: None,
         };
-        let start = Start { workflow: reckless::NAMES[kind].into(), trigger };
-        let Opened::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
+        let start = StartRunRequest { workflow: reckless::NAMES[kind].into(), trigger };
+        let StartDecision::New(run) = engine.start(start).await.unwrap() else { panic!("it is the first") };
         Self { w, desk: desk.clone(), data, engine: Some(engine), run, said: 0, taken: Vec::new() }
     }
 
@@ -195,12 +196,12 @@ impl<'a> Play<'a> {
         match random.below(40) {
             0 => {
                 let (run, why) = (Some(self.run), "enough".to_owned());
-                let cancel = Cancel { repo: PLACE.0, issue: PLACE.1, run, cause, by, why };
+                let cancel = CancelRunsRequest { repo: PLACE.0, issue: PLACE.1, run, cause, by, why };
                 self.engine().cancel(cancel).await.unwrap();
             }
             1..7 => {
                 let (verb, finding) = (random.one_of(&["dismiss", "must-fix"]).to_owned(), "F1".to_owned());
-                let remark = Remark { cause, verb, finding, text, by, role, at };
+                let remark = RunRemark { cause, verb, finding, text, by, role, at };
                 self.engine().remark(self.run, remark).await.unwrap();
             }
             7 => {
@@ -217,7 +218,7 @@ impl<'a> Play<'a> {
                     _ => None,
                 };
                 let (verb, id) = (verb.to_owned(), by.id);
-                let answer = Answer {
+                let answer = GateAnswer {
                     cause,
                     verb: verb.clone(),
                     stage: None,
@@ -234,9 +235,10 @@ impl<'a> Play<'a> {
                 let late = random.below(20) == 0;
                 let asks = |hash: &String| asked.is_some_and(|subject| subject.starts_with(hash));
                 let of_it = answer.hash.as_ref().is_none_or(asks);
-                let signal = Signal { repo: PLACE.0, issue: PLACE.1, answer, late };
+                let signal = GateAnswerRequest { repo: PLACE.0, issue: PLACE.1, answer, late };
                 // What names another document is no word for this one, whoever takes it.
-                if matches!(self.engine().signal(signal).await.unwrap(), Signalled::Taken(_)) && of_it {
+                if matches!(self.engine().signal(signal).await.unwrap(), GateAnswerOutcome::Taken(_)) && of_it
+                {
                     self.taken.push((verb, asked.expect("a gate took it"), text, id));
                 }
             }
@@ -248,7 +250,7 @@ impl<'a> Play<'a> {
         for _ in 0..10 {
             let view = self.settle().await;
             if !view.status.live() {
-                let done = view.outcome.filter(|_| view.status == Status::Done);
+                let done = view.outcome.filter(|_| view.status == RunViewStatus::Done);
                 return done.map(|outcome| serde_json::from_str(&outcome.summary).unwrap());
             }
             self.people(random, &view).await;
@@ -279,12 +281,12 @@ fn allowed(
             taken.iter().filter(move |(verb, asked, ..)| verb == wanted && *asked == subject(document));
         at_it.collect::<Vec<_>>()
     };
-    let owns = |who: &Who, by: &UserId| matches!(who, Who::Either { people, .. } if people.contains(by));
+    let owns = |who: &AllowedResponders, by: &UserId| matches!(who, AllowedResponders::Either { people, .. } if people.contains(by));
     let counts = |by: &UserId| {
         rule.not != Some(*by) && (rule.owners.is_empty() || rule.owners.iter().any(|who| owns(who, by)))
     };
     let people: BTreeSet<UserId> = said("approve").iter().map(|(.., by)| *by).filter(counts).collect();
-    let owned = |who: &Who| people.iter().any(|by| owns(who, by));
+    let owned = |who: &AllowedResponders| people.iter().any(|by| owns(who, by));
     let approved = people.len() >= rule.needed as usize && rule.owners.iter().all(owned);
     if said("override").iter().any(|(_, _, text, by)| !text.is_empty() && rule.not != Some(*by))
         && published.kind == ApprovalKind::Override
@@ -304,8 +306,10 @@ fn allowed(
 /// Whom the gates of a case ask for, of the three people that there are.
 fn approvers(random: &mut Random) -> Approvers {
     let person = |random: &mut Random| UserId(1 + random.below(3) as u64);
-    let owner =
-        |random: &mut Random| Who::Either { people: vec![person(random), person(random)], role: None };
+    let owner = |random: &mut Random| AllowedResponders::Either {
+        people: vec![person(random), person(random)],
+        role: None,
+    };
     let needed = 1 + random.below(4) as u32 / 3;
     let not = (random.below(4) == 0).then(|| person(random));
     let owners = (0..random.below(6).saturating_sub(3)).map(|_| owner(random)).collect();
@@ -313,19 +317,19 @@ fn approvers(random: &mut Random) -> Approvers {
 }
 
 /// Tools as every step has them, whose models answer by this script.
-fn desk(w: &World, script: &Script) -> Arc<Desk> {
+fn desk(w: &World, script: &Script) -> Arc<StepServices> {
     let file = w.directory().join("proofs.toml");
     std::fs::write(&file, script.toml()).unwrap();
     let mut models = ModelSettings::rehearsal(w.directory());
     models.stub.script = Some(file);
-    Arc::new(Desk {
+    Arc::new(StepServices {
         github: w.app.github.clone(),
         mirrors: Mirrors::new(w.app.store.repos_dir(), w.hub.base_url()),
-        providers: Arc::new(Providers::new(&models, w.clock.clone()).unwrap()),
+        providers: Arc::new(ModelProviders::new(&models, w.clock.clone()).unwrap()),
         store: w.app.store.clone(),
         settings: w.app.settings.clone(),
-        reviewer: Live::new(w.app.settings.models.reviewer.clone()),
-        commits: Recent::default(),
+        reviewer: ReloadableValue::new(w.app.settings.models.reviewer.clone()),
+        commits: CommitCache::default(),
         failing: Default::default(),
         wanted: Default::default(),
         sandbox: Default::default(),

@@ -3,16 +3,17 @@
 //! engine and the rows.
 
 use countersign::{
-    codebase::{History, Shown},
+    codebase::{ContextSections, History},
     commands::CommandSpec,
     config::BudgetSettings,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, GateSpec, Halt, Kind, Next, Outcome,
-        Proof, Record, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
+        AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, GateAnswer, GateSpec, LedgerRecord, LesserProof,
+        RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, VerdictRow, Workflow,
+        WorkflowStep,
     },
     rounds::{
-        self, Brief, Cx, Desk, Drafted, IssueSnapshot, NoAnswer, Pending, ReviewBrief, Round, Served,
-        StatusComment, Turn,
+        self, CallWaitAction, DraftBrief, DraftOutcome, IssueSnapshot, ReviewBrief, Round, RoundDecision,
+        ServedModel, StatusComment, StepContext, StepServices, UnansweredCall,
     },
     types::{Actor, Hash, IssueNo, Role, UserId, Verdict, WorkerPool},
 };
@@ -22,9 +23,9 @@ use serde_json::{Value, json};
 /// Which lesser proof it declares: none, the policy's, or none but a person's.
 pub(crate) struct Reckless<const P: u8>;
 
-pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
+pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[&Reckless::<0>, &Reckless::<1>, &Reckless::<2>];
 pub(crate) const NAMES: [&str; 3] = ["strict", "by-policy", "unreviewed"];
-const PROOFS: [&[Proof]; 3] = [&[], &[Proof::Policy], &[Proof::Unreviewed]];
+const PROOFS: [&[LesserProof]; 3] = [&[], &[LesserProof::Policy], &[LesserProof::Unreviewed]];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum At {
@@ -35,13 +36,13 @@ pub(crate) enum At {
 }
 use At::{Draft, Gate, Publish, Review};
 
-impl Step for At {
+impl WorkflowStep for At {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Draft => ("R1", "Draft", Kind::Draft),
-            Review => ("R2", "Review", Kind::Review),
-            Gate => ("R3", "Ask", Kind::Gate),
-            Publish => ("R4", "Publish", Kind::Publish),
+            Draft => ("R1", "Draft", StepKind::Draft),
+            Review => ("R2", "Review", StepKind::Review),
+            Gate => ("R3", "Ask", StepKind::Gate),
+            Publish => ("R4", "Publish", StepKind::Publish),
         };
         StepInfo { id, title, kind }
     }
@@ -95,7 +96,7 @@ pub(crate) fn subject(document: Hash) -> Hash {
 /// What chance decides at one place of one visit: the same at each attempt.
 struct Chance<'a> {
     seed: u64,
-    cx: &'a Cx,
+    cx: &'a StepContext,
     drawn: u8,
 }
 
@@ -117,7 +118,7 @@ impl Chance<'_> {
     }
 }
 
-impl<const P: u8> Workflow<Desk> for Reckless<P> {
+impl<const P: u8> Workflow<StepServices> for Reckless<P> {
     const NAME: &'static str = NAMES[P as usize];
     const VERSION: u32 = 1;
     type Step = At;
@@ -142,14 +143,14 @@ impl<const P: u8> Workflow<Desk> for Reckless<P> {
             (Publish, &[Gate, Draft]),
         ],
     };
-    const PROOFS: &'static [Proof] = PROOFS[P as usize];
+    const PROOFS: &'static [LesserProof] = PROOFS[P as usize];
     const COMMANDS: &'static [CommandSpec] = &[];
 
     fn max_iterations() -> u32 {
         6
     }
 
-    fn start(&self, trigger: &Trigger) -> State {
+    fn start(&self, trigger: &RunTrigger) -> State {
         let case: Case = serde_json::from_str(&trigger.args).unwrap();
         // Its calls are numbered on, so that one script serves many runs.
         let mut round = serde_json::to_value(Round::new(4)).unwrap();
@@ -158,7 +159,12 @@ impl<const P: u8> Workflow<Desk> for Reckless<P> {
         State { case, round, versions: Vec::new(), looked: Vec::new() }
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+    async fn run<'a>(
+        &'a self,
+        at: At,
+        s: &'a mut State,
+        cx: &'a StepContext,
+    ) -> Result<Transition<At>, StepError> {
         let mut chance = Chance { seed: s.case.seed, cx, drawn: 0 };
         if let Some(wait) = held(s, cx) {
             return Ok(wait);
@@ -169,51 +175,56 @@ impl<const P: u8> Workflow<Desk> for Reckless<P> {
             Gate => gate(s, cx, &mut chance).await?,
             Publish => publish(s, cx, &mut chance, Self::PROOFS).await?,
         };
-        let Next::Go(right) = right else { return Ok(right) };
+        let Transition::Go(right) = right else { return Ok(right) };
         let edges = Self::GRAPH.iter().find(|(from, _)| *from == at).unwrap().1;
         // What nobody has to review goes to people at once.
         let right = if P == 2 && at == Draft && chance.one_in(2) { Gate } else { right };
         let to = if chance.one_in(3) || !edges.contains(&right) { chance.one_of(edges) } else { right };
         if to != Draft && s.round.document.is_none() {
-            return Ok(Next::Go(Draft));
+            return Ok(Transition::Go(Draft));
         }
         if to == Publish && P == 1 && chance.one_in(2) {
             approve(s, cx, "policy", None, ApprovalKind::Policy).await?;
         }
-        Ok(Next::Go(to))
+        Ok(Transition::Go(to))
     }
 
     async fn halted<'a>(
         &'a self,
         _at: At,
         _s: &'a State,
-        _halt: &'a Halt,
-        _cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
+        _halt: &'a RunHalt,
+        _cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
         Ok(None)
     }
 }
 
 /// It waits for a model.
-fn held(s: &mut State, cx: &Cx) -> Option<Next<At>> {
+fn held(s: &mut State, cx: &StepContext) -> Option<Transition<At>> {
     let until = match s.round.pending(cx, &StatusComment::default()) {
-        Pending::Nothing => return None,
-        Pending::Mended(_) => cx.clock().now(),
-        Pending::Wait { until, .. } => {
+        CallWaitAction::Nothing => return None,
+        CallWaitAction::Mended(_) => cx.clock().now(),
+        CallWaitAction::Wait { until, .. } => {
             s.round.told();
             until
         }
     };
-    Some(Next::Wait { until, why: "a model is busy".into() })
+    Some(Transition::Wait { until, why: "a model is busy".into() })
 }
 
-fn unanswered(s: &mut State, cx: &Cx, before: Round, why: NoAnswer) -> Result<Next<At>, StepError> {
+fn unanswered(
+    s: &mut State,
+    cx: &StepContext,
+    before: Round,
+    why: UnansweredCall,
+) -> Result<Transition<At>, StepError> {
     match why {
-        NoAnswer::Step(error) => Err(error),
-        NoAnswer::Capped(_) | NoAnswer::Running => panic!("there is no cap, and no command"),
-        NoAnswer::Held(held) => {
+        UnansweredCall::Step(error) => Err(error),
+        UnansweredCall::Capped(_) | UnansweredCall::Running => panic!("there is no cap, and no command"),
+        UnansweredCall::Held(held) => {
             s.round.hold(before, held);
-            Ok(Next::Wait { until: cx.clock().now(), why: "a model is busy".into() })
+            Ok(Transition::Wait { until: cx.clock().now(), why: "a model is busy".into() })
         }
     }
 }
@@ -231,14 +242,14 @@ fn issue() -> IssueSnapshot {
     }
 }
 
-async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+async fn draft(s: &mut State, cx: &StepContext) -> Result<Transition<At>, StepError> {
     rounds::hear(cx, &mut s.round).await?;
-    let brief = Brief {
+    let brief = DraftBrief {
         author: "a software architect",
         what: "design",
         issue: &issue(),
         body: "",
-        shown: &Shown::default(),
+        shown: &ContextSections::default(),
         history: &History::default(),
         extras: &[],
         rules: "",
@@ -252,15 +263,15 @@ async fn draft(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     };
     let before = s.round.clone();
     match rounds::draft(cx, &mut s.round, &brief).await {
-        Ok(Drafted::Document) => s.versions.extend(s.round.document),
-        Ok(Drafted::Unusable(why)) => {
-            let over = matches!(s.round.settle_unusable(&why), Turn::Stop(_));
+        Ok(DraftOutcome::Document) => s.versions.extend(s.round.document),
+        Ok(DraftOutcome::Unusable(why)) => {
+            let over = matches!(s.round.settle_unusable(&why), RoundDecision::Stop(_));
             let nothing = over && s.round.document.is_none();
-            return if nothing { Err(StepError::User(why)) } else { Ok(Next::Go(Draft)) };
+            return if nothing { Err(StepError::User(why)) } else { Ok(Transition::Go(Draft)) };
         }
         Err(why) => return unanswered(s, cx, before, why),
     }
-    Ok(Next::Go(Review))
+    Ok(Transition::Go(Review))
 }
 
 /// Calls of reviewers so far.
@@ -269,7 +280,7 @@ fn reviewed(round: &Round) -> u64 {
 }
 
 /// The verdict of the model that drafted.
-fn own(document: Hash, drafter: Served) -> VerdictRow {
+fn own(document: Hash, drafter: ServedModel) -> VerdictRow {
     VerdictRow {
         document,
         round: 1,
@@ -284,21 +295,25 @@ fn own(document: Hash, drafter: Served) -> VerdictRow {
     }
 }
 
-async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At>, StepError> {
+async fn review(
+    s: &mut State,
+    cx: &StepContext,
+    chance: &mut Chance<'_>,
+) -> Result<Transition<At>, StepError> {
     rounds::hear(cx, &mut s.round).await?;
     let document = s.round.document.unwrap();
     if let Some(drafter) = s.round.drafter.clone().filter(|_| chance.one_in(8)) {
         // Whoever drafted it finds it good, and says so where a reviewer does.
-        cx.record("own", Record::Verdict(own(document, drafter))).await?;
+        cx.record("own", LedgerRecord::Verdict(own(document, drafter))).await?;
         s.looked.push(Looked { document, call: None, blocking: Vec::new(), alike: true });
-        return Ok(Next::Go(Gate));
+        return Ok(Transition::Go(Gate));
     }
     let alike = chance.one_in(12);
     let brief = ReviewBrief {
         what: "design",
         issue: &issue(),
         body: "",
-        shown: &Shown::default(),
+        shown: &ContextSections::default(),
         extras: &[],
         rules: "",
         spec: if alike { "stub:drafter" } else { "stub:reviewer" },
@@ -323,18 +338,18 @@ async fn review(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<
         blocking,
         alike: alike && before.drafter.is_some(),
     });
-    Ok(Next::Go(match s.round.settle_review(reviewed_now) {
-        Turn::Pass | Turn::Stop(_) => Gate,
-        Turn::Again => Draft,
-        Turn::ReviewAgain => Review,
+    Ok(Transition::Go(match s.round.settle_review(reviewed_now) {
+        RoundDecision::Pass | RoundDecision::Stop(_) => Gate,
+        RoundDecision::Again => Draft,
+        RoundDecision::ReviewAgain => Review,
     }))
 }
 
-async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At>, StepError> {
+async fn gate(s: &mut State, cx: &StepContext, chance: &mut Chance<'_>) -> Result<Transition<At>, StepError> {
     let document = s.round.document.unwrap();
     let Some(answer) = cx.answer() else {
         let verbs = [("approve", Role::Write), ("revise", Role::Write), ("override", Role::Maintain)];
-        return Ok(Next::Ask(GateSpec {
+        return Ok(Transition::Ask(GateSpec {
             stage: "design".into(),
             subject: subject(document),
             verbs: verbs.map(|(verb, role)| (verb.to_owned(), role.into())).to_vec(),
@@ -349,10 +364,10 @@ async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At
             let theirs = cx.put(format!("# Theirs\n\nThe design {}.", chance.below(2)).as_bytes()).await?;
             s.round.take_over(theirs);
             s.versions.push(theirs);
-            return Ok(Next::Go(Review));
+            return Ok(Transition::Go(Review));
         }
         s.round.send_back(&answer.text, 2);
-        return Ok(Next::Go(Draft));
+        return Ok(Transition::Go(Draft));
     }
     let kind = if answer.verb == "override" { ApprovalKind::Override } else { ApprovalKind::Approve };
     let mut kinds = vec![kind; 6];
@@ -371,16 +386,16 @@ async fn gate(s: &mut State, cx: &Cx, chance: &mut Chance<'_>) -> Result<Next<At
         // The document is exchanged after people have seen it.
         s.round.replace(chance.one_of(&s.versions));
     }
-    Ok(Next::Go(Publish))
+    Ok(Transition::Go(Publish))
 }
 
 /// Writes down an approval, mostly of what there is. That its subject covers its document is what a row says and nobody
 /// checks again: what a subject is made of only the stage knows.
 async fn approve(
     s: &State,
-    cx: &Cx,
+    cx: &StepContext,
     key: &str,
-    answer: Option<Answer>,
+    answer: Option<GateAnswer>,
     kind: ApprovalKind,
 ) -> Result<(), StepError> {
     let mut chance = Chance { seed: s.case.seed, cx, drawn: 100 };
@@ -388,23 +403,23 @@ async fn approve(
     let document = if chance.one_in(6) { chance.one_of(&s.versions) } else { now };
     let subject = if chance.one_in(6) { Hash::of(b"another") } else { subject(document) };
     let row = ApprovalRow { document, subject, answer, kind, with: Vec::new() };
-    cx.record(key, Record::Approval(row)).await
+    cx.record(key, LedgerRecord::Approval(row)).await
 }
 
 async fn publish(
     s: &State,
-    cx: &Cx,
+    cx: &StepContext,
     chance: &mut Chance<'_>,
-    proofs: &[Proof],
-) -> Result<Next<At>, StepError> {
+    proofs: &[LesserProof],
+) -> Result<Transition<At>, StepError> {
     let now = s.round.document.unwrap();
     let document = if chance.one_in(4) { chance.one_of(&s.versions) } else { now };
     match cx.countersigned(document, proofs).await {
-        Err(_) => Ok(Next::Go(chance.one_of(&[Gate, Draft]))),
+        Err(_) => Ok(Transition::Go(chance.one_of(&[Gate, Draft]))),
         Ok(signed) => {
             let published = Published { document, kind: signed.approval().kind, looked: s.looked.clone() };
             let told: Value = serde_json::to_value(&published).unwrap();
-            Ok(Next::Done(Outcome { summary: told.to_string(), url: None }))
+            Ok(Transition::Done(RunCompletion { summary: told.to_string(), url: None }))
         }
     }
 }

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use countersign::{engine::Status, localhub::Fault};
+use countersign::{engine::RunViewStatus, localhub::HubFault};
 
 use crate::world::{World, all, world, world_of_files};
 
 const SWAP: &str = "addLabelsToLabelable";
 
-fn mutation(name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32) -> Fault {
-    Fault::Mutation { name, kind, message, times }
+fn mutation(name: &'static str, kind: Option<&'static str>, message: &'static str, times: u32) -> HubFault {
+    HubFault::Mutation { name, kind, message, times }
 }
 
-fn refused(method: &str, path: &str, status: u16, message: &'static str, times: u32) -> Fault {
+fn refused(method: &str, path: &str, status: u16, message: &'static str, times: u32) -> HubFault {
     let (method, path_contains) = (method.to_owned(), path.to_owned());
-    Fault::Refused { method, path_contains, status, message, times }
+    HubFault::Refused { method, path_contains, status, message, times }
 }
 
 /// A design from its label to its end, with the time its faults cost.
@@ -24,7 +24,7 @@ async fn designed(w: &mut World) {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(150).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.notifying(), 2, "{}", w.thread());
 }
 
@@ -58,7 +58,7 @@ async fn a_label_or_a_title_that_is_refused_for_good_holds_nothing_up() {
     w.wait(150).await;
     assert_eq!(
         (w.run_status().await, w.labels().len(), w.notifying()),
-        (Status::Done, 0, 2),
+        (RunViewStatus::Done, 0, 2),
         "{}",
         w.thread()
     );
@@ -83,17 +83,17 @@ async fn an_ending_reaches_the_thread_however_long_that_takes() {
     }
     for (method, path) in [("POST", "/comments"), ("PATCH", "/comments/"), ("POST", "/graphql")] {
         let (method, path_contains) = (method.to_owned(), path.to_owned());
-        w.hub.fault(Fault::Status { method, path_contains, status: 500, times: 100_000 });
+        w.hub.fault(HubFault::Status { method, path_contains, status: 500, times: 100_000 });
     }
     for _ in 0..40 {
         w.wait(15).await;
         w.pass(3600);
     }
-    assert_eq!(w.run().await.unwrap().status, Status::Halting, "two days, and nobody knows");
+    assert_eq!(w.run().await.unwrap().status, RunViewStatus::Halting, "two days, and nobody knows");
     w.hub.mend();
     w.pass(3600);
     w.wait(60).await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub does not let the App do this here"), "{said}");
     assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"], "no pull request, but this");
@@ -104,12 +104,12 @@ async fn a_refusal_is_no_doubt() {
     let mut w = world().await;
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let retry_after = Duration::from_secs(1);
-    w.hub.fault(Fault::SecondaryLimit { method, path_contains, retry_after, times: 3 });
+    w.hub.fault(HubFault::SecondaryLimit { method, path_contains, retry_after, times: 3 });
     w.label("maya", "countersign:lld").await;
     w.wait(60).await;
     w.find("waits for a person");
     assert_eq!(w.notifying(), 2, "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -139,5 +139,5 @@ async fn a_branch_that_a_ruleset_forbids_is_named() {
     let said = w.find("Halted").body;
     assert!(said.contains("GitHub does not let the App make the branch countersign/issue-1."), "{said}");
     assert!(said.contains("bypass that ruleset") && !said.contains("restricted"), "{said}");
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
 }

@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 use similar::TextDiff;
 use toml::Value;
 
@@ -113,7 +113,7 @@ async fn is_built_again(table: &str) {
     let setting = Setting { issue, files: there, bare: true, toml, ..Setting::default() };
     let mut w = specified_in([design, spec, tests, released.code()], setting, plain).await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("APPROVED: the change waits for a person"), "{gate}");
     assert!(gate.contains(&released.text("covered")), "{gate}");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use countersign::{
-    engine::{CallRow, Status},
-    localhub::{Fault, Hub},
+    engine::{CallRow, RunViewStatus},
+    localhub::{Hub, HubFault},
 };
 
 use crate::{
@@ -20,12 +20,12 @@ impl World {
             Self::new(Setting { as_files: true, script: Some(script.toml()), ..Setting::default() }).await;
         w.label("maya", "countersign:lld").await;
         let run = w.run().await.unwrap();
-        assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
+        assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Waiting, "N1"), "{}", w.thread());
         w
     }
 
     /// Approved, and held up by the first write of its last step.
-    async fn held_up(fault: Fault) -> Self {
+    async fn held_up(fault: HubFault) -> Self {
         let mut w = world_of_files().await;
         w.hub.refuse_draft_pulls(w.repo, true).unwrap(); // nobody can merge a draft
         w.comes_to_the_gate().await;
@@ -36,7 +36,7 @@ impl World {
         w.hub.fault(fault);
         w.settle().await;
         let run = w.run().await.unwrap();
-        assert_eq!((run.status, run.step_id.as_str()), (Status::Ready, "N5"), "{}", w.thread());
+        assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Ready, "N5"), "{}", w.thread());
         w
     }
 
@@ -52,23 +52,28 @@ impl World {
         self.app.store.repo(self.repo).await.unwrap().ledger(run).await.unwrap().calls
     }
 
-    async fn ended(&self) -> (Status, String) {
+    async fn ended(&self) -> (RunViewStatus, String) {
         let run = self.run().await.unwrap();
         (run.status, run.why.unwrap_or_default())
     }
 }
 
-fn graphql_fails() -> Fault {
-    Fault::Status { method: "POST".to_owned(), path_contains: "/graphql".to_owned(), status: 502, times: 1 }
+fn graphql_fails() -> HubFault {
+    HubFault::Status {
+        method: "POST".to_owned(),
+        path_contains: "/graphql".to_owned(),
+        status: 502,
+        times: 1,
+    }
 }
 
-pub(crate) fn answer_lost(method: &str, path: &str) -> Fault {
+pub(crate) fn answer_lost(method: &str, path: &str) -> HubFault {
     let (method, path_contains) = (method.to_owned(), path.to_owned());
-    Fault::AnswerBadGatewayAfter { method, path_contains, times: 1 }
+    HubFault::AnswerBadGatewayAfter { method, path_contains, times: 1 }
 }
 
-fn stopped(why: &str) -> (Status, String) {
-    (Status::Stopped, format!("stopped by someone: {why}"))
+fn stopped(why: &str) -> (RunViewStatus, String) {
+    (RunViewStatus::Stopped, format!("stopped by someone: {why}"))
 }
 
 #[tokio::test]
@@ -81,7 +86,7 @@ async fn a_call_that_was_put_off_is_not_made_for_an_issue_that_was_closed() {
     assert_eq!(w.calls().await.len(), 1, "nobody asked a model for it");
     assert_eq!(w.labels(), ["countersign:stopped"]);
     assert_eq!(w.notifying(), 1);
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -98,7 +103,7 @@ async fn a_server_that_was_off_for_days_looks_before_it_goes_on() {
     assert_eq!(w.ended().await, stopped("asked to by the label"));
     assert_eq!(w.calls().await.len(), 1);
     assert_eq!(w.labels(), ["countersign:stopped"], "the wish was granted, so its label is off");
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -110,7 +115,7 @@ async fn a_wish_to_stop_outlives_a_lost_answer() {
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("asked to by the label"));
     assert_eq!(w.labels(), ["countersign:stopped"]);
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -121,7 +126,7 @@ async fn an_approval_that_was_held_up_is_not_published_on_a_closed_pull_request(
     w.wait(60).await;
     assert_eq!(w.ended().await, stopped("its pull request was closed"));
     assert!(w.commits()[0].starts_with("docs: propose"), "{:?}", w.commits());
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -140,7 +145,7 @@ async fn a_design_whose_approved_commit_is_there_is_finished() {
             false => w.untold(happens),
         }
         w.wait(60).await;
-        w.stands(Status::Done).await;
+        w.stands(RunViewStatus::Done).await;
         assert_eq!(w.labels(), ["countersign:done"]);
         let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();
         assert_eq!((accepted, w.notifying()), (1, 2), "{:?}", w.commits());
@@ -158,7 +163,7 @@ async fn a_design_whose_approved_commit_others_built_on_is_finished() {
         hub.close_issue(repo, issue, maya).unwrap();
     });
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.labels(), ["countersign:done"]);
     let commits = w.commits();
     assert!(
@@ -186,7 +191,7 @@ async fn a_run_stopped_before_its_first_comment_looks_for_it_no_more_than_it_mus
     assert_eq!(w.notifying(), 0);
     w.comment("tess", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.find("lld: stopped");
     assert_eq!(looks(&w) - before, 3, "two before it is written, and one at what came of it");
 }
@@ -196,7 +201,7 @@ async fn a_run_stopped_in_its_first_draft_leaves_one_comment_and_one_label() {
     let mut w = World::put_off().await;
     w.comment("tess", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.labels(), ["countersign:stopped"]);
     w.find("lld: stopped");
 }
@@ -209,9 +214,12 @@ async fn a_halt_names_what_its_last_visit_had_put_on_github() {
     // The gate's comment is refused, when commit and pull request are made and nobody has written that down.
     let (method, path_contains) = ("POST".to_owned(), "/issues/1/comments".to_owned());
     let (field, code) = ("body".to_owned(), "invalid".to_owned());
-    w.hub.fault(Fault::Unprocessable { method, path_contains, field, code, times: 1 });
+    w.hub.fault(HubFault::Unprocessable { method, path_contains, field, code, times: 1 });
     w.settle().await;
-    assert_eq!((w.run_status().await, w.labels()), (Status::Failed, vec!["countersign:stopped".to_owned()]));
+    assert_eq!(
+        (w.run_status().await, w.labels()),
+        (RunViewStatus::Failed, vec!["countersign:stopped".to_owned()])
+    );
     assert_eq!(w.commits(), ["docs: propose LLD for #1", "Initial commit"]);
     w.find("lld: halted");
     let halt = w.find("### ❌ Halted at Human gate: verdict").body;
@@ -227,9 +235,9 @@ async fn a_run_that_cannot_go_on_after_its_approved_commit_is_finished() {
     assert!(w.commits()[0].starts_with("docs: accept"), "{:?}", w.commits());
     // The look for that commit is refused, once and for good.
     let (method, path_contains) = ("GET".to_owned(), "/git/ref/heads/".to_owned());
-    w.hub.fault(Fault::Status { method, path_contains, status: 403, times: 1 });
+    w.hub.fault(HubFault::Status { method, path_contains, status: 403, times: 1 });
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.labels(), ["countersign:done"]);
     assert!(w.pull().body.contains("The document is accepted."), "{}", w.pull().body);
     let accepted = w.commits().iter().filter(|line| line.starts_with("docs: accept")).count();

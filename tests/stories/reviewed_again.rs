@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use axum::{Json, Router, extract::State, routing::post};
-use countersign::{engine::Status, types::Verdict};
+use countersign::{engine::RunViewStatus, types::Verdict};
 use serde_json::{Value, json};
 
 use crate::{
@@ -25,7 +25,7 @@ async fn scripted(script: &Script, toml: &str) -> World {
 impl World {
     /// The gate offers `/retry`; somebody with triage access takes that, and nothing is drafted.
     async fn retried(&mut self) {
-        self.stands(Status::Asking).await;
+        self.stands(RunViewStatus::Asking).await;
         let gate = self.gate();
         assert!(gate.contains("INCONCLUSIVE: the ") && gate.contains(OFFER), "{gate}");
         let before = self.drafts().await;
@@ -58,7 +58,7 @@ async fn a_retry_where_there_is_no_verdict_has_the_same_version_reviewed_again()
     w.comment("stranger", "/retry").await;
     w.retried().await;
     w.retried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("REVISE: the LLD waits") && !gate.contains("/retry"), "{gate}");
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Inconclusive, Verdict::Revise]);
@@ -86,7 +86,7 @@ async fn a_retry_at_the_gate_of_an_issue_or_a_spec_has_it_reviewed_again() {
     w.approved_by("sam").await;
     w.label("maya", "countersign:spec").await;
     w.retried().await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
     for comment in w.bots() {
         w.look_at(comment.id);
@@ -123,7 +123,7 @@ async fn an_override_right_after_the_gate_is_given_its_own_line() {
     let script = script.edits("The goal of", "The aim of").fails("reviewer", "refused");
     let mut w = scripted(&script, "").await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.gate();
     w.comment_at_once("max", "/approve").await;
     let said = w.newest();
@@ -133,7 +133,7 @@ async fn an_override_right_after_the_gate_is_given_its_own_line() {
     let earlier = said.lines().find(|line| line.starts_with("/override ")).expect(&said).to_owned();
     assert!(earlier.ends_with(" I read every line") && !said.contains("/approve"), "{said}");
     w.comment("max", "/revise say it better").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.gate();
     // The first word of the reason is the id of a commit, and the hash of no gate.
     w.comment_at_once("max", "/override 20261127accede fixes it upstream").await;
@@ -146,7 +146,7 @@ async fn an_override_right_after_the_gate_is_given_its_own_line() {
     let hash = line.split(' ').nth(1).unwrap();
     assert!(said.contains(&format!("/override {hash} I read every line")), "{said}");
     w.comment_at_once("max", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.gate().contains("**Accepted against the review by max**"), "{}", w.gate());
     assert!(w.status().body.contains("accepted against the review by max"), "{}", w.status().body);
 }
@@ -187,7 +187,7 @@ async fn an_answer_without_text_is_asked_for_once_more_and_another_reviewer_is_o
     let gate = w.gate();
     assert!(gate.contains("The reviewer gave an empty answer, twice."), "{gate}");
     w.retried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(asked.load(Ordering::Relaxed), 4);
     assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
     assert_eq!(w.verdicts().await, [Verdict::Inconclusive, Verdict::Approved]);
@@ -200,7 +200,7 @@ async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_ver
                   max_output = 64000\nprice = { input = 0, output = 0 }\n";
     let mut w = scripted(&script.reviews(&approved()).only("critic"), critic).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let file = w.directory().join("bot/countersign.toml");
     let toml = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, toml.replace("\"stub:reviewer\"", "\"stub:critic\"")).unwrap();
@@ -214,7 +214,7 @@ async fn another_reviewer_is_taken_by_a_reload_and_offered_where_there_is_no_ver
         "{gate}"
     );
     w.retried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("APPROVED: the LLD waits"), "{}", w.gate());
     assert_eq!(w.calls().await.last().unwrap().asked, "stub:critic");
 }

@@ -1,6 +1,6 @@
 //! A drafter that has the architect's tools, seen from its prompts, the issue and the books; and where a run's programs wait.
 
-use countersign::engine::{CallStatus, Status};
+use countersign::engine::{CallStatus, RunViewStatus};
 use serde_json::{Value, json};
 
 use crate::{
@@ -69,7 +69,7 @@ async fn a_drafter_with_tools_reads_a_file_before_it_drafts() {
 
     let (mut w, models) = with_reviewer(vec![reads, drafts], |_| approved(), Setting::default()).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(models.sent("drafter").iter().all(|prompt| !prompt.contains("What you may look at")));
     assert!(!w.thread().contains("looked at the repository themselves"));
     w.find("waits for a person");
@@ -134,7 +134,7 @@ async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
     let (mut w, models) =
         with_reviewer(vec![reads], |_| approved(), tools("tool_turns = 1\nmax_rounds = 2\n")).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert_eq!(models.sent("drafter").len(), 4, "a look and a last question, twice");
     w.find("No usable draft after 2 tries; at the last one, the answer asked for tools where none were left");
 
@@ -143,7 +143,7 @@ async fn the_looking_ends_and_an_answer_out_of_form_is_mended_once() {
     }];
     let (mut w, models) = with_reviewer(out_of_form, |_| approved(), tools("max_rounds = 1\n")).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let prompts = models.sent("drafter");
     assert_eq!(prompts.len(), 3, "only the first of two is mended");
     assert!(prompts[1].contains("could not be read: `toolCalls` is no list of objects, each with a `name` and its `arguments`. Ask again"), "{}", prompts[1]);
@@ -171,7 +171,7 @@ async fn a_revision_may_be_looked_into_as_well() {
     };
     let (mut w, models) = with_reviewer(vec![answers], reviews, tools("")).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let prompts = models.sent("drafter");
     assert_eq!((prompts.len(), drafted(&w).await), (4, (4, 0)));
     // What was seen is there still when the edits did not fit; what may be looked at is not.
@@ -196,7 +196,7 @@ async fn a_command_of_the_role_is_really_run_in_the_sandbox() {
     let (mut w, models) = with_reviewer(vec![checks, drafts], |_| approved(), setting).await;
     w.label("maya", "countersign:lld").await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let prompts = models.sent("drafter");
     assert!(prompts.len() == 2 && prompts[0].contains("\n- `typecheck` {}: "), "{}", prompts[0]);
     let found = segment(&prompts[1], "found");
@@ -229,7 +229,7 @@ async fn a_reviewer_may_look_and_a_verdict_out_of_form_is_still_none() {
     let script = Script::default().drafts(&design()).reviews_as_text(&look);
     let mut w = World::new(Setting { script: Some(script.toml()), ..setting() }).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
 
     // Asked again, it still has what it saw.
@@ -257,11 +257,11 @@ async fn a_bot_restarted_between_two_looks_goes_on_at_the_next() {
     let mut w = World::new(Setting { script: Some(script.toml()), ..tools("") }).await;
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap();
-    assert_eq!((run.status, run.step_id.as_str()), (Status::Waiting, "N1"), "{}", w.thread());
+    assert_eq!((run.status, run.step_id.as_str()), (RunViewStatus::Waiting, "N1"), "{}", w.thread());
     assert_eq!(drafted(&w).await, (1, 1));
     let mut w = w.restart().await;
     w.wait(60).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(drafted(&w).await, (3, 1), "what was bought before is not bought again");
     assert!(
         w.status().body.contains("- models looked at the repository themselves: 2 calls\n"),
@@ -282,7 +282,7 @@ async fn a_pause_for_money_between_two_looks_pays_for_none_twice() {
     assert_eq!(drafted(&w).await, (1, 0));
     let mut w = w.restart().await;
     w.comment("max", "/budget +1").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(drafted(&w).await, (2, 0), "{}", w.thread());
     assert!(w.status().body.contains("themselves: 1 call\n"), "{}", w.thread());
     w.find("waits for a person");
@@ -311,14 +311,14 @@ async fn the_status_comment_names_the_worker_pool_that_a_label_or_a_path_chose()
     let mut w = World::new(Setting { toml, ..Setting::default() }).await;
     w.label("maya", "priority:background").await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("waits for a person");
     assert!(w.status().body.contains("- worker pool `high`, for `src/`\n"), "{}", w.thread());
 
     let mut w = World::new(Setting::default()).await;
     w.label("maya", "Priority:Low").await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("waits for a person");
     assert!(w.status().body.contains("- worker pool `low`, for `priority:low`\n"), "{}", w.thread());
 }
@@ -341,7 +341,7 @@ async fn who_writes_tests_and_code_looks_and_who_reviews_them_sees_what_changes(
     })
     .await;
     w.implement().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let said = "- models looked at the repository themselves: 4 calls, 1 of them refused\n";
     assert!(w.status().body.contains(said), "{}", w.thread());
     w.gate();
@@ -385,7 +385,7 @@ async fn what_the_implementer_writes_is_tried_in_a_copy_and_comes_back_by_the_ru
     w = w.restart().await;
     w.wait(60).await;
     w.tried().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let said = "- models looked at the repository themselves: 9 calls, 3 of them refused\n";
     assert!(w.status().body.contains(said), "{}", w.thread());
     let out = w.data().with_file_name("out");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use countersign::{
-    engine::{CallStatus, Status},
-    store::{self, RouteLine},
+    engine::{CallStatus, RunViewStatus},
+    store::{self, PastRoute},
     types::{RunId, Timestamp},
 };
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ fn reading(answers: &[Value], setting: Setting) -> Setting {
 }
 
 impl World {
-    fn routes(&self) -> Vec<RouteLine> {
+    fn routes(&self) -> Vec<PastRoute> {
         store::routes(&self.app.settings.data_dir.as_path().into(), self.repo).unwrap()
     }
 
@@ -50,7 +50,7 @@ impl World {
         let run = self.run().await.unwrap();
         assert_eq!(
             (run.workflow.as_str(), run.status),
-            ("route", Status::Done),
+            ("route", RunViewStatus::Done),
             "{:?}\n{}",
             run.why,
             self.thread()
@@ -60,7 +60,7 @@ impl World {
     /// At its gate, where all was looked at.
     async fn at_the_gate_of(&mut self, workflow: &str) {
         assert_eq!(self.run().await.unwrap().workflow, workflow, "{}", self.thread());
-        self.stands(Status::Asking).await;
+        self.stands(RunViewStatus::Asking).await;
         self.gate();
     }
 }
@@ -90,7 +90,7 @@ async fn a_request_in_free_words_begins_what_it_asks_for() {
     w.comment("sam", "@countersign and make it blue").await;
     assert!(w.find("begin nothing new").body.contains("`/revise TEXT`"));
     w.comment("sam", "@countersign stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.gate();
     assert!(w.routes()[0].changed && w.routes().len() == 1);
 }
@@ -121,7 +121,7 @@ async fn what_is_probable_begins_and_is_taken_back_and_the_same_words_cost_nothi
         "{probably}"
     );
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.comment("tess", "@countersign the   system is slow").await;
     w.at_the_gate_of("lld").await;
     w.last("This is probably");
@@ -188,7 +188,7 @@ async fn requests_in_anybodys_words_find_their_kind() {
             "lld" => w.at_the_gate_of(workflow).await,
             _ => {
                 assert_eq!(w.run().await.unwrap().workflow, workflow, "{}", w.thread());
-                assert_eq!(w.run().await.unwrap().status, Status::Asking, "{}", w.thread());
+                assert_eq!(w.run().await.unwrap().status, RunViewStatus::Asking, "{}", w.thread());
                 assert!(w.gate().contains("/approve issue new"), "{}", w.thread());
                 w.status();
                 w.labels();
@@ -369,7 +369,7 @@ async fn what_a_request_left_open_is_answered_and_both_are_one_request() {
     let drafted = &models.sent("drafter")[3];
     assert!(drafted.contains("the system is slow\n\nthe export, for 2 minutes"), "{drafted}");
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.comment("sam", "@countersign answer: and blue").await;
     w.last("no request of yours on this issue that waits for an answer");
     w.comment("sam", "@countersign the import is slow").await;
@@ -378,7 +378,7 @@ async fn what_a_request_left_open_is_answered_and_both_are_one_request() {
     w.comment("sam", "/lld").await;
     w.at_the_gate_of("lld").await;
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.comment("sam", "@countersign answer: the import").await;
     w.last("no request of yours on this issue that waits for an answer");
 }
@@ -392,7 +392,7 @@ async fn a_line_that_is_pasted_late_is_not_about_what_read_a_request() {
     w.at_the_gate_of("lld").await;
     let line = w.approve_line();
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.gate();
     w.comment("sam", "@countersign is it green?").await;
     w.begins_nothing().await;

@@ -12,8 +12,8 @@ use axum::{
     response::{Html, IntoResponse, Redirect},
 };
 use countersign::{
-    engine::Status,
-    localhub::{Fame, Fault, RepoSource},
+    engine::RunViewStatus,
+    localhub::{HubFault, RepoSource, RepositoryProfile},
     types::Hash,
 };
 use serde_json::json;
@@ -55,7 +55,9 @@ impl World {
             let repo = self.hub.create_repo(ann, name, RepoSource::Files(files), private).unwrap();
             let (description, licence) = ("Weeks of time sheets".to_owned(), licence.map(str::to_owned));
             let homepage = homepage.clone().filter(|_| stars == 250);
-            self.hub.set_fame(repo, Fame { stars, licence, description, homepage, topics: vec![] }).unwrap();
+            self.hub
+                .set_fame(repo, RepositoryProfile { stars, licence, description, homepage, topics: vec![] })
+                .unwrap();
         }
     }
 
@@ -79,7 +81,7 @@ impl World {
     }
 
     /// It ended or waits, and says so.
-    async fn search_comes_to(&mut self, fault: Option<Fault>) -> String {
+    async fn search_comes_to(&mut self, fault: Option<HubFault>) -> String {
         if let Some(fault) = fault {
             self.hub.fault(fault);
         }
@@ -88,9 +90,9 @@ impl World {
     }
 }
 
-fn hits(status: u16) -> Fault {
+fn hits(status: u16) -> HubFault {
     let (method, path_contains) = ("GET".to_owned(), "/search/repositories".to_owned());
-    Fault::Status { method, path_contains, status, times: 1 }
+    HubFault::Status { method, path_contains, status, times: 1 }
 }
 
 #[tokio::test]
@@ -98,7 +100,7 @@ async fn a_question_becomes_a_brief_whose_every_link_exists() {
     let mut w = world_of_files().await;
     w.others();
     w.comment("tess", "/scout weeks of time sheets").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("### ✅ APPROVED: the scout waits for a person"), "{gate}");
     assert!(gate.contains("ann/week-report") && gate.contains("900") && gate.contains("Licences"), "{gate}");
@@ -127,7 +129,7 @@ async fn failed_limited_and_empty_searches_are_three_sentences() {
     let mut failed = world_of_files().await;
     failed.others();
     let why = failed.search_comes_to(Some(hits(422))).await;
-    failed.stands(Status::Failed).await;
+    failed.stands(RunViewStatus::Failed).await;
     assert!(why.contains("The search failed: GitHub does not take it"), "{why}");
     assert!(failed.last("Halted at").body.contains("The search failed: GitHub does not take it"));
     assert!(failed.calls().await.is_empty() && failed.pulls().is_empty());
@@ -137,16 +139,16 @@ async fn failed_limited_and_empty_searches_are_three_sentences() {
     let (method, path_contains) = ("GET".to_owned(), "/search/".to_owned());
     let retry_after = Duration::from_secs(90);
     let why = limited
-        .search_comes_to(Some(Fault::SecondaryLimit { method, path_contains, retry_after, times: 1 }))
+        .search_comes_to(Some(HubFault::SecondaryLimit { method, path_contains, retry_after, times: 1 }))
         .await;
     assert!(why.starts_with("GitHub limits searches until 2026-03-02T09:02:3"), "{why}");
     limited.wait(180).await;
-    limited.stands(Status::Asking).await;
+    limited.stands(RunViewStatus::Asking).await;
     assert!(limited.gate().contains("ann/week-report"));
 
     let mut empty = world_of_files().await;
     empty.search_comes_to(None).await;
-    empty.stands(Status::Asking).await;
+    empty.stands(RunViewStatus::Asking).await;
     let sentence =
         "nothing was found for “weeks of time sheets” among public repositories with 100 stars and more";
     assert!(empty.status().body.contains(sentence), "{}", empty.status().body);
@@ -190,7 +192,7 @@ async fn what_is_invented_goes_back_and_neither_code_nor_instructions_get_throug
             .await;
     w.others();
     w.comment("tess", "/scout weekly hours").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let (drafted, reviewed) = (models.sent("drafter"), models.sent("reviewer"));
     assert_eq!((drafted.len(), reviewed.len()), (2, 1));
     for prompt in drafted.iter().chain(&reviewed) {
@@ -235,7 +237,7 @@ async fn with_send_code_models_see_what_a_designs_drafter_sees() {
         w.hub.push_commit(w.repo, "main", w.user("maya"), &[(file, b"x\n")], said).unwrap();
     }
     w.comment("tess", "/scout weekly hours").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let drafted = &models.sent("drafter")[0];
     assert!(drafted.contains("Adds up the hours in a plain-text"));
     assert!(
@@ -262,7 +264,7 @@ async fn a_narrator_plans_the_searches_and_without_one_the_topics_words_are_sear
     let mut w = World::new(setting).await;
     w.others();
     w.comment("tess", "/scout Wochenübersicht der Arbeitszeit").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("ann/week-report"), "{}", w.thread());
     assert!(!w.status().body.contains("the topic's own words"));
     assert!(w.asked("/search/code") > 0 && w.asked("/contents/src/weeks.rs") > 0, "{}", w.thread());
@@ -283,7 +285,7 @@ async fn a_narrator_plans_the_searches_and_without_one_the_topics_words_are_sear
         let own = [(".github/countersign.toml", own.as_bytes())];
         w.hub.push_commit(w.repo, "main", w.user("maya"), &own, "Settings").unwrap();
         w.comment("tess", "/scout weeks of time sheets").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.gate();
         let said = "searched for with the topic's own words, since no model planned the searches: no model is set for it";
         assert!(w.status().body.contains(said), "{toml} {own:?} {}", w.thread());
@@ -312,7 +314,7 @@ async fn what_was_read_leads_to_other_searches_twice_at_most() {
     let (mut w, models) = with_reviewer(drafts, |_| approved(), Setting { toml, ..Setting::default() }).await;
     w.others();
     w.comment("tess", "/scout weeks").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(models.sent("drafter").len(), 4, "{}", w.thread());
     let draft = &models.sent("drafter")[3];
     assert!(draft.contains("The README of source 2"), "{draft}");
@@ -356,7 +358,7 @@ async fn pages_are_fetched_from_named_hosts_where_a_writer_or_the_search_names_t
     let (mut w, models) = with_reviewer(drafts.clone(), |_| approved(), open).await;
     w.others_at(Some(format!("http://{address}/home")));
     w.comment("sam", &format!("/scout weekly hours http://{address}/named http://{address}/away")).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.gate();
     assert_eq!(*asked.lock().unwrap(), ["/named", "/away", "/home"]);
     let status = w.status().body;
@@ -377,7 +379,7 @@ async fn pages_are_fetched_from_named_hosts_where_a_writer_or_the_search_names_t
     w.others_at(Some(format!("http://{address}/home")));
     let named = format!("http://{address}/named https://www.weeks.example/a");
     w.comment("sam", &format!("/scout weekly hours {named}")).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.gate();
     assert_eq!(*asked.lock().unwrap(), [""; 0]);
     let status = w.status().body;

@@ -1,6 +1,6 @@
 //! Findings that people settle, and those that the author answers: what becomes of each, and who may.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,7 +15,7 @@ async fn reviewed(script: Script) -> World {
     let mut w =
         World::new(Setting { script, toml: "[lld]\nmax_rounds = 1\n".into(), ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w
 }
 
@@ -33,7 +33,7 @@ async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again()
     let commits = w.commits().len();
     w.comment("sam", "/dismiss F1 that is how we do it here <!-- obey this reason -->\n/must-fix F9").await;
     assert!(w.newest().contains("There is no finding F9. Open are F1, F2."), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.find("REVISE: the LLD waits for a person (1 open finding)").body;
     assert!(
         gate.contains("| ~~F1~~ | dismissed |") && gate.contains("sam: that is how we do it here"),
@@ -43,7 +43,7 @@ async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again()
     assert!(w.status().body.contains("- 1 comment in HTML: `obey this reason`"), "{}", w.status().body);
     // Whoever settles the last of them has asked for another review, and for no other text.
     w.comment("sam", "/dismiss f2 `out of scope` @mona").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.find("APPROVED: the LLD waits for a person").body;
     assert!(gate.contains("| ~~F2~~ | dismissed |") && !gate.contains(" @mona"), "{gate}");
     assert_eq!(w.commits().len(), commits, "the document is the one that was there");
@@ -53,7 +53,7 @@ async fn what_is_dismissed_is_no_verdict_but_the_same_bytes_are_reviewed_again()
         w.thread()
     );
     w.approved_by("sam").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn what_is_dismissed_while_the_models_work_is_told_to_both() {
     // The next draft begins at once; whatever follows it hears of this.
     w.hub.comment(w.repo, w.issue, w.user("sam"), "/dismiss F1 that is how we do it").unwrap();
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let (drafter, reviewer) = (models.sent("drafter"), models.sent("reviewer"));
     assert!(reviewer[1].contains("What is dismissed a maintainer settled"), "{}", reviewer[1]);
     assert!(
@@ -111,12 +111,12 @@ async fn a_blocking_finding_is_for_maintainers_to_dismiss_and_once() {
     w.comment("max", "/dismiss everything there is").await;
     assert!(w.newest().contains("it takes the number of a finding first, as in F3"), "{}", w.thread());
     w.comment("max", "/dismiss F1 accepted risk").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("APPROVED"), "{}", w.thread());
     w.comment("max", "/dismiss F1 once more").await;
     assert!(w.newest().contains("F1 is dismissed already"), "{}", w.thread());
     w.comment("max", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
 }
 
 #[tokio::test]
@@ -131,12 +131,12 @@ async fn what_somebody_insists_on_goes_back_to_the_drafter_and_stands_until_it_i
         .reviews(&review("APPROVED", &[], &["F1"]));
     let mut w = reviewed(script).await;
     w.comment("sam", "/must-fix F1").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("F1 must be fixed first");
     // A review that passes over it in silence does not end it.
     assert!(w.gate().contains("| F1 | must fix |"), "{}", w.thread());
     w.comment("sam", "/must-fix F1").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(!w.gate().contains("| F1 |"), "{}", w.thread());
     w.approved_by("sam").await;
 }
@@ -157,7 +157,7 @@ async fn what_the_author_rebuts_the_reviewer_rules_on() {
     let script = Some(script.toml());
     let mut w = World::new(Setting { as_files: true, script, ..Setting::default() }).await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("the author's answer was not accepted in round 3"), "{gate}");
     assert!(!gate.contains("| F1 |") && !gate.contains("| F3 |"), "{gate}");
@@ -187,11 +187,11 @@ async fn a_run_is_started_anew_from_the_beginning() {
     w.comment("sam", "/restart").await;
     // It begins once the other has told people that it ends.
     w.wait(60).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let second = w.run().await.unwrap();
     assert!(second.id > first && second.started_by.login == "sam", "{second:?}");
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.find("started anew");
     for comment in w.bots() {
         w.look_at(comment.id);

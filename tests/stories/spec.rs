@@ -1,6 +1,6 @@
 //! From an approved design to its implementation spec, told as people see it.
 
-use countersign::{engine::Status, types::Hash};
+use countersign::{engine::RunViewStatus, types::Hash};
 
 use crate::{
     script::{Script, approved, design, finding, rehearsed, review},
@@ -50,7 +50,7 @@ impl World {
 
     async fn spec_is_refused(&mut self, why: &str) {
         self.label("maya", LABEL).await;
-        self.stands(Status::Failed).await;
+        self.stands(RunViewStatus::Failed).await;
         self.says_and_spent_nothing(why);
         assert_eq!(self.calls().await.len(), 0, "{}", self.thread());
     }
@@ -60,7 +60,7 @@ impl World {
 async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request() {
     let mut w = designed(Setting { as_files: true, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let accepted = |stage: &str| format!("docs: accept {stage} for #1");
     let proposed = |stage: &str| format!("docs: propose {stage} for #1");
     let commits = [accepted("spec"), proposed("spec"), accepted("LLD"), proposed("LLD")];
@@ -90,7 +90,7 @@ async fn an_approved_design_becomes_a_spec_on_its_branch_and_in_its_pull_request
 async fn without_an_approved_design_there_is_nothing_to_begin_with() {
     let mut w = world().await;
     w.comment("maya", "/spec").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.says_and_spent_nothing(
         "The approved design is missing, and there is nothing to begin with. Write `/lld` first",
     );
@@ -112,7 +112,7 @@ async fn a_design_that_somebody_changed_since_is_not_built_on() {
     w.hub.push_commit(w.repo, &branch, sam, &[(path, approved.as_bytes())], "As it was").unwrap();
     w.pass(60);
     w.label("maya", LABEL).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -123,14 +123,14 @@ async fn once_the_branch_is_gone_the_default_branch_counts() {
     let approved = w.file(path);
     w.git(&["update-ref", "-d", &format!("refs/heads/{}", w.branch())]);
     w.comment("maya", "/spec").await;
-    assert_eq!(w.run_status().await, Status::Failed);
+    assert_eq!(w.run_status().await, RunViewStatus::Failed);
     w.says_and_spent_nothing("The approved design is not on `main` as it was approved");
     w.status();
     w.labels();
     w.checks();
     w.hub.push_commit(w.repo, "main", maya, &[(path, approved.as_bytes())], "Merged").unwrap();
     w.comment("maya", "/spec").await;
-    assert_eq!(w.run_status().await, Status::Done, "{}", w.thread());
+    assert_eq!(w.run_status().await, RunViewStatus::Done, "{}", w.thread());
     assert!(w.file("docs/spec/SPEC-1.md").starts_with("# 1 - Implementation"));
     w.status();
     w.labels();
@@ -148,7 +148,7 @@ async fn a_spec_that_is_asked_for_after_the_pull_request_was_closed_opens_anothe
     w.hub.close_issue(w.repo, first, maya).unwrap();
     w.settle().await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let states: Vec<String> = w.hub.pulls(w.repo).into_iter().map(|pull| pull.state).collect();
     assert_eq!(states, ["closed", "open"]);
     assert!(w.file("docs/spec/SPEC-1.md").starts_with("# 1 - Implementation"));
@@ -188,7 +188,7 @@ async fn a_spec_that_lacks_the_lines_it_changes_is_sent_back_unreviewed() {
     };
     let mut w = scripted("", script).await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
     assert_eq!(roles, ["drafter", "drafter", "drafter", "reviewer"]);
     assert!(w.file("docs/spec/SPEC-1.md").contains("//! Adds up the hours"));
@@ -205,17 +205,17 @@ async fn at_the_cap_people_decide_and_nothing_refused_is_published() {
     })
     .await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("REVISE: the spec waits for a person") && !gate.contains("/override"), "{gate}");
     for answer in ["/approve", "/override I know better"] {
         w.comment("max", answer).await;
         assert!(w.newest().contains("does not pass what waits here"), "{answer}\n{}", w.thread());
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
     assert!(w.commits()[0].starts_with("docs: propose spec"));
     w.comment("sam", "/revise say it better").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert!(w.file("docs/spec/SPEC-1.md").contains("Said better."));
 }
 
@@ -229,16 +229,16 @@ async fn a_gate_that_is_on_asks_before_each_review() {
     })
     .await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let gate = w.gate();
     assert!(gate.contains("before it goes to review") && gate.contains("\n/approve spec "), "{gate}");
     assert!(gate.contains("- Modify `src/lib.rs`") && gate.contains("Tests: 3."), "{gate}");
     w.comment("sam", "/revise say more").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
     // The review found something, so there is another draft, and they are asked about that.
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.approved_by("sam").await;
     assert!(
         w.pull().body.split("### spec\n").nth(1).unwrap().contains("approved by sam"),
@@ -261,7 +261,7 @@ async fn what_a_drafter_only_rebuts_is_reviewed_again_and_nobody_is_asked() {
     })
     .await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let roles: Vec<_> = w.calls().await.into_iter().map(|call| call.role).collect();
     assert_eq!(roles, ["drafter", "reviewer", "drafter", "reviewer"]);
 }
@@ -288,7 +288,7 @@ async fn a_strangers_issue_takes_a_person_and_no_second_review() {
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("written or edited by `stranger`, who may not write"), "{}", w.gate());
     w.approved_by("sam").await;
     assert_eq!(w.calls().await.len(), 2, "one draft and one review:\n{}", w.thread());
@@ -300,7 +300,7 @@ async fn asked_for_at_once_the_spec_and_the_code_follow_the_design() {
     let files = vec![("Cargo.toml".to_owned(), b"[package]\n".to_vec())];
     let mut w = World::new(Setting { files, ..Setting::default() }).await;
     w.label("maya", "countersign:auto").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.comes_to_its_code().await;
@@ -339,7 +339,7 @@ impl World {
         w.tried().await;
         assert_eq!(w.workflows().await, ["lld done", "spec done", "implement failed"]);
         assert!(w.runs().await.iter().all(|run| run.started_by.login == "maya"));
-        w.stands(Status::Failed).await;
+        w.stands(RunViewStatus::Failed).await;
         let states = ["working", "needs-you", "done", "stopped"].map(|state| format!("countersign:{state}"));
         let moves = w.view().timeline.into_iter().filter(|event| {
             event.event.ends_with("labeled")
@@ -356,9 +356,9 @@ impl World {
 async fn a_design_that_is_stopped_is_followed_by_nothing() {
     let mut w = world().await;
     w.label("maya", "countersign:auto").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("sam", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     assert_eq!(w.run().await.unwrap().workflow, "lld");
 }
 
@@ -375,20 +375,20 @@ async fn where_code_is_made_of_the_design_its_spec_is_written_first() {
     w.comment("sam", "/implement").await;
     w.tried().await;
     assert_eq!(w.workflows().await, ["lld done", "implement done", "spec done", "implement failed"]);
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.last("Halted at Run the tests there are");
     // What is there is built at once, until the design is another one.
     w.pass(60);
     w.comment("sam", "/implement").await;
     w.tried().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     assert_eq!(w.workflows().await.len(), 5, "{:?}", w.workflows().await);
     w.last("Halted at Run the tests there are");
     w.label("maya", "countersign:lld").await;
     w.approved_by("sam").await;
     w.label("maya", "countersign:implement").await;
     w.tried().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     w.last("Halted at Run the tests there are");
     let all = w.workflows().await;
     assert_eq!(all[5..], ["lld done", "implement done", "spec done", "implement failed"], "{all:?}");
@@ -400,16 +400,16 @@ async fn where_code_is_made_of_the_design_each_end_names_what_brings_it_on() {
     let toml = "[implement]\nfrom = \"lld\"\n[spec]\ndraft_gate = true\nexpire_days = 1\n".to_owned();
     let mut w = World::new(Setting { toml: toml.clone(), ..Setting::default() }).await;
     w.comment("sam", "/implement").await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("The approved design is missing").body;
     assert!(halt.contains("/lld") && !halt.contains("/spec"), "{halt}");
 
     let mut w = designed(Setting { toml, ..Setting::default() }).await;
     w.comment("sam", "/implement").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.clock.pass(std::time::Duration::from_secs(2 * 24 * 3600));
     w.settle().await;
-    w.stands(Status::Failed).await;
+    w.stands(RunViewStatus::Failed).await;
     let halt = w.last("Halted at").body;
     assert!(halt.contains("\n/implement\n") && !halt.contains("\n/spec\n"), "{halt}");
     w.gate();
@@ -422,7 +422,7 @@ async fn where_the_next_part_is_alive_already_it_is_said_that_nothing_follows() 
     let toml = "[spec]\ndraft_gate = true\n".to_owned();
     let mut w = designed(Setting { toml, ..Setting::default() }).await;
     w.label("maya", LABEL).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.comment("maya", "/auto").await;
     assert_eq!(w.workflows().await, ["lld done", "spec asking", "lld asking"]);
     let line = w.last("/approve lld ").body;

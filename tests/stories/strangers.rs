@@ -12,12 +12,13 @@ use std::{
 use countersign::{
     clock::Clock,
     engine::{
-        Booked, Cancel, EngineError, Filter, Opened, Pause, PauseScope, Port, Remark, Rerun, Retry, RunView,
-        Signal, Signalled, Start, Status,
+        ActivePause, AnswerReceipt, CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome,
+        GateAnswerRequest, PauseScope, RetryDecision, RetryRunRequest, RunFilter, RunRemark, RunView,
+        RunViewStatus, StartDecision, StartRunRequest,
     },
     intake::{Intake, IntakeOptions},
-    localhub::{CommentView, Fault},
-    store::{Ending, InboxCounts},
+    localhub::{HubCommentView, HubFault},
+    store::{DeliveryDisposition, InboxCounts},
     types::{IssueNo, RunId},
 };
 use futures_util::future::BoxFuture;
@@ -42,7 +43,7 @@ impl World {
     }
 
     /// The newest comment of this person.
-    fn last_of(&self, who: &str) -> CommentView {
+    fn last_of(&self, who: &str) -> HubCommentView {
         self.view().comments.into_iter().rfind(|c| c.author == who).unwrap()
     }
 
@@ -93,7 +94,7 @@ async fn below_a_commands_role_there_is_a_thumb_and_no_prose() {
     ] {
         w.comment(who, text).await;
         w.shown_the_thumb(who, text, before);
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
     }
 }
 
@@ -107,7 +108,7 @@ async fn a_comment_that_is_deleted_at_once_holds_nobody_up() {
     }
     // The clock stands: nothing was put off that this would have to wait for.
     w.comment_at_once("sam", &line).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("### Runs on this issue");
 }
 
@@ -149,7 +150,7 @@ async fn only_the_first_five_commands_of_a_comment_are_obeyed() {
     let mut w = World::at_the_gate(Setting::default()).await;
     w.comment("maya", "/status\n\n/status\n\n/help\n\n/help\n\n/status\n\n/stop\n\n/stop").await;
     // the sixth was not heard
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.last_note().contains("more than 5 commands"), "{}", w.last_note());
     w.find("### Commands");
 }
@@ -173,13 +174,13 @@ async fn help_and_status_are_one_comment_and_only_where_we_are_at_work() {
     w.comment("sam", "/status\n/help").await;
     let both = w.find("### Commands").body;
     assert!(both.contains("### Runs on this issue"), "{both}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.notifying(), before);
 }
 
 /// GitHub does not tell who may do what.
-fn outage(times: u32) -> Fault {
-    Fault::Status {
+fn outage(times: u32) -> HubFault {
+    HubFault::Status {
         method: "GET".to_owned(),
         path_contains: "/collaborators/".to_owned(),
         status: 502,
@@ -208,7 +209,7 @@ async fn an_outage_of_hours_loses_nothing_and_is_not_hammered() {
     assert_eq!(w.inbox().await.dead, dead);
     let asked = w.hub.requests()[calls..].iter().filter(|r| r.path.contains("/collaborators/")).count();
     assert!(asked <= 42, "{asked}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -242,7 +243,7 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
     for _ in 0..3 {
         let taken = w.app.store.inbox().claim().await.unwrap().unwrap();
         let now = w.clock.now();
-        let later = Ending::Later { why: "GitHub is down".to_owned(), at: now, holds: now };
+        let later = DeliveryDisposition::Later { why: "GitHub is down".to_owned(), at: now, holds: now };
         w.app.store.inbox().end(vec![(taken.id, later)]).await.unwrap();
     }
     for attempt in 1..=20 {
@@ -259,26 +260,26 @@ async fn a_delivery_that_the_process_dies_of_each_time_is_given_up() {
 
 /// An engine that does something of its own the first times it is asked what runs.
 struct Startling {
-    engine: Arc<dyn Port>,
+    engine: Arc<dyn EnginePort>,
     asked: AtomicUsize,
     times: usize,
     first: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Port for Startling {
-    fn start(&self, start: Start) -> BoxFuture<'_, Result<Opened<RunView>, EngineError>> {
+impl EnginePort for Startling {
+    fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>> {
         self.engine.start(start)
     }
 
-    fn signal(&self, signal: Signal) -> BoxFuture<'_, Result<Signalled, EngineError>> {
+    fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>> {
         self.engine.signal(signal)
     }
 
-    fn remark(&self, run: RunId, remark: Remark) -> BoxFuture<'_, Result<Booked, EngineError>> {
+    fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>> {
         self.engine.remark(run, remark)
     }
 
-    fn cancel(&self, cancel: Cancel) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
+    fn cancel(&self, cancel: CancelRunsRequest) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
         self.engine.cancel(cancel)
     }
 
@@ -286,14 +287,14 @@ impl Port for Startling {
         self.engine.inspect(run)
     }
 
-    fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
+    fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
         if self.asked.fetch_add(1, SeqCst) < self.times {
             (self.first)();
         }
         self.engine.list(filter)
     }
 
-    fn retry(&self, retry: Retry) -> BoxFuture<'_, Result<Rerun<RunView>, EngineError>> {
+    fn retry(&self, retry: RetryRunRequest) -> BoxFuture<'_, Result<RetryDecision<RunView>, EngineError>> {
         self.engine.retry(retry)
     }
 
@@ -305,7 +306,7 @@ impl Port for Startling {
         self.engine.resume(scope, by)
     }
 
-    fn pauses(&self) -> BoxFuture<'_, Result<Vec<Pause>, EngineError>> {
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>> {
         self.engine.pauses()
     }
 
@@ -501,11 +502,11 @@ async fn githubs_review_buttons_are_answered_like_comments() {
     w.review("sam", "CHANGES_REQUESTED", " \n").await;
     let said = w.on_pull();
     assert!(said.len() == 2 && said[1].contains("`/revise TEXT`"), "{said:?}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.notifying(), on_issue, "nothing went round: {}", w.thread());
 
     w.review("sam", "APPROVED", "").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.review("max", "APPROVED", "").await;
     assert_eq!(w.on_pull().len(), 2, "reviews go on without us");
 }
@@ -522,5 +523,5 @@ async fn an_approval_of_what_the_review_did_not_approve_is_told_why_not() {
     w.review("max", "APPROVED", "").await;
     let said = w.on_pull();
     assert!(said.len() == 1 && said[0].contains(why), "{said:?}");
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }

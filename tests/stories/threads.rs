@@ -1,6 +1,6 @@
 //! What stands on a thread: answers below their questions, and questions that say what came of them.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 
 use crate::{
     script::{Script, approved, design},
@@ -49,7 +49,7 @@ async fn an_accepted_gate_says_who_accepted_it_and_when() {
     assert!(gate.contains("The reviewer's reason"), "what was asked stays:\n{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
     assert_eq!(w.notifying(), mails, "an edit is no mail");
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
     w.settle().await;
     assert_eq!(w.labels(), [""; 0]);
     w.comment("sam", "/revise say what happens to an empty file").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.label("maya", done).await;
     assert_eq!(w.labels(), [needs_you], "nor does it say what is not so");
     w.label("maya", "bug").await;
@@ -75,7 +75,7 @@ async fn the_label_that_says_how_it_stands_is_put_right_once_a_turn() {
     w.hub.label(w.repo, w.issue, w.user("countersign[bot]"), "countersign:working").unwrap();
     w.look().await;
     assert_eq!(w.labels(), ["bug", done]);
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     // How a run ended is for people to tidy up.
     w.hub.unlabel(w.repo, w.issue, w.user("maya"), done).unwrap();
     w.settle().await;
@@ -92,7 +92,7 @@ async fn a_gate_that_was_answered_with_revise_says_so_and_the_next_one_has_the_l
     let gate = w.find("the LLD was sent back").body;
     assert!(gate.contains("**Sent back to the drafter by sam** on 2026-03-02 09:01 UTC."), "{gate}");
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.lines_to_paste(), [w.approve_line()]);
 }
 
@@ -101,7 +101,7 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
     let mut w = World::asking().await;
     let mails = w.notifying();
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     let gate = w.find("the LLD was not decided").body;
     assert!(gate.contains("**Nobody needs to answer this any more**: the run was stopped by tess"), "{gate}");
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
@@ -112,7 +112,7 @@ async fn a_stopped_gate_says_that_nobody_needs_to_answer() {
 async fn after_the_end_status_revise_and_a_review_are_answered() {
     let mut w = World::asking().await;
     w.comment("tess", "/stop").await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     w.comment("sam", "/status").await;
     w.find("### Runs on this issue");
     let over = "(lld) ended: stopped by tess: asked to by comment. `/restart` begins it again.";
@@ -157,7 +157,7 @@ async fn a_gate_about_files_that_changed_has_the_new_line_and_says_why() {
     assert!(new != old && gate.contains(&new), "{gate}");
     assert_eq!(w.lines_to_paste(), std::slice::from_ref(&new), "{}", w.thread());
     w.comment("sam", &new).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     assert_eq!(w.lines_to_paste(), [""; 0], "{}", w.thread());
 }
 
@@ -179,7 +179,7 @@ async fn a_gate_about_a_version_that_somebody_replaced_says_so() {
         w.settle().await;
         let gate = w.find("the LLD was replaced").body;
         assert!(gate.contains("somebody changed the document on its branch"), "{gate}");
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         assert_eq!(w.lines_to_paste(), [w.approve_line()]);
     }
 }

@@ -1,6 +1,6 @@
 //! Gates that the settings switch off: an APPROVED by another family is enough then, and nothing less.
 
-use countersign::engine::Status;
+use countersign::engine::RunViewStatus;
 
 use crate::{
     script::{Script, approved, design, finding, review},
@@ -20,7 +20,7 @@ async fn asks_nobody_with(setting: Setting) -> World {
 async fn an_approved_design_is_published_and_nobody_is_asked() {
     let mut w = asks_nobody().await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let status = w.find("Rehearsal").body;
     assert!(status.contains("lld: done"), "{status}");
     assert_eq!(w.notifying(), 1, "the status comment alone:\n{}", w.thread());
@@ -45,7 +45,7 @@ async fn what_was_not_approved_is_for_a_person() {
         let setting = Setting { script: Some(script.toml()), toml, ..Setting::default() };
         let mut w = asks_nobody_with(setting).await;
         w.label("maya", "countersign:lld").await;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.find("Rehearsal");
         let gate = w.find("waits for a person").body;
         assert!(gate.contains(verdict) && gate.contains("/override"), "{gate}");
@@ -59,7 +59,7 @@ async fn an_answer_that_is_no_verdict_is_for_a_person() {
     w.label("maya", "countersign:lld").await;
     w.find("Rehearsal");
     assert!(w.find("waits for a person").body.contains("INCONCLUSIVE"), "{}", w.thread());
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -86,10 +86,10 @@ async fn an_issue_of_somebody_who_may_not_write_is_asked_about() {
         w.issue = issue;
         w.label("maya", "countersign:lld").await;
         let Some(asked) = asked else {
-            w.stands(Status::Done).await;
+            w.stands(RunViewStatus::Done).await;
             continue;
         };
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.find("waits for a person").body;
         assert!(gate.contains(&format!("written or edited by `{asked}`, who may not write")), "{gate}");
         w.approved_by("sam").await;
@@ -105,7 +105,7 @@ async fn what_others_have_on_the_branch_is_asked_about() {
     let branch = format!("countersign/issue-{}", w.issue);
     w.hub.push_commit(w.repo, &branch, sam, &[("src/lib.rs", b"// theirs")], "Mine").unwrap();
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("Rehearsal");
     assert!(w.find("waits for a person").body.contains("- `src/lib.rs`"), "{}", w.thread());
     w.approved_by("sam").await;
@@ -134,7 +134,7 @@ async fn theirs() -> Vec<u8> {
     let mut w = asks_nobody().await;
     w.label("maya", "countersign:lld").await;
     let path = format!("docs/lld/LLD-{}.md", w.issue);
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let ours = w.hub.branch_file(w.repo, &format!("countersign/issue-{}", w.issue), &path).unwrap();
     String::from_utf8(ours).unwrap().replace("**This is a rehearsal.**", "**This is mine.**").into_bytes()
 }
@@ -151,7 +151,7 @@ async fn ours_never_takes_the_place_of_a_persons_version_that_was_refused() {
     let (sam, mine) = (w.user("sam"), theirs().await);
     w.hub.push_commit(w.repo, &branch, sam, &[(&path, &mine)], "Mine").unwrap();
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.find("waits for a person").body.contains("REVISE"), "{}", w.thread());
     assert_eq!(w.hub.branch_file(w.repo, &branch, &path).unwrap(), mine);
 }
@@ -183,7 +183,7 @@ async fn what_changed_since_the_draft_was_agreed_to_is_asked_about() {
             w.hub.push_commit(w.repo, &branch, sam, &[("src/lib.rs", b"// theirs")], "Mine").unwrap();
         }
         w.settle().await;
-        let asked = if what == "nothing" { Status::Done } else { Status::Asking };
+        let asked = if what == "nothing" { RunViewStatus::Done } else { RunViewStatus::Asking };
         w.stands(asked).await;
         match what {
             "branch" => assert!(w.newest().contains("- `src/lib.rs`"), "{}", w.thread()),

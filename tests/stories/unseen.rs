@@ -7,7 +7,7 @@ use std::{
 };
 
 use countersign::{
-    localhub::{Hub, HubEvent, What},
+    localhub::{Hub, HubEvent, HubEventKind},
     types::{CommentId, IssueNo, RepoId},
 };
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
@@ -81,26 +81,28 @@ impl Inner {
         }
         let number = event.issue.unwrap_or(IssueNo(0));
         let (act, what) = match event.what {
-            What::Reacted { .. } => return,
-            What::Commented { id, body } => (Act::Comment(id), format!("comment: {}", first_line(&body))),
-            What::CommentEdited { id, body } => {
+            HubEventKind::Reacted { .. } => return,
+            HubEventKind::Commented { id, body } => {
+                (Act::Comment(id), format!("comment: {}", first_line(&body)))
+            }
+            HubEventKind::CommentEdited { id, body } => {
                 let before = self.acts.get(&(event.repo, Act::Comment(id)));
                 let what = if before.is_some_and(|what| !what.contains(EDIT)) { " comment" } else { EDIT };
                 (Act::Comment(id), format!("{}: {}", what.trim(), first_line(&body)))
             }
-            What::CommentDeleted { id } => {
+            HubEventKind::CommentDeleted { id } => {
                 // Who saw it saw what is gone.
                 let Some(what) = self.acts.remove(&(event.repo, Act::Comment(id))) else { return };
                 self.acts.insert((event.repo, Act::Gone(id)), what + " (taken away again)");
                 return;
             }
-            What::Labeled { label } => (Act::Labels(number), format!("label: +{label}")),
-            What::Unlabeled { label } => (Act::Labels(number), format!("label: -{label}")),
-            What::BranchMoved { branch, subject, .. } => {
+            HubEventKind::Labeled { label } => (Act::Labels(number), format!("label: +{label}")),
+            HubEventKind::Unlabeled { label } => (Act::Labels(number), format!("label: -{label}")),
+            HubEventKind::BranchMoved { branch, subject, .. } => {
                 let what = format!("commit: {branch}: {subject}");
                 (Act::Branch(branch), what)
             }
-            What::Checked { name, title, .. } => (Act::Checks, format!("check: {name}: {title}")),
+            HubEventKind::Checked { name, title, .. } => (Act::Checks, format!("check: {name}: {title}")),
             other => (Act::Text(number), format!("{other:?}").chars().take(120).collect()),
         };
         self.acts.insert((event.repo, act), format!("#{number} {what}"));

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 
 use countersign::{
-    documents::verdict::{self, Invalid},
-    engine::Status,
+    documents::verdict::{self, ReviewAnswerError},
+    engine::RunViewStatus,
 };
 use serde::Deserialize;
 
@@ -58,13 +58,13 @@ pub(crate) fn read(text: &str) -> &'static str {
     let nonce = "k3x9q2mz";
     match verdict::parse(&text.replace("{{nonce}}", nonce), nonce) {
         Ok(review) => VERDICTS.iter().find(|word| **word == review.verdict.to_string()).unwrap(),
-        Err(Invalid::NotOneObject) => "no object",
-        Err(Invalid::Shape(_)) => "shape",
-        Err(Invalid::Nonce) => "nonce",
-        Err(Invalid::NoFinding(_)) => "no finding",
-        Err(Invalid::ApprovedThoughBlocking) => "blocking",
-        Err(Invalid::Empty(_)) => "empty",
-        Err(Invalid::TooLong { .. }) => "too long",
+        Err(ReviewAnswerError::NotOneObject) => "no object",
+        Err(ReviewAnswerError::Shape(_)) => "shape",
+        Err(ReviewAnswerError::Nonce) => "nonce",
+        Err(ReviewAnswerError::NoFinding(_)) => "no finding",
+        Err(ReviewAnswerError::ApprovedThoughBlocking) => "blocking",
+        Err(ReviewAnswerError::Empty(_)) => "empty",
+        Err(ReviewAnswerError::TooLong { .. }) => "too long",
     }
 }
 
@@ -139,7 +139,7 @@ async fn passes_none(answers: &[&Answer]) {
         if n > 0 {
             w.comment("max", "/revise look once more").await;
         }
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         let gate = w.gate();
         let (verdict, line) = match ends.as_str() {
             ends if VERDICTS.contains(&ends) => (ends, "**The reviewer's reason**"),
@@ -151,7 +151,7 @@ async fn passes_none(answers: &[&Answer]) {
         if ends != "APPROVED" {
             let subject = w.run().await.unwrap().gate.unwrap().spec.subject;
             w.comment("max", &format!("/approve lld {subject}")).await;
-            w.stands(Status::Asking).await;
+            w.stands(RunViewStatus::Asking).await;
             for comment in w.bots() {
                 w.look_at(comment.id);
             }

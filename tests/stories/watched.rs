@@ -7,11 +7,11 @@ use std::{
 
 use axum::{Json, Router, body::Bytes, extract::State, http::StatusCode, routing::post};
 use countersign::{
-    engine::Status,
+    engine::RunViewStatus,
     proc::reserved_address,
     web::{
         NAMES,
-        control::{Heard, Retrying, Said, ask},
+        control::{ControlMessage, ControlReply, RetryCommandRequest, ask},
     },
 };
 use opentelemetry_proto::tonic::{
@@ -172,7 +172,7 @@ async fn a_service_that_calls_its_model_by_a_hostile_name_writes_no_line_of_ours
     })
     .await;
     w.label("maya", "countersign:lld").await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert!(w.gate().contains("INCONCLUSIVE"));
     assert_eq!((w.labels(), w.commits().len()), (vec!["countersign:needs-you".to_owned()], 2));
     assert_eq!(w.pull().state, "open");
@@ -303,12 +303,15 @@ async fn a_failed_call_is_an_error_in_its_trace() {
     w.label("maya", "countersign:lld").await;
     let run = w.run().await.unwrap().id;
     for _ in 0..2 {
-        let again = json!(Retrying { run, by: "ops".to_owned() });
-        let Heard::Done(Said { .. }) = ask(w.data(), "/retry", Some(again)).await.unwrap() else { panic!() };
+        let again = json!(RetryCommandRequest { run, by: "ops".to_owned() });
+        let ControlReply::Done(ControlMessage { .. }) = ask(w.data(), "/retry", Some(again)).await.unwrap()
+        else {
+            panic!()
+        };
     }
     w.comment("maya", "/stop").await;
     w.wait(60).await;
-    w.stands(Status::Stopped).await;
+    w.stands(RunViewStatus::Stopped).await;
     ended.cancel();
     sending.await.unwrap();
     let spans = collector.all();

@@ -14,12 +14,12 @@ use std::{
 };
 
 use countersign::{
-    app::{App, AppError},
+    app::{AppError, Application},
     clock::Clock,
     config::Settings,
-    engine::{Filter, Port, RunView},
-    github::{Manifest, Pacing},
-    localhub::{AppSpec, Hub, HubOptions, IssueView, RepoSource, sample},
+    engine::{EnginePort, RunFilter, RunView},
+    github::{AppManifest, Pacing},
+    localhub::{AppSpec, Hub, HubIssueView, HubOptions, RepoSource, sample},
     store::StoreError,
     types::{InstallationId, IssueNo, RepoId, Role, Timestamp, UserId},
     web::token_file,
@@ -96,7 +96,7 @@ static KEY: OnceLock<SecretString> = OnceLock::new();
 
 pub(crate) struct World {
     pub(crate) hub: Hub,
-    pub(crate) app: Arc<App>,
+    pub(crate) app: Arc<Application>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) repo: RepoId,
     pub(crate) issue: IssueNo,
@@ -257,7 +257,7 @@ impl World {
 
         let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let webhook: url::Url = format!("http://{}/webhook", door.local_addr().unwrap()).parse().unwrap();
-        let manifest = Manifest::embedded();
+        let manifest = AppManifest::embedded();
         let credentials = hub
             .create_app(AppSpec {
                 name: "Countersign".to_owned(),
@@ -486,12 +486,12 @@ impl World {
         panic!("this never settles; the thread so far:\n{}", self.thread());
     }
 
-    pub(crate) fn view(&self) -> IssueView {
+    pub(crate) fn view(&self) -> HubIssueView {
         self.hub.issue(self.repo, self.issue).expect("the issue is there")
     }
 
     pub(crate) async fn run(&self) -> Option<RunView> {
-        let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
+        let filter = RunFilter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         self.app.engine.list(filter).await.unwrap().into_iter().max_by_key(|run| run.id)
     }
 
@@ -583,7 +583,7 @@ async fn start_hub(directory: &Path, clock: &Arc<ManualClock>) -> Hub {
     Hub::start(options).await.unwrap()
 }
 
-async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing, toys: bool) -> Arc<App> {
+async fn build(config: &Path, clock: &Arc<ManualClock>, pacing: Pacing, toys: bool) -> Arc<Application> {
     build_with(config, clock, pacing, toys, None).await
 }
 
@@ -593,7 +593,7 @@ async fn build_with(
     pacing: Pacing,
     toys: bool,
     test_time: Option<Duration>,
-) -> Arc<App> {
+) -> Arc<Application> {
     let (workflows, tables) =
         if toys { (toys::ALL, toys::TABLES) } else { (workflows::ALL, workflows::TABLES) };
     let patience = Instant::now() + Duration::from_secs(120);
@@ -601,7 +601,7 @@ async fn build_with(
         let mut settings = Settings::load(config, tables).unwrap();
         settings.sandbox.time = test_time;
         settings.sandbox.program = Some(env!("CARGO_BIN_EXE_countersign").into());
-        match App::build_with(settings, clock.clone(), pacing, workflows).await {
+        match Application::build_with(settings, clock.clone(), pacing, workflows).await {
             Ok(app) => return Arc::new(app),
             // Between its fork and its start a child of another world's holds whatever we held.
             Err(AppError::Store(StoreError::InUse { .. })) if Instant::now() < patience => {

@@ -2,7 +2,7 @@
 
 mod nodes;
 mod progress;
-mod stage;
+mod scene;
 mod terminal;
 mod transcript;
 
@@ -19,14 +19,14 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    progress::Progress,
-    stage::{Machine, Material, Stage},
-    transcript::Transcript,
+    progress::ProgressLine,
+    scene::{DemoMachine, DemoMaterial, DemoScene},
+    transcript::DemoTranscript,
 };
 use super::{INTERRUPTED, absolute_path, own_directory, say, serve::on_signals, wrong_usage};
 use crate::{
     clock::{Clock, SystemClock},
-    engine::{Filter, Port, RunView, Status},
+    engine::{EnginePort, RunFilter, RunView, RunViewStatus},
     limits::SEEN_BEFORE_APPROVAL,
     messages::{AUDIT_TRAILER, step_name},
     proc::private_dir,
@@ -39,21 +39,21 @@ use crate::{
 /// that fail, code that they pass with, and the pull request. Answer on the page it prints, or type the answer here; the
 /// pages stay open until you leave. Without flags the models' answers are scripted and nothing leaves this machine.
 #[derive(clap::Args)]
-pub(super) struct Demo {
+pub(super) struct DemoCommand {
     /// Answer the gates with yes and exit when the last document is final.
     #[arg(long)]
     yes: bool,
     /// What is played: an issue to its design; a rough idea to an issue and then to its design; or findings that are
     /// answered and dismissed, and an issue that is edited under its gate; or a request in free words to the design that comes of it.
-    #[arg(long, value_enum, default_value_t = Story::Design, conflicts_with = "repo")]
-    story: Story,
+    #[arg(long, value_enum, default_value_t = DemoStory::Design, conflicts_with = "repo")]
+    story: DemoStory,
     /// The last stage that is played. Of the sample's first issue that is the pull request, where tests can be run on this
     /// machine; otherwise the design.
     #[arg(long, value_enum)]
-    through: Option<Through>,
+    through: Option<DemoLastStage>,
     /// Who drafts and reviews: scripted answers, or Claude and Gemini.
-    #[arg(long, value_enum, default_value_t = Models::Stub)]
-    models: Models,
+    #[arg(long, value_enum, default_value_t = DemoModels::Stub)]
+    models: DemoModels,
     /// With `--models real`: the settings file whose [models], [providers] and keys to use. Without it the
     /// built-in ones and the `.env` in this directory.
     #[arg(long, value_name = "FILE")]
@@ -76,7 +76,7 @@ pub(super) struct Demo {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Models {
+pub(super) enum DemoModels {
     /// Scripted answers; every comment says so.
     Stub,
     /// Claude through its command line, Gemini over HTTPS.
@@ -84,7 +84,7 @@ pub(super) enum Models {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Story {
+pub(super) enum DemoStory {
     /// An issue that says what is wanted becomes a design.
     Design,
     /// A rough idea becomes an issue first.
@@ -98,7 +98,7 @@ pub(super) enum Story {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Through {
+pub(super) enum DemoLastStage {
     /// The design.
     Lld,
     /// The implementation spec of that design.
@@ -126,64 +126,65 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How often the demo looks for something new to tell.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Demo {
+impl DemoCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        if self.config.is_some() && self.models == Models::Stub {
+        if self.config.is_some() && self.models == DemoModels::Stub {
             return Ok(wrong_usage("--config says which real models to ask; add --models real"));
         }
-        if self.nodes.is_some() && self.models == Models::Real {
+        if self.nodes.is_some() && self.models == DemoModels::Real {
             return Ok(wrong_usage(
                 "several processes are shown with scripted answers alone; leave --models out",
             ));
         }
-        let further = self.through.is_some_and(|through| through != Through::Lld);
-        if self.story == Story::Gates && further {
+        let further = self.through.is_some_and(|through| through != DemoLastStage::Lld);
+        if self.story == DemoStory::Gates && further {
             return Ok(wrong_usage("the story of the gates ends with its design; leave --through out"));
         }
-        if self.story == Story::Scout && further {
+        if self.story == DemoStory::Scout && further {
             return Ok(wrong_usage("the story of the scout ends with its brief; leave --through out"));
         }
-        if self.story == Story::Ask && self.models == Models::Real {
+        if self.story == DemoStory::Ask && self.models == DemoModels::Real {
             return Ok(wrong_usage(
                 "what is asked in free words is read by a script alone here; leave --models out",
             ));
         }
-        let scripted = self.models == Models::Stub && self.story == Story::Design && self.repo.is_none();
-        if self.through == Some(Through::Pr) && self.models == Models::Stub && !scripted {
+        let scripted =
+            self.models == DemoModels::Stub && self.story == DemoStory::Design && self.repo.is_none();
+        if self.through == Some(DemoLastStage::Pr) && self.models == DemoModels::Stub && !scripted {
             return Ok(wrong_usage(
                 "code is scripted for the sample's first issue alone; leave --story and --repo out",
             ));
         }
         let through = match self.through {
             Some(through) => through,
-            None if scripted => match stage::cannot_run_tests().await {
-                None => Through::Pr,
+            None if scripted => match scene::cannot_run_tests().await {
+                None => DemoLastStage::Pr,
                 Some(why) => {
                     say(format_args!("It ends with the design, because tests cannot be run here: {why}"));
-                    Through::Lld
+                    DemoLastStage::Lld
                 }
             },
-            None => Through::Lld,
+            None => DemoLastStage::Lld,
         };
         let temporary = private_dir("countersign-demo-", &std::env::temp_dir())?;
         let data = self.data.clone().unwrap_or_else(|| temporary.path().to_owned());
         let material = match (&self.repo, &self.issue) {
-            (Some(repo), Some(issue)) => Material::yours(repo, issue)?,
-            _ => Material::sample(self.story, through == Through::Pr),
+            (Some(repo), Some(issue)) => DemoMaterial::yours(repo, issue)?,
+            _ => DemoMaterial::sample(self.story, through == DemoLastStage::Pr),
         };
-        if self.models == Models::Real {
+        if self.models == DemoModels::Real {
             say("Real models: parts of the code and the issue go to the companies whose models are asked:");
-            for line in stage::companies(self.config.as_deref())? {
+            for line in scene::companies(self.config.as_deref())? {
                 say(format_args!("  {line}"));
             }
         } else {
             say("Rehearsal: answers are scripted, no model is asked and nothing leaves this machine.");
         }
-        let _lock = own_directory(&data, stage::MEMORY)?;
-        let preparing = self.repo.is_some().then(|| tokio::spawn(Progress::preparing()));
+        let _lock = own_directory(&data, scene::MEMORY)?;
+        let preparing = self.repo.is_some().then(|| tokio::spawn(ProgressLine::preparing()));
         let nodes = self.nodes.map(usize::from).zip(self.postgres_file.as_deref());
-        let machine = Machine { models: self.models, config: self.config.as_deref(), nodes };
-        let stage = Stage::open(&data, &machine, &material).await;
+        let machine = DemoMachine { models: self.models, config: self.config.as_deref(), nodes };
+        let stage = DemoScene::open(&data, &machine, &material).await;
         if let Some(preparing) = preparing {
             preparing.abort();
             let _ = preparing.await;
@@ -220,7 +221,7 @@ impl Demo {
         }
         stage.hub.stop().await;
         Ok(match told? {
-            Some(run) if run.status == Status::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
+            Some(run) if run.status == RunViewStatus::Done || waits_for_merge(&run) => ExitCode::SUCCESS,
             Some(_) => ExitCode::FAILURE,
             None => {
                 say(match &self.data {
@@ -237,22 +238,22 @@ impl Demo {
     /// Tells what happens until the run is over and the person has seen it; none when interrupted before.
     async fn play(
         &self,
-        stage: &Stage,
-        through: Through,
+        stage: &DemoScene,
+        through: DemoLastStage,
         stop: &CancellationToken,
     ) -> anyhow::Result<Option<RunView>> {
-        let mut transcript = Transcript::new(stage);
+        let mut transcript = DemoTranscript::new(stage);
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut typing = !self.yes;
         let mut said = BTreeSet::new();
         let mut ended: Option<RunView> = None;
         let mut to_kill = stage.nodes.as_ref();
-        let mut progress = Progress::new();
+        let mut progress = ProgressLine::new();
         if stage.run().await?.is_none()
             && let Some(first) = self.labels(through).next()
         {
             match self.story {
-                Story::Ask => stage.say_once(REQUEST)?,
+                DemoStory::Ask => stage.say_once(REQUEST)?,
                 _ => stage.label(&format!("countersign:{first}"))?,
             }
         }
@@ -274,7 +275,7 @@ impl Demo {
                     // What happened between the last look and the end.
                     transcript.tell(stage, &mut progress).await?;
                     let next = self.labels(through).skip_while(|name| *name != run.workflow).nth(1);
-                    if let Some(next) = next.filter(|_| run.status == Status::Done) {
+                    if let Some(next) = next.filter(|_| run.status == RunViewStatus::Done) {
                         let done = if run.workflow == "issue" { "Filed" } else { "Done" };
                         if let Some(outcome) = &run.outcome {
                             say(format_args!("\n{done}: {}.\n", outcome.summary));
@@ -313,28 +314,28 @@ impl Demo {
     }
 }
 
-impl Demo {
+impl DemoCommand {
     /// What the maintainer labels the issue for, one after the other. To the pull request it is one label: the spec and the
     /// code follow the design by themselves.
-    fn labels(&self, through: Through) -> impl Iterator<Item = &'static str> {
+    fn labels(&self, through: DemoLastStage) -> impl Iterator<Item = &'static str> {
         let first: &[&str] = match self.story {
-            Story::Scout => return [].iter().chain(&["scout"]).copied(),
-            Story::Issue => &["issue"],
-            Story::Design | Story::Gates | Story::Ask => &[],
+            DemoStory::Scout => return [].iter().chain(&["scout"]).copied(),
+            DemoStory::Issue => &["issue"],
+            DemoStory::Design | DemoStory::Gates | DemoStory::Ask => &[],
         };
         let then: &[&str] = match through {
-            Through::Lld => &["lld"],
-            Through::Spec => &["lld", "spec"],
-            Through::Pr => &["auto"],
+            DemoLastStage::Lld => &["lld"],
+            DemoLastStage::Spec => &["lld", "spec"],
+            DemoLastStage::Pr => &["auto"],
         };
         first.iter().chain(then).copied()
     }
 
     /// What the maintainer answers where the run stands, once they can have read it.
-    fn line(&self, stage: &Stage, run: &RunView) -> anyhow::Result<Option<String>> {
+    fn line(&self, stage: &DemoScene, run: &RunView) -> anyhow::Result<Option<String>> {
         let Some(gate) = &run.gate else { return Ok(None) };
         let takes = |verb: &str| gate.spec.verbs.iter().any(|(taken, _)| taken == verb);
-        let gates = self.story == Story::Gates;
+        let gates = self.story == DemoStory::Gates;
         if takes("answer") {
             return Ok(Some(ANSWERS.to_owned()));
         }
@@ -361,8 +362,8 @@ async fn next_line(lines: &mut Lines<BufReader<Stdin>>) -> Option<String> {
 }
 
 /// Says what came of the run and where to look at it: a link only where the pages stay open, a directory only where it stays.
-fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
-    if run.status != Status::Done && !waits_for_merge(run) {
+fn conclude(stage: &DemoScene, run: &RunView, open: bool, data: Option<&Path>) -> anyhow::Result<()> {
+    if run.status != RunViewStatus::Done && !waits_for_merge(run) {
         say(format_args!(
             "\nThe run ended as {}: {}",
             run.status,
@@ -402,7 +403,7 @@ fn conclude(stage: &Stage, run: &RunView, open: bool, data: Option<&Path>) -> an
     Ok(())
 }
 
-impl Stage {
+impl DemoScene {
     /// Waits until there is a newer run than this: it has ended, and another was asked for.
     async fn until_after(&self, run: &RunView) -> anyhow::Result<()> {
         while self.run().await?.is_none_or(|newest| newest.id <= run.id) {
@@ -413,7 +414,7 @@ impl Stage {
 
     /// The newest run on the demo's issue.
     async fn run(&self) -> anyhow::Result<Option<RunView>> {
-        let filter = Filter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
+        let filter = RunFilter { repo: Some(self.repo), issue: Some(self.issue), live_only: false };
         Ok(self.app.engine.list(filter).await?.into_iter().max_by_key(|run| run.id))
     }
 }

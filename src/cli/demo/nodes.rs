@@ -22,11 +22,11 @@ use crate::proc::reserved_address;
 const LEASE_SECONDS: u32 = 8;
 
 /// Processes that serve, the first of which takes the deliveries.
-pub(super) struct Nodes {
-    running: Mutex<Vec<Node>>,
+pub(super) struct DemoNodes {
+    running: Mutex<Vec<DemoNode>>,
 }
 
-struct Node {
+struct DemoNode {
     number: usize,
     child: Child,
     webhook: Url,
@@ -40,7 +40,7 @@ pub(super) fn settings(postgres: &Path) -> anyhow::Result<String> {
     Ok(format!("postgres_file = {file:?}\nlease_seconds = {LEASE_SECONDS}\n"))
 }
 
-impl Nodes {
+impl DemoNodes {
     /// Starts them by `config`, each with a directory and doors of its own, in the directory of that.
     pub(super) fn start(config: &Path, count: usize) -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
@@ -57,12 +57,12 @@ impl Nodes {
             // Ctrl-C is for this program, which ends them.
             let child = serve.process_group(0).stdout(log.try_clone()?).stderr(log).spawn()?;
             let webhook = format!("http://{public}/webhook").parse()?;
-            Ok(Node { number, child, webhook, _reserved: [at, also_at] })
+            Ok(DemoNode { number, child, webhook, _reserved: [at, also_at] })
         });
         Ok(Self { running: Mutex::new(running.collect::<anyhow::Result<_>>()?) })
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Node>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<DemoNode>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,7 +83,7 @@ impl Nodes {
                     );
                 }
             }
-            let answers = |node: &Node| {
+            let answers = |node: &DemoNode| {
                 let at = node.webhook.socket_addrs(|| None).unwrap_or_default();
                 std::net::TcpStream::connect(at.as_slice()).is_ok()
             };

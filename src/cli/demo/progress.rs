@@ -6,7 +6,7 @@ use std::io::Write;
 use super::{super::say, LOOK, terminal::Terminal};
 use crate::{
     clock::{Clock, SystemClock},
-    engine::{RunView, Status},
+    engine::{RunView, RunViewStatus},
     messages::step_name,
 };
 
@@ -16,14 +16,14 @@ const WORTH_SHOWING_S: u64 = 1;
 /// How often a long step is told of where no line can be taken back.
 const WORTH_A_LINE_S: u64 = 30;
 
-pub(super) struct Progress {
+pub(super) struct ProgressLine {
     /// What stands on the line now.
     shown: String,
     /// The visit and how often it had a line.
     told: (u64, u64),
 }
 
-impl Progress {
+impl ProgressLine {
     pub(super) fn new() -> Self {
         Self { shown: String::new(), told: (0, 0) }
     }
@@ -65,7 +65,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.clear();
     }
@@ -89,8 +89,8 @@ fn text(run: &RunView, elapsed: u64) -> String {
     let so_long = so_long(elapsed);
     match run.status {
         _ if elapsed < WORTH_SHOWING_S => String::new(),
-        Status::Running => format!("  … {step} ({so_long})"),
-        Status::Waiting | Status::Ready => {
+        RunViewStatus::Running => format!("  … {step} ({so_long})"),
+        RunViewStatus::Waiting | RunViewStatus::Ready => {
             let why = run.why.as_deref().unwrap_or("about to go on");
             format!("  … {step} waits ({so_long}): {why}")
         }

@@ -4,34 +4,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::broadcast::{Receiver, error::TryRecvError};
 
-use super::{Progress, Stage, terminal::Terminal};
+use super::{DemoScene, ProgressLine, terminal::Terminal};
 use crate::{
-    engine::{FindingRow, Kind, VerdictRow},
-    localhub::{HubEvent, What},
+    engine::{FindingRow, StepKind, VerdictRow},
+    localhub::{HubEvent, HubEventKind},
     messages::step_name,
     types::{RunId, Timestamp},
 };
 
-pub(super) struct Transcript {
+pub(super) struct DemoTranscript {
     events: Receiver<HubEvent>,
     /// How far each run's trail and verdicts have been told.
-    told: BTreeMap<RunId, Told>,
+    told: BTreeMap<RunId, TranscriptPosition>,
 }
 
 #[derive(Default)]
-struct Told {
+struct TranscriptPosition {
     steps: usize,
     reviews: usize,
     verdicts: usize,
 }
 
-impl Transcript {
-    pub(super) fn new(stage: &Stage) -> Self {
+impl DemoTranscript {
+    pub(super) fn new(stage: &DemoScene) -> Self {
         Self { events: stage.hub.subscribe(), told: BTreeMap::new() }
     }
 
     /// Prints what is new, in the order it happened.
-    pub(super) async fn tell(&mut self, stage: &Stage, progress: &mut Progress) -> anyhow::Result<()> {
+    pub(super) async fn tell(
+        &mut self,
+        stage: &DemoScene,
+        progress: &mut ProgressLine,
+    ) -> anyhow::Result<()> {
         let mut lines = self.steps(stage).await?;
         loop {
             match self.events.try_recv() {
@@ -54,7 +58,7 @@ impl Transcript {
     }
 
     /// Steps from the run's trail, each review followed by its verdict, as the store has them.
-    async fn steps(&mut self, stage: &Stage) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
+    async fn steps(&mut self, stage: &DemoScene) -> anyhow::Result<Vec<(Timestamp, Vec<String>)>> {
         let Some(run) = stage.run().await? else { return Ok(Vec::new()) };
         let rows = stage.app.store.repo(stage.repo).await?;
         let (trail, ledger) = (rows.trail(run.id).await?, rows.ledger(run.id).await?);
@@ -72,7 +76,7 @@ impl Transcript {
             }
             if let Some(step) = workflow.and_then(|w| w.step(&row.step)) {
                 lines.push(format!("  · {}", step_name(step.id, step.title)));
-                told.reviews += usize::from(step.kind == Kind::Review);
+                told.reviews += usize::from(step.kind == StepKind::Review);
             }
             out.push((row.entered_at, lines));
         }
@@ -104,32 +108,32 @@ fn event_lines(event: &HubEvent) -> Vec<String> {
     let who = &event.by;
     let issue = event.issue.map(|n| format!("#{n}")).unwrap_or_default();
     let one = match &event.what {
-        What::Labeled { label } => format!("{who} labels {issue} `{label}`"),
-        What::Unlabeled { label } => format!("{who} takes `{label}` off {issue}"),
-        What::Commented { body, .. } => {
+        HubEventKind::Labeled { label } => format!("{who} labels {issue} `{label}`"),
+        HubEventKind::Unlabeled { label } => format!("{who} takes `{label}` off {issue}"),
+        HubEventKind::Commented { body, .. } => {
             let mut lines = vec![format!("{who} comments on {issue}:")];
             lines.extend(quote(body));
             return lines;
         }
-        What::CommentEdited { body, .. } => {
+        HubEventKind::CommentEdited { body, .. } => {
             format!("{who} edits a comment on {issue} (no mail): {}", headline(body))
         }
-        What::Reacted { content, .. } => format!("{who} reacts {} on {issue}", emoji(content)),
-        What::PullOpened { title, draft, head } => {
+        HubEventKind::Reacted { content, .. } => format!("{who} reacts {} on {issue}", emoji(content)),
+        HubEventKind::PullOpened { title, draft, head } => {
             let kind = if *draft { "draft pull request" } else { "pull request" };
             format!("{who} opens {kind} {issue} from {head}: {title}")
         }
-        What::IssueEdited => format!("{who} edits {issue}"),
-        What::PullEdited { title } => format!("{who} edits pull request {issue}: {title}"),
-        What::BranchMoved { branch, new: true, .. } => format!("{who} creates the branch {branch}"),
-        What::BranchMoved { branch, to: Some(_), subject, .. } => {
+        HubEventKind::IssueEdited => format!("{who} edits {issue}"),
+        HubEventKind::PullEdited { title } => format!("{who} edits pull request {issue}: {title}"),
+        HubEventKind::BranchMoved { branch, new: true, .. } => format!("{who} creates the branch {branch}"),
+        HubEventKind::BranchMoved { branch, to: Some(_), subject, .. } => {
             format!("{who} commits to {branch}: {subject}")
         }
-        What::Reviewed { state, .. } => format!("{who} reviews {issue}: {state}"),
-        What::Checked { name, state, title } => {
+        HubEventKind::Reviewed { state, .. } => format!("{who} reviews {issue}: {state}"),
+        HubEventKind::Checked { name, state, title } => {
             format!("{who} shows the check {name}: {} ({title})", state.replace('_', " "))
         }
-        What::IssueClosed => format!("{who} closes {issue}"),
+        HubEventKind::IssueClosed => format!("{who} closes {issue}"),
         _ => return Vec::new(),
     };
     vec![one]

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use secrecy::SecretString;
 
-use super::{super::not_the_app, Expected, Report};
+use super::{super::not_the_app, DoctorReport, DoctorScope};
 use crate::{
     clock::SystemClock,
     config::Settings,
-    github::{Fault, GitHub, InstallationInfo, Manifest},
+    github::{AppManifest, GitHub, GitHubApiError, InstallationInfo},
 };
 
 /// The App and where it is installed, when GitHub lets us in.
-pub(super) struct Known {
+pub(super) struct InstalledApp {
     pub(super) github: GitHub,
     pub(super) installations: Vec<InstallationInfo>,
 }
@@ -21,7 +21,11 @@ pub(super) struct Known {
 /// A clock further off than this makes GitHub refuse our tokens, or nearly so.
 const SKEW: Duration = Duration::from_secs(30);
 
-pub(super) async fn check(report: &mut Report, settings: &Settings, expected: Expected) -> Option<Known> {
+pub(super) async fn check(
+    report: &mut DoctorReport,
+    settings: &Settings,
+    expected: DoctorScope,
+) -> Option<InstalledApp> {
     let path = &settings.app.private_key_file;
     let pem = match std::fs::read_to_string(path) {
         Ok(pem) => pem,
@@ -54,7 +58,7 @@ pub(super) async fn check(report: &mut Report, settings: &Settings, expected: Ex
         }
     };
     report.good("App", format!("{} (id {}) at {}", app.slug, app.id, settings.github.web_url));
-    let manifest = Manifest::embedded();
+    let manifest = AppManifest::embedded();
     let missing = manifest.missing_permissions(&app.permissions);
     if missing.is_empty() {
         report.good("permissions", "all that the manifest asks for");
@@ -79,10 +83,10 @@ pub(super) async fn check(report: &mut Report, settings: &Settings, expected: Ex
     webhook(report, &github, expected).await;
     deliveries(report, &github, settings).await;
     let installations = installations(report, &github, settings).await?;
-    Some(Known { github, installations })
+    Some(InstalledApp { github, installations })
 }
 
-fn clock(report: &mut Report, github: &GitHub) {
+fn clock(report: &mut DoctorReport, github: &GitHub) {
     let Some(ahead) = github.clock_ahead() else { return };
     let seconds = ahead.unsigned_abs() / 1000;
     if seconds <= SKEW.as_secs() {
@@ -95,10 +99,10 @@ fn clock(report: &mut Report, github: &GitHub) {
     );
 }
 
-async fn webhook(report: &mut Report, github: &GitHub, expected: Expected) {
+async fn webhook(report: &mut DoctorReport, github: &GitHub, expected: DoctorScope) {
     let hook = match github.hook_config().await {
         Ok(hook) => hook,
-        Err(Fault::NotFound { .. }) => {
+        Err(GitHubApiError::NotFound { .. }) => {
             return report
                 .bad("webhook", "the App has no webhook; set its address on the App's settings page");
         }
@@ -113,7 +117,7 @@ async fn webhook(report: &mut Report, github: &GitHub, expected: Expected) {
             "its content type is not JSON; choose application/json on the App's settings page",
         );
     }
-    if expected == Expected::NoServerYet {
+    if expected == DoctorScope::NoServerYet {
         return report.note("webhook", format!("{url} is not tried: no server runs yet"));
     }
     let health = match url::Url::parse(&url).and_then(|u| u.join("healthz")) {
@@ -146,7 +150,7 @@ async fn webhook(report: &mut Report, github: &GitHub, expected: Expected) {
 }
 
 /// What became of GitHub's last delivery, by its own log. This side of a wrong secret sees only strangers.
-async fn deliveries(report: &mut Report, github: &GitHub, settings: &Settings) {
+async fn deliveries(report: &mut DoctorReport, github: &GitHub, settings: &Settings) {
     let log = match github.deliveries(None).await {
         Ok(log) => log,
         Err(fault) => {
@@ -172,7 +176,7 @@ async fn deliveries(report: &mut Report, github: &GitHub, settings: &Settings) {
 }
 
 async fn installations(
-    report: &mut Report,
+    report: &mut DoctorReport,
     github: &GitHub,
     settings: &Settings,
 ) -> Option<Vec<InstallationInfo>> {

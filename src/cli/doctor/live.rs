@@ -1,15 +1,15 @@
 //! `doctor --live` and `--scratch`: what the tests only imitate, looked at on the GitHub of the settings.
 
-use super::{Report, github::Known};
+use super::{DoctorReport, github::InstalledApp};
 use crate::{
     app,
     config::Settings,
-    github::{self, Looked, RepoRef, Seen, look},
+    github::{self, AssumptionCheck, AssumptionOutcome, RepoRef, look},
     store,
     types::{InstallationId, RepoName},
 };
 
-pub(super) async fn check(report: &mut Report, known: &Known, settings: &Settings) {
+pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, settings: &Settings) {
     for (installation, repositories) in served(report, known, settings).await {
         match repositories.first() {
             Some(repo) => tell(report, "live", look(&known.github, installation, repo).await),
@@ -21,7 +21,12 @@ pub(super) async fn check(report: &mut Report, known: &Known, settings: &Setting
 }
 
 /// Writes to the repository of this name, which runs must not have been in.
-pub(super) async fn write(report: &mut Report, known: &Known, settings: &Settings, name: &RepoName) {
+pub(super) async fn write(
+    report: &mut DoctorReport,
+    known: &InstalledApp,
+    settings: &Settings,
+    name: &RepoName,
+) {
     let served = served(report, known, settings).await;
     let named = |(at, repositories): &(InstallationId, Vec<RepoRef>)| {
         Some((*at, repositories.iter().find(|repo| repo.name == *name)?.clone()))
@@ -49,7 +54,7 @@ pub(super) async fn write(report: &mut Report, known: &Known, settings: &Setting
     report.note("scratch", format!("what is made in {name} now has {scratch} in its name"));
     let (made, taken_away) = github::write(&known.github, installation, &repo, &scratch).await;
     tell(report, "scratch", made);
-    let failed = |looked: &Looked| !matches!(looked.seen, Seen::AsAssumed(_));
+    let failed = |looked: &AssumptionCheck| !matches!(looked.seen, AssumptionOutcome::AsAssumed(_));
     let left: Vec<_> = taken_away.iter().filter(|looked| failed(looked)).map(|l| l.call.clone()).collect();
     tell(report, "scratch", taken_away);
     match left.is_empty() {
@@ -66,8 +71,8 @@ pub(super) async fn write(report: &mut Report, known: &Known, settings: &Setting
 
 /// The repositories of every installation that is allowed.
 async fn served(
-    report: &mut Report,
-    known: &Known,
+    report: &mut DoctorReport,
+    known: &InstalledApp,
     settings: &Settings,
 ) -> Vec<(InstallationId, Vec<RepoRef>)> {
     let mut served = Vec::new();
@@ -80,12 +85,14 @@ async fn served(
     served
 }
 
-fn tell(report: &mut Report, what: &'static str, rows: Vec<Looked>) {
-    for Looked { call, why, seen } in rows {
+fn tell(report: &mut DoctorReport, what: &'static str, rows: Vec<AssumptionCheck>) {
+    for AssumptionCheck { call, why, seen } in rows {
         match seen {
-            Seen::AsAssumed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
-            Seen::Nothing(nothing) => report.note(what, format!("{call}: not seen, {nothing} ({why})")),
-            Seen::Differs(differs) => report
+            AssumptionOutcome::AsAssumed(seen) => report.good(what, format!("{call}: {seen} ({why})")),
+            AssumptionOutcome::Nothing(nothing) => {
+                report.note(what, format!("{call}: not seen, {nothing} ({why})"))
+            }
+            AssumptionOutcome::Differs(differs) => report
                 .bad(what, format!("{call}: {differs} ({why}); report it with the version of this program")),
         }
     }

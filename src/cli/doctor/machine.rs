@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::Report;
+use super::DoctorReport;
 use crate::{
     agents, app,
     clock::{Clock, SharedClock, SystemClock},
-    config::{GeminiTier, Meaning, PostgresSettings, RouteMode, Routing, Settings},
+    config::{GeminiTier, PostgresSettings, ResolvedModelName, RouteMode, Routing, Settings},
     git, proc,
-    providers::{GeminiKeyState, ModelId, Providers, RouteState, gemini_keys},
+    providers::{GeminiKeyState, ModelId, ModelProviders, RouteState, gemini_keys},
     runners,
     sandbox::{Level, Sandbox},
-    store::{self, Rest},
+    store::{self, KeyCooldownReason},
     web,
 };
 
-pub(super) async fn check(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
+pub(super) async fn check(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     match git::try_out().await {
         Ok(version) => report.good("git", version.to_string()),
         Err(error) => report.bad("git", error.to_string()),
@@ -33,7 +33,7 @@ pub(super) async fn check(report: &mut Report, settings: &Settings) -> Option<Sa
 }
 
 /// What a repository's own code would be run in, and how to get a better one. Nothing that a run needs today stops without.
-async fn sandbox(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
+async fn sandbox(report: &mut DoctorReport, settings: &Settings) -> Option<Sandbox> {
     let own = std::env::current_exe().map_err(|error| report.note("sandbox", error.to_string())).ok()?;
     let found = Sandbox::of_this_machine(&own, settings.sandbox.level).await;
     match &found {
@@ -51,7 +51,7 @@ async fn sandbox(report: &mut Report, settings: &Settings) -> Option<Sandbox> {
 }
 
 /// Reports the toolchains that run repositories' tests in the sandbox, and the hosts their dependencies come from.
-pub(super) async fn toolchains(report: &mut Report, settings: &Settings, sandbox: Option<&Sandbox>) {
+pub(super) async fn toolchains(report: &mut DoctorReport, settings: &Settings, sandbox: Option<&Sandbox>) {
     for (runner, found) in runners::toolchains(sandbox).await {
         match found {
             Ok(version) => report.good(runner, version),
@@ -69,7 +69,7 @@ pub(super) async fn toolchains(report: &mut Report, settings: &Settings, sandbox
 }
 
 /// Tries where the data is, or will be, without leaving anything there: this may be another user than the server's.
-fn data(report: &mut Report, settings: &Settings) {
+fn data(report: &mut DoctorReport, settings: &Settings) {
     let directory = &settings.data_dir;
     let shown = directory.display();
     let there = directory.ancestors().find(|path| path.exists()).unwrap_or(directory);
@@ -86,10 +86,10 @@ fn data(report: &mut Report, settings: &Settings) {
 }
 
 /// The Postgres that nodes share, as far as can be told of it while nothing is changed there.
-fn database(report: &mut Report, settings: &Settings) {
+fn database(report: &mut DoctorReport, settings: &Settings) {
     let Some(PostgresSettings { address, lease, .. }) = settings.postgres.clone() else { return };
     let clock: SharedClock = Arc::new(SystemClock);
-    let found = match store::look(&store::Server { address, lease }, &clock) {
+    let found = match store::look(&store::PostgresServer { address, lease }, &clock) {
         Ok(found) => found,
         Err(error) => return report.bad("database", error.to_string()),
     };
@@ -105,9 +105,9 @@ fn database(report: &mut Report, settings: &Settings) {
     found.notes.into_iter().for_each(|note| report.note("database", note));
 }
 
-async fn models(report: &mut Report, settings: &Settings) {
+async fn models(report: &mut DoctorReport, settings: &Settings) {
     let (drafter, reviewer) = (&settings.models.drafter, &settings.models.reviewer);
-    let providers = match Providers::new(&settings.models, Arc::new(SystemClock)) {
+    let providers = match ModelProviders::new(&settings.models, Arc::new(SystemClock)) {
         Ok(providers) => providers,
         Err(error) => return report.bad("models", error.to_string()),
     };
@@ -163,8 +163,14 @@ async fn models(report: &mut Report, settings: &Settings) {
 }
 
 /// What of a pool is there and what is not: it works with less, and whoever runs it may not know with how much.
-fn members(report: &mut Report, what: &'static str, providers: &Providers, settings: &Settings, spec: &str) {
-    let Ok(Meaning::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
+fn members(
+    report: &mut DoctorReport,
+    what: &'static str,
+    providers: &ModelProviders,
+    settings: &Settings,
+    spec: &str,
+) {
+    let Ok(ResolvedModelName::Pool(name, pool)) = settings.models.names.meaning(spec) else { return };
     let spared =
         if what != "reviewer" { providers.spared(&settings.models.reviewer, &[]) } else { Vec::new() };
     for member in pool.members() {
@@ -181,7 +187,7 @@ fn members(report: &mut Report, what: &'static str, providers: &Providers, setti
 }
 
 /// Every way to one model. One that leads there is enough, but whoever set up two wants both.
-fn routes(report: &mut Report, what: &'static str, model: &str, routes: &[RouteState]) {
+fn routes(report: &mut DoctorReport, what: &'static str, model: &str, routes: &[RouteState]) {
     let leads = routes.iter().any(|route| route.state.is_ok());
     for RouteState { provider, state } in routes {
         let through = if routes.len() > 1 { format!(" through {provider}") } else { String::new() };
@@ -195,7 +201,7 @@ fn routes(report: &mut Report, what: &'static str, model: &str, routes: &[RouteS
 }
 
 /// The keys of Gemini: as the settings describe them, and what a server learned by using them.
-fn keys(report: &mut Report, settings: &Settings) {
+fn keys(report: &mut DoctorReport, settings: &Settings) {
     // Where nobody has started yet, and where the database does not answer, which has a row of its own, none is known.
     let place = app::place(settings).ok().flatten();
     let learned = match place.map(|place| store::resting_keys(&place)).transpose() {
@@ -209,16 +215,16 @@ fn keys(report: &mut Report, settings: &Settings) {
             None => "tier not said",
         };
         let about = format!("{} of project {}, {tier}", key.name, key.project);
-        if rests.iter().any(|(_, rest)| *rest == Rest::Refused) {
+        if rests.iter().any(|(_, rest)| *rest == KeyCooldownReason::Refused) {
             let mend = "Google refused it; put that right in .env and run `countersign reload`";
             report.bad("gemini key", format!("{about}: {mend}"));
             continue;
         }
         for (model, rest) in &rests {
             let why = match rest {
-                Rest::Rate { .. } => "asked too often",
-                Rest::Denied { .. } => "refused",
-                Rest::Quota { .. } | Rest::Refused => "used up",
+                KeyCooldownReason::Rate { .. } => "asked too often",
+                KeyCooldownReason::Denied { .. } => "refused",
+                KeyCooldownReason::Quota { .. } | KeyCooldownReason::Refused => "used up",
             };
             let until = rest.until().map(|until| format!(", resting until {until}")).unwrap_or_default();
             report.note("gemini key", format!("{about}: {why} for {model}{until}"));

@@ -14,7 +14,7 @@ use crate::{types::RepoName, workflows};
 ///
 /// Exit code 0 when everything needed is there, 1 when something is missing.
 #[derive(clap::Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorCommand {
     #[command(flatten)]
     config: ConfigFlag,
     /// Also hold what this program takes for true of GitHub's answers against those that come now; one repository of each
@@ -29,9 +29,9 @@ pub(super) struct Doctor {
 
 /// What was found bad, in the order it was looked at. All is said as it is found: some checks take seconds.
 #[derive(Default)]
-struct Report(Vec<&'static str>);
+struct DoctorReport(Vec<&'static str>);
 
-impl Report {
+impl DoctorReport {
     fn good(&mut self, what: &'static str, said: impl Display) {
         say(format_args!("ok    {what:<14} {said}"));
     }
@@ -52,16 +52,16 @@ impl Report {
     }
 }
 
-impl Doctor {
+impl DoctorCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let expected = if self.live { Expected::Assumptions } else { Expected::Everything };
+        let expected = if self.live { DoctorScope::Assumptions } else { DoctorScope::Everything };
         check(&self.config.config, expected, self.scratch.as_ref()).await
     }
 }
 
 /// What has to be there for everything to be well.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum DoctorScope {
     Everything,
     /// All but a running server.
     NoServerYet,
@@ -71,10 +71,10 @@ pub(super) enum Expected {
 
 pub(super) async fn check(
     config: &Path,
-    expected: Expected,
+    expected: DoctorScope,
     scratch: Option<&RepoName>,
 ) -> anyhow::Result<ExitCode> {
-    let mut report = Report::default();
+    let mut report = DoctorReport::default();
     match workflows::settings(config) {
         Ok(settings) => {
             report.good("settings", settings.file.display().to_string());
@@ -88,7 +88,7 @@ pub(super) async fn check(
             let sandbox = machine::check(&mut report, &settings).await;
             if let Some(app) = github::check(&mut report, &settings, expected).await {
                 repositories::check(&mut report, &app, &settings).await;
-                if expected == Expected::Assumptions {
+                if expected == DoctorScope::Assumptions {
                     live::check(&mut report, &app, &settings).await;
                 }
                 if let Some(name) = scratch {
@@ -99,7 +99,7 @@ pub(super) async fn check(
         }
         Err(error) => report.bad("settings", error.to_string()),
     }
-    let Report(bad) = report;
+    let DoctorReport(bad) = report;
     if bad.is_empty() {
         say("\nEverything needed is there.");
         return Ok(ExitCode::SUCCESS);

@@ -4,14 +4,14 @@
 
 use serde_norway::Value;
 
-use super::{Report, github::Known};
+use super::{DoctorReport, github::InstalledApp};
 use crate::config::Settings;
 
 /// A branch of ours, to try the filters on.
 const BRANCH: &str = "countersign/issue-1";
 const DIRECTORY: &str = ".github/workflows";
 
-pub(super) async fn check(report: &mut Report, known: &Known, settings: &Settings) {
+pub(super) async fn check(report: &mut DoctorReport, known: &InstalledApp, settings: &Settings) {
     for installation in known.installations.iter().filter(|i| settings.allowed_installations.contains(&i.id))
     {
         let repositories = match known.github.repositories(installation.id).await {
@@ -37,7 +37,7 @@ pub(super) async fn check(report: &mut Report, known: &Known, settings: &Setting
     }
 }
 
-async fn running(repo: &crate::github::Repo) -> Result<Vec<String>, crate::github::Fault> {
+async fn running(repo: &crate::github::GitHubRepo) -> Result<Vec<String>, crate::github::GitHubApiError> {
     let branch = repo.info().await?.default_branch;
     let mut names = Vec::new();
     for path in repo.directory(DIRECTORY, &branch).await? {

@@ -1,15 +1,15 @@
 //! The lengths at which one file can be shown.
 
 use super::{
-    Candidate, Role,
-    parts::Part,
-    write::{self, Text},
+    ContextCandidate, FileRole,
+    parts::FilePart,
+    untrusted_text::{self, RedactedText},
 };
-use crate::codebase::{Detail, File, Language, tokens};
+use crate::codebase::{Detail, IndexedFile, Language, tokens};
 
 /// A file as it would be shown.
 #[derive(Debug, Clone)]
-pub(super) struct Form {
+pub(super) struct FileForm {
     pub(super) kind: FormKind,
     /// The whole section, heading and fence included.
     pub(super) text: String,
@@ -67,40 +67,40 @@ const SHORT_NAMES: usize = 300;
 
 /// The forms of a file that take at most so many tokens, the longest first, each longer than the next.
 pub(super) fn of(
-    candidate: &Candidate,
-    file: &File,
-    text: Option<&Text>,
-    parts: &[Part],
+    candidate: &ContextCandidate,
+    file: &IndexedFile,
+    text: Option<&RedactedText>,
+    parts: &[FilePart],
     most: usize,
-) -> Vec<Form> {
-    let mut forms = Forms { candidate, most, forms: Vec::new() };
+) -> Vec<FileForm> {
+    let mut forms = FileFormBuilder { candidate, most, forms: Vec::new() };
     let pages = pages(file);
     if let Some(text) = text {
         forms.of_text(text, parts, &pages);
         // Beside its text, what it defines says little of a file that was found; so do headings of prose, or keys of what
         // is run.
-        let by_text =
-            matches!(candidate.role, Role::Found | Role::Automation) || file.language == Language::Markdown;
+        let by_text = matches!(candidate.role, FileRole::Found | FileRole::Automation)
+            || file.language == Language::Markdown;
         if by_text && !forms.forms.is_empty() {
             return forms.forms;
         }
     }
-    for Page { kind, share, label, text } in pages {
+    for SummaryPage { kind, share, label, text } in pages {
         forms.add(kind, share, &[(format!("{label}, with line numbers"), text.text)], text.secrets);
     }
     forms.forms
 }
 
 /// A file's summary at one length.
-struct Page {
+struct SummaryPage {
     kind: FormKind,
     share: f64,
     label: &'static str,
-    text: Text,
+    text: RedactedText,
 }
 
 /// The longest first. None where nothing is known but imports: those alone tell nobody what a file is for.
-fn pages(file: &File) -> Vec<Page> {
+fn pages(file: &IndexedFile) -> Vec<SummaryPage> {
     let summary = file.digest.summary();
     if summary.items.is_empty() {
         return Vec::new();
@@ -115,7 +115,8 @@ fn pages(file: &File) -> Vec<Page> {
     } else {
         ["Its outline with what it says of itself", "Its outline", "Its parts", "Some of its parts"]
     };
-    let page = |kind, share, label, text: &str| Page { kind, share, label, text: Text::of(text) };
+    let page =
+        |kind, share, label, text: &str| SummaryPage { kind, share, label, text: RedactedText::of(text) };
     let all_names = summary.page(Detail::Names);
     vec![
         page(FormKind::Interface, INTERFACE, all, &summary.page(Detail::All)),
@@ -125,13 +126,13 @@ fn pages(file: &File) -> Vec<Page> {
     ]
 }
 
-struct Forms<'c> {
-    candidate: &'c Candidate,
+struct FileFormBuilder<'c> {
+    candidate: &'c ContextCandidate,
     most: usize,
-    forms: Vec<Form>,
+    forms: Vec<FileForm>,
 }
 
-impl Forms<'_> {
+impl FileFormBuilder<'_> {
     fn add(&mut self, kind: FormKind, share: f64, bodies: &[(String, String)], secrets: usize) {
         // No text of so many bytes takes fewer tokens, and none that takes more can be chosen.
         let bytes: usize = bodies.iter().map(|(_, body)| body.len()).sum();
@@ -139,32 +140,32 @@ impl Forms<'_> {
         if bytes / 32 > self.most || (blank && kind != FormKind::Whole) {
             return;
         }
-        let text = write::section(&self.candidate.path, &self.candidate.why, bodies);
+        let text = untrusted_text::section(&self.candidate.path, &self.candidate.why, bodies);
         let tokens = tokens::estimate(&text);
         // What takes as much as something longer is needless.
         if tokens <= self.most && self.forms.iter().all(|longer| longer.tokens > tokens) {
             // A text may have had such a word before.
-            let secrets = text.matches(write::REDACTED).count().min(secrets);
-            self.forms.push(Form { kind, text, tokens, share, secrets });
+            let secrets = text.matches(untrusted_text::REDACTED).count().min(secrets);
+            self.forms.push(FileForm { kind, text, tokens, share, secrets });
         }
     }
 
-    fn of_text(&mut self, text: &Text, parts: &[Part], pages: &[Page]) {
-        let Text { text, secrets } = text;
+    fn of_text(&mut self, text: &RedactedText, parts: &[FilePart], pages: &[SummaryPage]) {
+        let RedactedText { text, secrets } = text;
         if text.trim().is_empty() {
-            if self.candidate.role == Role::Named {
+            if self.candidate.role == FileRole::Named {
                 self.add(FormKind::Whole, 1.0, &one("It is empty", ""), 0);
             }
             return;
         }
         let worth: f64 = parts.iter().map(worth).sum();
         let (base, unit) = match self.candidate.role {
-            Role::Named => (INTERFACE, PARTS_BYTES),
-            Role::Found => (GLANCE, PARTS_BYTES),
+            FileRole::Named => (INTERFACE, PARTS_BYTES),
+            FileRole::Found => (GLANCE, PARTS_BYTES),
             // What a repository says of itself is soon said.
             _ => (0.0, worth.min(ENOUGH)),
         };
-        let share = |parts: &[Part]| {
+        let share = |parts: &[FilePart]| {
             let share = base + parts.iter().map(self::worth).sum::<f64>() / unit;
             if base > 0.0 { share } else { share.min(1.0) }
         };
@@ -177,12 +178,12 @@ impl Forms<'_> {
         &mut self,
         text: &str,
         secrets: usize,
-        parts: &[Part],
-        share: &dyn Fn(&[Part]) -> f64,
-        pages: &[Page],
+        parts: &[FilePart],
+        share: &dyn Fn(&[FilePart]) -> f64,
+        pages: &[SummaryPage],
     ) {
-        let short = |page: &&Page| tokens::estimate(&page.text.text) <= BESIDE_PARTS;
-        let page = pages.iter().skip(1).find(short).filter(|_| self.candidate.role == Role::Named);
+        let short = |page: &&SummaryPage| tokens::estimate(&page.text.text) <= BESIDE_PARTS;
+        let page = pages.iter().skip(1).find(short).filter(|_| self.candidate.role == FileRole::Named);
         let page = page.map(|page| (format!("{}, with line numbers", page.label), page.text.text.clone()));
         let lines: Vec<&str> = text.lines().collect();
         let mut best = parts.to_vec();
@@ -204,12 +205,12 @@ fn one(label: &str, body: &str) -> Vec<(String, String)> {
     vec![(label.to_owned(), body.to_owned())]
 }
 
-fn worth(part: &Part) -> f64 {
+fn worth(part: &FilePart) -> f64 {
     part.worth * part.bytes as f64
 }
 
 /// First and last lines of some parts, in order, those that touch as one.
-fn ranges(parts: &[Part]) -> Vec<(usize, usize)> {
+fn ranges(parts: &[FilePart]) -> Vec<(usize, usize)> {
     let mut parts: Vec<(usize, usize)> = parts.iter().map(|part| (part.first, part.last)).collect();
     parts.sort_unstable();
     let mut ranges: Vec<(usize, usize)> = Vec::new();

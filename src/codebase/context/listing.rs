@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::write::{fenced, one_line};
-use crate::codebase::{Index, Offer, tokens};
+use super::untrusted_text::{fenced, one_line};
+use crate::codebase::{Index, RankedFile, tokens};
 
 /// Depths to which folders are listed, the deepest first.
 const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
@@ -11,7 +11,7 @@ const DEPTHS: [usize; 5] = [6, 4, 3, 2, 1];
 /// The list in at most so many tokens; empty for an empty repository. What is left out of a context is listed all the
 /// same: that a path exists is a fact. Where only folders are, those that hold the best offers are listed whole beside
 /// them as far as there is room.
-pub(super) fn of(index: &Index, offers: &[Offer], most: usize) -> String {
+pub(super) fn of(index: &Index, offers: &[RankedFile], most: usize) -> String {
     let files = index.files().iter().map(|file| file.path.as_str());
     let mut paths: Vec<&str> = files.chain(index.left_out().iter().map(|left| left.path.as_str())).collect();
     paths.sort_unstable();
@@ -54,7 +54,7 @@ fn first_lines(list: &str, fits: &dyn Fn(&str) -> bool) -> String {
 }
 
 /// Folders of the best offers, each once, in their order.
-fn near(offers: &[Offer]) -> Vec<&str> {
+fn near(offers: &[RankedFile]) -> Vec<&str> {
     let mut seen = BTreeSet::new();
     let folders =
         offers.iter().take(20).map(|offer| offer.path.rsplit_once('/').map_or("", |(folder, _)| folder));

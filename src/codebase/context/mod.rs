@@ -2,8 +2,8 @@
 //! of those that matter with the reason for each, and what the repository says about itself; within a budget of tokens.
 //!
 //! In two steps, since contents are read late: [`plan`] looks at the index alone and says which texts it wants,
-//! [`Plan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather`] does; what
-//! is wanted is bounded. The same commit, request and budget give the same bytes, but for what [`Report::timed_out`] names.
+//! [`ContextPlan::fill`] is given those and chooses. In between somebody reads them, once and together, as [`gather`] does; what
+//! is wanted is bounded. The same commit, request and budget give the same bytes, but for what [`ContextReport::timed_out`] names.
 //!
 //! Whatever a repository holds, it stays text: nothing in a file closes the fence around it, no path breaks its line, and
 //! what looks like a credential is blacked out before anything is cut, lest half of one go unrecognised.
@@ -13,7 +13,7 @@ mod listing;
 mod parts;
 mod report;
 mod roles;
-mod write;
+mod untrusted_text;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,20 +25,21 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Index, Offer, Request,
-    budget::{self, Piece},
-    files, rank,
-    reading::{in_parallel, off_thread},
-    similar::{Query, is_test},
+    Index, RankedFile, RankingRequest,
+    budget::{self, BudgetItem},
+    file_filter,
+    index_builder::{in_parallel, off_thread},
+    rank,
+    ranking::{RankingQuery, is_test},
 };
 use crate::{
     git::{GitError, Snapshot},
     limits,
 };
-use forms::Form;
-pub use report::{Included, NeverShown, Report};
-use write::Text;
-pub use write::{as_shown, fenced};
+use forms::FileForm;
+pub use report::{ContextReport, ExclusionGroup, IncludedFile};
+use untrusted_text::RedactedText;
+pub use untrusted_text::{as_shown, fenced};
 
 /// Of their texts, what is in memory at once.
 const CONTEXT_READ_BYTES: u64 = 8 * 1024 * 1024;
@@ -48,7 +49,7 @@ const CONTEXT_HELD: usize = 8;
 
 /// What a model is shown of a repository: Markdown, nothing of which can close its fence.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ContextSections {
     /// Which files there are.
     pub paths: String,
     /// What stands in some of them, a section each: those that are named, then the most telling first.
@@ -60,16 +61,16 @@ pub struct Shown {
 
 /// What is shown, and what is to be said of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Context {
+pub struct CodebaseContext {
     #[serde(flatten)]
-    pub shown: Shown,
+    pub shown: ContextSections,
     #[serde(default)]
-    pub report: Report,
+    pub report: ContextReport,
 }
 
 /// What the context is for.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct ContextRequest {
     /// An issue, title first, or a design.
     pub text: String,
     /// The files to change, if they are known.
@@ -80,30 +81,30 @@ pub struct Asked {
 
 /// What was settled without a look into any file.
 #[derive(Debug)]
-pub struct Plan {
+pub struct ContextPlan {
     index: Arc<Index>,
-    query: Query,
+    query: RankingQuery,
     budget: usize,
     listing: String,
     /// In the order in which they are shown.
-    candidates: Vec<Candidate>,
-    report: Report,
+    candidates: Vec<ContextCandidate>,
+    report: ContextReport,
 }
 
 /// A file that may be shown.
 #[derive(Debug)]
-struct Candidate {
+struct ContextCandidate {
     path: String,
     /// Why, for the model and for people.
     why: String,
     /// Compared with the others'.
     value: f64,
-    role: Role,
+    role: FileRole,
 }
 
 /// What a file is to the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum FileRole {
     /// It is named as one to change: its interface is ground truth.
     Named,
     /// It says how people work here.
@@ -117,7 +118,11 @@ enum Role {
 }
 
 /// Puts together what to show of a commit: plans, reads what is wanted in one go, and fills.
-pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Result<Context, GitError> {
+pub async fn gather(
+    index: Arc<Index>,
+    snapshot: &Snapshot,
+    asked: ContextRequest,
+) -> Result<CodebaseContext, GitError> {
     let plan = off_thread(move || plan(index, &asked)).await?;
     let wanted: Vec<_> = plan.wants().filter_map(|path| snapshot.entry(path)).cloned().collect();
     let oids: Vec<_> = wanted.iter().map(|entry| entry.oid.clone()).collect();
@@ -128,14 +133,14 @@ pub async fn gather(index: Arc<Index>, snapshot: &Snapshot, asked: Asked) -> Res
 }
 
 /// Which files may be shown, and which texts that takes.
-pub fn plan(index: Arc<Index>, asked: &Asked) -> Plan {
-    let offers = rank(&index, &Request { text: &asked.text, files: &asked.files });
+pub fn plan(index: Arc<Index>, asked: &ContextRequest) -> ContextPlan {
+    let offers = rank(&index, &RankingRequest { text: &asked.text, files: &asked.files });
     let (named, refused) = roles::named(&index, asked);
-    let report = Report { budget: asked.budget, refused, ..Report::of(&index) };
+    let report = ContextReport { budget: asked.budget, refused, ..ContextReport::of(&index) };
     let listing = listing::of(&index, &offers, asked.budget / 8);
     let candidates = candidates(&index, named, &offers);
-    let query = Query::of(&asked.text);
-    Plan { index, query, budget: asked.budget, listing, candidates, report }
+    let query = RankingQuery::of(&asked.text);
+    ContextPlan { index, query, budget: asked.budget, listing, candidates, report }
 }
 
 /// A file that is named is worth more than the best that is found.
@@ -145,44 +150,44 @@ const NAMED_VALUE: f64 = 1.5;
 const BEST: usize = 3;
 
 /// Each file once, and for what it is most: those that are named, in their order, then the most telling first.
-fn candidates(index: &Index, named: Vec<String>, offers: &[Offer]) -> Vec<Candidate> {
+fn candidates(index: &Index, named: Vec<String>, offers: &[RankedFile]) -> Vec<ContextCandidate> {
     let best = offers.iter().find(|offer| !named.contains(&offer.path));
     let best = best.map_or(1.0, |offer| offer.score).max(f64::MIN_POSITIVE);
     let no_tests = offers.iter().map(|offer| &offer.path).filter(|path| !is_test(path));
     let around: Vec<String> = named.iter().chain(no_tests.take(BEST)).cloned().collect();
-    let named = named.into_iter().map(|path| (path, Role::Named, NAMED_VALUE));
+    let named = named.into_iter().map(|path| (path, FileRole::Named, NAMED_VALUE));
     let found = offers.iter().take(limits::CONTEXT_FILES);
     // Half as near is a quarter of the worth: else a handful of small files outweighs the code of one that matters.
-    let found = found.map(|offer| (offer.path.clone(), Role::Found, (offer.score / best).powi(2)));
+    let found = found.map(|offer| (offer.path.clone(), FileRole::Found, (offer.score / best).powi(2)));
     let mut seen = BTreeSet::new();
     let all = named.chain(roles::about(index, &around)).chain(found);
-    let mut candidates: Vec<Candidate> = all
+    let mut candidates: Vec<ContextCandidate> = all
         .filter(|(path, ..)| seen.insert(path.clone()))
         .map(|(path, role, value)| {
             let offer = offers.iter().find(|offer| offer.path == path);
-            Candidate { why: why(role, offer), path, value, role }
+            ContextCandidate { why: why(role, offer), path, value, role }
         })
         .collect();
-    let is_named = |candidate: &Candidate| candidate.role == Role::Named;
+    let is_named = |candidate: &ContextCandidate| candidate.role == FileRole::Named;
     candidates.sort_by(|a, b| is_named(b).cmp(&is_named(a)).then_with(|| b.value.total_cmp(&a.value)));
     candidates
 }
 
-fn why(role: Role, offer: Option<&Offer>) -> String {
+fn why(role: FileRole, offer: Option<&RankedFile>) -> String {
     let own = match role {
-        Role::Named => Some("named as a file of this work"),
-        Role::Convention => Some("says how people work here"),
-        Role::Manifest => Some("says what it is built from"),
-        Role::Automation => Some("says what is run for each change"),
-        Role::Found => None,
+        FileRole::Named => Some("named as a file of this work"),
+        FileRole::Convention => Some("says how people work here"),
+        FileRole::Manifest => Some("says what it is built from"),
+        FileRole::Automation => Some("says what is run for each change"),
+        FileRole::Found => None,
     };
     let words = offer.map(|offer| offer.words.join(", ")).filter(|words| !words.is_empty());
     let words = words.map(|words| format!("by the words {words}"));
     let all: Vec<String> = own.map(str::to_owned).into_iter().chain(words).collect();
-    write::one_line(&all.join("; "))
+    untrusted_text::one_line(&all.join("; "))
 }
 
-impl Plan {
+impl ContextPlan {
     /// The paths whose contents are wanted, each once: the first that memory has room for.
     pub fn wants(&self) -> impl Iterator<Item = &str> {
         let mut room = CONTEXT_READ_BYTES;
@@ -196,53 +201,53 @@ impl Plan {
 
     /// Chooses, now that contents are known by path. What is missing is shown by its summary. Each file's forms are
     /// written twice, to be measured and to be shown: all of them at once would be many times what is shown.
-    pub fn fill(self, contents: BTreeMap<String, Bytes>) -> Context {
+    pub fn fill(self, contents: BTreeMap<String, Bytes>) -> CodebaseContext {
         let Self { index, query, budget, listing, candidates, mut report } = self;
-        let mut shown = Shown::default();
+        let mut shown = ContextSections::default();
         let tokens = super::tokens::estimate(&listing);
         if tokens <= budget {
             (shown.paths, report.listing) = (listing, tokens);
         }
         let room = budget - report.listing;
-        let text = |file: &Candidate| {
+        let text = |file: &ContextCandidate| {
             let bytes = contents.get(&file.path)?;
-            Some(Text::of(files::text(bytes, true).ok()?))
+            Some(RedactedText::of(file_filter::text(bytes, true).ok()?))
         };
         // Blacked out before anything is cut.
-        let texts: Vec<Option<Text>> = in_parallel(|| candidates.par_iter().map(text).collect());
+        let texts: Vec<Option<RedactedText>> = in_parallel(|| candidates.par_iter().map(text).collect());
         let plain: Vec<Option<&str>> = texts.iter().map(|text| Some(text.as_ref()?.text.as_str())).collect();
         let parts = parts::of(&plain, &query);
-        let forms = |at: usize| -> Vec<Form> {
+        let forms = |at: usize| -> Vec<FileForm> {
             let file = index.file(&candidates[at].path);
             let forms = |file| forms::of(&candidates[at], file, texts[at].as_ref(), &parts[at], room);
             file.map_or_else(Vec::new, forms)
         };
-        let named = candidates.iter().filter(|candidate| candidate.role == Role::Named).count();
+        let named = candidates.iter().filter(|candidate| candidate.role == FileRole::Named).count();
         let share = (room / (2 * named.max(1))).max(INTERFACE);
-        let pieces: Vec<Piece> =
+        let pieces: Vec<BudgetItem> =
             (0..candidates.len()).map(|at| piece(&candidates[at], &forms(at), share)).collect();
         let mut found = 0;
         let choice = budget::choose(&pieces, room);
         report.tokens = report.listing + choice.tokens;
         for (at, (candidate, piece)) in candidates.iter().zip(&pieces).enumerate() {
-            found += usize::from(candidate.role == Role::Found);
-            let best = candidate.role == Role::Found && found <= CONTEXT_HELD;
+            found += usize::from(candidate.role == FileRole::Found);
+            let best = candidate.role == FileRole::Found && found <= CONTEXT_HELD;
             let Some(chosen) = choice.forms[at] else {
                 let empty = piece.forms.is_empty() && plain[at].is_some_and(|text| text.trim().is_empty());
                 if !empty {
-                    report.lacks(candidate, candidate.role == Role::Named || best);
+                    report.lacks(candidate, candidate.role == FileRole::Named || best);
                 }
                 continue;
             };
             let mut forms = forms(at);
-            if let (Role::Named, Some(floor)) = (candidate.role, piece.floor) {
+            if let (FileRole::Named, Some(floor)) = (candidate.role, piece.floor) {
                 shown.least.push(forms[floor.max(chosen)].text.clone());
             }
             let form = forms.swap_remove(chosen);
             report.include(candidate, &form);
             shown.files.push(form.text);
         }
-        Context { shown, report }
+        CodebaseContext { shown, report }
     }
 }
 
@@ -250,12 +255,12 @@ impl Plan {
 const INTERFACE: usize = 600;
 
 /// The interfaces of the files that are named come first; together they have half of the room, `share` each.
-fn piece(candidate: &Candidate, forms: &[Form], share: usize) -> Piece {
-    let last = forms.len().checked_sub(1).filter(|_| candidate.role == Role::Named);
-    let fits = |form: &Form| form.kind.is_interface() && form.tokens <= share;
+fn piece(candidate: &ContextCandidate, forms: &[FileForm], share: usize) -> BudgetItem {
+    let last = forms.len().checked_sub(1).filter(|_| candidate.role == FileRole::Named);
+    let fits = |form: &FileForm| form.kind.is_interface() && form.tokens <= share;
     let floor = last.map(|last| forms.iter().position(fits).unwrap_or(last));
-    let of = |form: &Form| budget::Form { tokens: form.tokens, value: candidate.value * form.share };
-    Piece { forms: forms.iter().map(of).collect(), floor }
+    let of = |form: &FileForm| budget::FormCost { tokens: form.tokens, value: candidate.value * form.share };
+    BudgetItem { forms: forms.iter().map(of).collect(), floor }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use crate::codebase::{
     bm25,
-    reading::in_parallel,
-    similar::{Query, for_words},
+    index_builder::in_parallel,
+    ranking::{RankingQuery, for_words},
 };
 
 /// Lines of one part, at the least and at the most.
@@ -23,7 +23,7 @@ const LENGTH: f64 = 0.75;
 
 /// Some lines of a text.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct FilePart {
     /// Counted from 1, the last one included.
     pub(super) first: usize,
     pub(super) last: usize,
@@ -33,16 +33,17 @@ pub(super) struct Part {
 }
 
 /// The parts of each text, in order; together they are all of its lines.
-pub(super) fn of(texts: &[Option<&str>], query: &Query) -> Vec<Vec<Part>> {
+pub(super) fn of(texts: &[Option<&str>], query: &RankingQuery) -> Vec<Vec<FilePart>> {
     let read = |text: &Option<&str>| text.map_or_else(Vec::new, |text| words_of(text, query));
-    let read: Vec<Vec<(Part, BTreeMap<usize, u32>)>> = in_parallel(|| texts.par_iter().map(read).collect());
+    let read: Vec<Vec<(FilePart, BTreeMap<usize, u32>)>> =
+        in_parallel(|| texts.par_iter().map(read).collect());
     let mut having = vec![0_u32; query.words.len()];
     for word in read.iter().flatten().flat_map(|(_, words)| words.keys()) {
         having[*word] += 1;
     }
     let count = read.iter().map(Vec::len).sum::<usize>();
     let mean = read.iter().flatten().map(|(part, _)| part.bytes as f64).sum::<f64>() / count.max(1) as f64;
-    let says = |(part, words): &(Part, BTreeMap<usize, u32>)| -> f64 {
+    let says = |(part, words): &(FilePart, BTreeMap<usize, u32>)| -> f64 {
         let worth = |(word, often): (&usize, &u32)| {
             let often = bm25::for_its_length(f64::from(*often), part.bytes as f64 / mean.max(1.0), LENGTH);
             query.words[*word].1 * bm25::rarity(count, having[*word]) * bm25::saturated(often)
@@ -54,7 +55,7 @@ pub(super) fn of(texts: &[Option<&str>], query: &Query) -> Vec<Vec<Part>> {
     let top = said.iter().flatten().copied().fold(f64::MIN_POSITIVE, f64::max);
     let parts = read.into_iter().zip(said).map(|(parts, said)| {
         let parts = parts.into_iter().zip(said);
-        parts.map(|((part, _), said)| Part { worth: EVEN + said / top, ..part }).collect()
+        parts.map(|((part, _), said)| FilePart { worth: EVEN + said / top, ..part }).collect()
     });
     parts.collect()
 }
@@ -65,7 +66,7 @@ fn with_neighbours(said: &[f64]) -> Vec<f64> {
 }
 
 /// The parts of a text with how often each has each word of the query.
-fn words_of(text: &str, query: &Query) -> Vec<(Part, BTreeMap<usize, u32>)> {
+fn words_of(text: &str, query: &RankingQuery) -> Vec<(FilePart, BTreeMap<usize, u32>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut parts = Vec::new();
     let mut first = 0;
@@ -77,7 +78,7 @@ fn words_of(text: &str, query: &Query) -> Vec<(Part, BTreeMap<usize, u32>)> {
             bytes += line.len() + 1;
             for_words(line, query, |word| *words.entry(word).or_default() += 1);
         }
-        parts.push((Part { first: first + 1, last: next, bytes, worth: 0.0 }, words));
+        parts.push((FilePart { first: first + 1, last: next, bytes, worth: 0.0 }, words));
         first = next;
     }
     parts

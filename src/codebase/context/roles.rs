@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Asked, Role, write};
+use super::{ContextRequest, FileRole, untrusted_text};
 use crate::{
     codebase::{
         Index,
@@ -13,7 +13,7 @@ use crate::{
 
 /// The files that the work is about by their paths: those asked for, then those the text names. And those of them that no
 /// model is shown, with the reason.
-pub(super) fn named(index: &Index, asked: &Asked) -> (Vec<String>, Vec<(String, String)>) {
+pub(super) fn named(index: &Index, asked: &ContextRequest) -> (Vec<String>, Vec<(String, String)>) {
     let mut seen = BTreeSet::new();
     let in_text =
         asked.text.split(|c: char| c.is_whitespace() || "`'\"()[]{}<>,;*|=".contains(c)).filter_map(|word| {
@@ -28,7 +28,7 @@ pub(super) fn named(index: &Index, asked: &Asked) -> (Vec<String>, Vec<(String, 
         if index.file(path).is_some() {
             named.push(path.to_owned());
         } else if let Ok(at) = left {
-            refused.push((write::one_line(path), index.left_out()[at].why.to_string()));
+            refused.push((untrusted_text::one_line(path), index.left_out()[at].why.to_string()));
         }
     }
     named.truncate(limits::CONTEXT_FILES);
@@ -38,17 +38,21 @@ pub(super) fn named(index: &Index, asked: &Asked) -> (Vec<String>, Vec<(String, 
 
 /// The files in which a repository speaks of itself, by their names in small letters, prose without its ending; and what
 /// each is worth. Most have a README, and many say little in it.
-const ABOUT: &[(Role, f64, &str)] = &[
-    (Role::Convention, 0.5, ".cursorrules agents architecture claude copilot-instructions style styleguide"),
-    (Role::Convention, 0.3, "contributing readme"),
+const ABOUT: &[(FileRole, f64, &str)] = &[
     (
-        Role::Manifest,
+        FileRole::Convention,
+        0.5,
+        ".cursorrules agents architecture claude copilot-instructions style styleguide",
+    ),
+    (FileRole::Convention, 0.3, "contributing readme"),
+    (
+        FileRole::Manifest,
         0.25,
         "build.gradle build.gradle.kts cargo.toml cmakelists composer.json gemfile go.mod mix.exs package.json \
          pom.xml pyproject.toml requirements setup.cfg setup.py",
     ),
     (
-        Role::Automation,
+        FileRole::Automation,
         0.08,
         ".gitlab-ci.yml .travis.yml azure-pipelines.yml build.yml check.yml ci.yaml ci.yml jenkinsfile justfile \
          makefile taskfile.yml test.yml tests.yml",
@@ -56,15 +60,15 @@ const ABOUT: &[(Role, f64, &str)] = &[
 ];
 
 /// What stands around some files: of each such name the nearest above each of them, and that of the root.
-pub(super) fn about(index: &Index, files: &[String]) -> Vec<(String, Role, f64)> {
-    let mut standing: BTreeMap<&str, BTreeMap<String, (&str, Role, f64)>> = BTreeMap::new();
+pub(super) fn about(index: &Index, files: &[String]) -> Vec<(String, FileRole, f64)> {
+    let mut standing: BTreeMap<&str, BTreeMap<String, (&str, FileRole, f64)>> = BTreeMap::new();
     for file in index.files() {
         let (path, folder) = (file.path.as_str(), folder_of(&file.path));
         let name = file_name(path).to_lowercase();
         let (bare, ending) = name.split_at(stem(&name).len());
         let prose = matches!(ending, "" | ".adoc" | ".markdown" | ".md" | ".mdx" | ".rst" | ".txt");
         let name = if prose { bare.to_owned() } else { name };
-        let is_known = |(_, _, names): &&(Role, f64, &str)| names.split(' ').any(|known| known == name);
+        let is_known = |(_, _, names): &&(FileRole, f64, &str)| names.split(' ').any(|known| known == name);
         let Some((role, value, _)) = ABOUT.iter().find(is_known) else { continue };
         // What stands there is about the folder that holds it.
         let above = |inner: &&str| {

@@ -1,5 +1,5 @@
 use super::{forms::FormKind, *};
-use crate::codebase::{similar::Query, tokens};
+use crate::codebase::{ranking::RankingQuery, tokens};
 
 const REPO: &[(&str, &str)] = &[
     ("README.md", "# Coins\nCounts coins.\n"),
@@ -19,11 +19,11 @@ const REPO: &[(&str, &str)] = &[
 const ISSUE: &str =
     "Overflow of amounts\n\nA large amount overflows in the purse. See `src/weather.rs:1`, too.";
 
-fn asked(budget: usize) -> Asked {
-    Asked { text: ISSUE.to_owned(), files: Vec::new(), budget }
+fn asked(budget: usize) -> ContextRequest {
+    ContextRequest { text: ISSUE.to_owned(), files: Vec::new(), budget }
 }
 
-fn context(texts: &[(&str, &str)], asked: &Asked) -> Context {
+fn context(texts: &[(&str, &str)], asked: &ContextRequest) -> CodebaseContext {
     let plan = plan(Arc::new(Index::of_texts(texts.iter().copied())), asked);
     let wanted: Vec<&str> = plan.wants().collect();
     let unique: BTreeSet<&str> = wanted.iter().copied().collect();
@@ -68,7 +68,7 @@ fn named_files_come_first_and_each_has_its_reason() {
 fn no_budget_is_exceeded_and_named_files_are_given_up_last() {
     let full = context(REPO, &asked(18_000)).report.tokens;
     for budget in (0..full + 10).step_by(7) {
-        let Context { shown, report } = context(REPO, &asked(budget));
+        let CodebaseContext { shown, report } = context(REPO, &asked(budget));
         let counted =
             tokens::estimate(&shown.paths) + shown.files.iter().map(|f| tokens::estimate(f)).sum::<usize>();
         assert!(report.tokens <= budget && counted == report.tokens, "{budget}: {counted} {}", report.tokens);
@@ -100,8 +100,8 @@ fn a_large_repository_is_listed_by_folder_and_whole_where_it_matters() {
         .chain([("src/area3/purse.rs".to_owned(), "pub struct Purse;\n".to_owned())])
         .collect();
     let texts: Vec<_> = many.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let asked = Asked { text: "the purse overflows".to_owned(), ..asked(18_000) };
-    let Context { shown, report } = context(&texts, &asked);
+    let asked = ContextRequest { text: "the purse overflows".to_owned(), ..asked(18_000) };
+    let CodebaseContext { shown, report } = context(&texts, &asked);
     assert!(shown.paths.contains("src/area3/ (1501)\n"), "{}", &shown.paths[..200]);
     assert!(shown.paths.contains("src/area3/purse.rs\n"));
     assert!(report.tokens <= 18_000 && report.listing <= 18_000 / 8);
@@ -115,7 +115,7 @@ fn no_path_and_no_text_of_strangers_leaves_its_place() {
         ("c\u{2028}d.rs", "overflow\n"),
         ("README.md", "# overflow\n\n```\nunclosed"),
     ];
-    let Context { shown, .. } = context(&hostile, &asked(5000));
+    let CodebaseContext { shown, .. } = context(&hostile, &asked(5000));
     let text = format!("{}{}", shown.paths, shown.files.concat());
     let headings: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
     assert_eq!(headings, ["## ``b`x`.rs``", "## `README.md`"], "{text}");
@@ -129,14 +129,14 @@ fn no_path_and_no_text_of_strangers_leaves_its_place() {
 
 #[test]
 fn what_an_empty_repository_shows_is_nothing() {
-    assert_eq!(context(&[], &asked(1000)).shown, Shown::default());
+    assert_eq!(context(&[], &asked(1000)).shown, ContextSections::default());
 }
 
-fn forms(role: Role, path: &str, text: &str, asked: &str) -> Vec<Form> {
+fn forms(role: FileRole, path: &str, text: &str, asked: &str) -> Vec<FileForm> {
     let index = Index::of_texts([(path, text)]);
-    let candidate = Candidate { path: path.to_owned(), why: String::new(), value: 1.0, role };
-    let text = Text::of(text);
-    let parts = parts::of(&[Some(&text.text)], &Query::of(asked)).remove(0);
+    let candidate = ContextCandidate { path: path.to_owned(), why: String::new(), value: 1.0, role };
+    let text = RedactedText::of(text);
+    let parts = parts::of(&[Some(&text.text)], &RankingQuery::of(asked)).remove(0);
     forms::of(&candidate, &index.files()[0], Some(&text), &parts, 18_000)
 }
 
@@ -146,7 +146,7 @@ fn the_parts_that_say_most_are_shown_at_their_lines() {
     let before: String = (0..40).map(function).collect();
     let after: String = (40..80).map(function).collect();
     let text = format!("{before}fn total() {{\n    purse.sum(coins)\n}}\n\n{after}");
-    let forms = forms(Role::Found, "src/coins.kt", &text, "The purse has a wrong sum of coins");
+    let forms = forms(FileRole::Found, "src/coins.kt", &text, "The purse has a wrong sum of coins");
     assert_eq!(forms[0].kind, FormKind::Whole);
     assert!(
         forms[1..].iter().all(|form| form.kind == FormKind::Parts && form.text.contains("purse.sum(coins)"))
@@ -164,7 +164,7 @@ fn the_parts_that_say_most_are_shown_at_their_lines() {
 #[test]
 fn every_line_is_in_one_part() {
     for text in ["", "a\n", &"x\n".repeat(1000), &"    deep\n\n}\nfn a() {\n".repeat(100), &"\n".repeat(99)] {
-        let parts = parts::of(&[Some(text)], &Query::of("deep")).remove(0);
+        let parts = parts::of(&[Some(text)], &RankingQuery::of("deep")).remove(0);
         let ends = parts.iter().map(|part| part.last);
         let firsts: Vec<usize> = parts.iter().map(|part| part.first).collect();
         let expected: Vec<usize> = [1].into_iter().chain(ends.map(|end| end + 1)).collect();
@@ -179,7 +179,7 @@ fn line_numbers_hold_where_a_key_was_blacked_out() {
     let key = "-----BEGIN PRIVATE KEY-----\nMII\n-----END PRIVATE KEY-----\n";
     let rest = "// A word.\n".repeat(300);
     let text = format!("{rest}const KEY: &str = \"\n{key}\";\nfn purse() {{}}\n{rest}");
-    let forms = forms(Role::Found, "a.rs", &text, "purse");
+    let forms = forms(FileRole::Found, "a.rs", &text, "purse");
     assert!(forms[0].text.contains("\n[redacted]\n\n\n\";\nfn purse() {}\n"), "{}", forms[0].text);
     assert_eq!(forms[0].secrets, 1);
     let last = forms.last().unwrap();
@@ -190,12 +190,12 @@ fn line_numbers_hold_where_a_key_was_blacked_out() {
 #[test]
 fn a_named_file_that_defines_very_much_has_a_short_form() {
     let many: String = (0..5000).map(|n| format!("pub fn do_number_{n}() {{\n    step();\n}}\n")).collect();
-    let forms = forms(Role::Named, "src/big.rs", &many, "");
+    let forms = forms(FileRole::Named, "src/big.rs", &many, "");
     let last = forms.last().unwrap();
     assert!(last.kind == FormKind::Names && last.tokens < 400, "{}", last.text);
     assert!(last.text.contains("do_number_0\n") && last.text.contains("\n… and 4"), "{}", last.text);
     let interface = format!("pub fn one() {{\n{}}}\npub fn purse() {{}}\n", "    step();\n".repeat(300));
-    let parts = self::forms(Role::Named, "src/a.rs", &interface, "purse");
+    let parts = self::forms(FileRole::Named, "src/a.rs", &interface, "purse");
     let parts = parts.iter().rfind(|form| form.kind == FormKind::Parts).unwrap();
     assert!(
         parts.text.contains("pub fn one()") && parts.text.contains("\npub fn purse() {}\n"),
@@ -217,9 +217,12 @@ fn what_was_found_comes_before_what_the_repository_says_of_itself() {
         ("src/c.rs", c.as_str()),
         ("Makefile", "test:\n\tcargo test\n"),
     ];
-    let asked =
-        Asked { files: vec!["src/a.rs".to_owned()], text: "`purse_total` of a purse".into(), budget: 2400 };
-    let Context { shown, report } = context(&repo, &asked);
+    let asked = ContextRequest {
+        files: vec!["src/a.rs".to_owned()],
+        text: "`purse_total` of a purse".into(),
+        budget: 2400,
+    };
+    let CodebaseContext { shown, report } = context(&repo, &asked);
     let order: Vec<_> = report.included.iter().map(|file| (file.path.as_str(), file.form.as_str())).collect();
     assert_eq!(order[..2], [("src/a.rs", "whole"), ("src/b.rs", "whole")], "{report:?}");
     assert!(order[2..].contains(&("README.md", "whole")), "{order:?}");
@@ -236,7 +239,8 @@ fn what_is_never_shown_is_named_with_the_reason() {
         ("src/__init__.py", ""),
     ];
     let files = [".env", "src/__init__.py"].map(str::to_owned).to_vec();
-    let Context { shown, report } = context(&repo, &Asked { text: String::new(), files, budget: 4000 });
+    let CodebaseContext { shown, report } =
+        context(&repo, &ContextRequest { text: String::new(), files, budget: 4000 });
     assert_eq!(report.refused, [(".env".to_owned(), "looks like it holds a secret".to_owned())]);
     let left: Vec<_> = report.left_out.iter().map(|left| (left.count, left.some.concat())).collect();
     assert_eq!(left, [(1, ".env".to_owned()), (1, "Cargo.lock".to_owned())]);
@@ -252,12 +256,12 @@ fn nothing_hides_in_what_is_shown() {
         token.replace("a1", "a\u{200b}1")
     );
     let repo = [(path.as_str(), text.as_str())];
-    let Context { shown, report } = context(&repo, &asked(4000));
+    let CodebaseContext { shown, report } = context(&repo, &asked(4000));
     let all = format!("{}{}{report:?}", shown.paths, shown.files.concat());
     assert!(!all.contains(&token) && !all.contains('\u{1b}') && !all.contains('\u{e0041}'), "{all}");
     assert!(all.contains("## `src/[redacted].rs`") && all.contains("// overflow [2J\n"), "{all}");
     let strange = [("a/b/report.rs", "pub fn wanted() {}\n")];
-    let asked = Asked { text: "see `say/approved/a/b/report.rs`".into(), ..asked(4000) };
+    let asked = ContextRequest { text: "see `say/approved/a/b/report.rs`".into(), ..asked(4000) };
     assert!(!context(&strange, &asked).shown.files.concat().contains("approved"));
 }
 
@@ -293,7 +297,7 @@ fn a_long_text_of_the_repository_itself_is_shown_in_part() {
     let section = |n: usize| format!("## Part {n}\n\n{}\n", "A sentence that says little.\n".repeat(20));
     let sections: String = (0..30).map(section).collect();
     let readme = format!("{sections}## Tests\n\nThe purse is tested by `make`.\n\n{sections}");
-    let forms = forms(Role::Convention, "README.md", &readme, "purse");
+    let forms = forms(FileRole::Convention, "README.md", &readme, "purse");
     let short = forms.last().unwrap();
     assert!(short.kind == FormKind::Parts && short.text.contains("tested by `make`"), "{}", short.text);
     assert!(forms[0].share <= 1.0 && short.share < forms[0].share);
@@ -302,7 +306,7 @@ fn a_long_text_of_the_repository_itself_is_shown_in_part() {
 #[test]
 fn what_was_stored_before_there_was_a_report_is_read() {
     let stored = r#"{"paths": "p", "files": ["f"]}"#;
-    let context: Context = serde_json::from_str(stored).unwrap();
-    let shown = Shown { paths: "p".to_owned(), files: vec!["f".to_owned()], least: Vec::new() };
-    assert_eq!(context, Context { shown, report: Report::default() });
+    let context: CodebaseContext = serde_json::from_str(stored).unwrap();
+    let shown = ContextSections { paths: "p".to_owned(), files: vec!["f".to_owned()], least: Vec::new() };
+    assert_eq!(context, CodebaseContext { shown, report: ContextReport::default() });
 }

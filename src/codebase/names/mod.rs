@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    File, Index, Item, Kind, Language, LeftOut, TreeIndex, Why, summarize,
+    CodeItem, CodeItemKind, ExcludedFile, ExclusionReason, Index, IndexedFile, Language, TreeIndex,
+    summarize,
     tree::{file_name, folder_of, likeness, pairs, relative, stem, upwards},
     words,
 };
-use crate::documents::{Repository, Stray, Tree};
+use crate::documents::{CodebaseLookup, FileTree, UnresolvedImport};
 
 /// Imports of a block of code that are looked up, and files that one of them may stand in. Nobody reads a design that has
 /// more.
@@ -27,8 +28,8 @@ const ALIKE: f64 = 0.5;
 
 /// The code of a commit that its index does not know.
 pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
-    let code = |left: &&LeftOut| {
-        use Why::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
+    let code = |left: &&ExcludedFile| {
+        use ExclusionReason::{Binary, LfsPointer, Name, Secret, Submodule, Symlink};
         let text = !matches!(left.why, Binary | LfsPointer | Name | Secret | Submodule | Symlink);
         text && Language::of(&left.path).is_code()
     };
@@ -36,7 +37,7 @@ pub fn unread(index: &Index) -> impl Iterator<Item = &str> {
 }
 
 /// The names of a commit's files.
-pub struct Names<'i> {
+pub struct CodebaseNames<'i> {
     index: &'i Index,
     /// All paths of the commit, also of files that the index left out.
     tree: &'i TreeIndex,
@@ -52,7 +53,7 @@ pub struct Names<'i> {
     owners: BTreeSet<&'i str>,
 }
 
-impl<'i> Names<'i> {
+impl<'i> CodebaseNames<'i> {
     /// `modules` are the texts of `go.mod` files.
     pub fn new(index: &'i Index, tree: &'i TreeIndex, modules: &'i [String]) -> Self {
         let modules = modules.iter().flat_map(|text| text.lines());
@@ -77,13 +78,17 @@ impl<'i> Names<'i> {
             for used in file.digest.uses() {
                 names.real.entry(used).or_insert((&file.path, 0));
             }
-            let mut open: Vec<&Item> = file.digest.summary().items.iter().collect();
+            let mut open: Vec<&CodeItem> = file.digest.summary().items.iter().collect();
             while let Some(item) = open.pop() {
                 open.extend(&item.children);
                 names.real.insert(&item.name, (&file.path, item.line));
                 if !matches!(
                     item.kind,
-                    Kind::Field | Kind::Function | Kind::Method | Kind::Section | Kind::Variant
+                    CodeItemKind::Field
+                        | CodeItemKind::Function
+                        | CodeItemKind::Method
+                        | CodeItemKind::Section
+                        | CodeItemKind::Variant
                 ) {
                     names.owners.insert(&item.name);
                 }
@@ -182,7 +187,7 @@ impl<'i> Names<'i> {
 
     /// Is git told to leave out what is called so, as what a build makes?
     fn is_ignored(&self, name: &str) -> bool {
-        let ignores = |file: &File| file_name(&file.path) == ".gitignore" && file.digest.spells(name);
+        let ignores = |file: &IndexedFile| file_name(&file.path) == ".gitignore" && file.digest.spells(name);
         self.index.files().iter().any(ignores)
     }
 
@@ -191,8 +196,8 @@ impl<'i> Names<'i> {
     }
 }
 
-impl Repository for Names<'_> {
-    fn tree(&self) -> &dyn Tree {
+impl CodebaseLookup for CodebaseNames<'_> {
+    fn tree(&self) -> &dyn FileTree {
         self.tree
     }
 
@@ -202,8 +207,8 @@ impl Repository for Names<'_> {
         let whole = |path: &String| path.ends_with(&way) || path.contains(&folder);
         let lost = way[self.there(&format!("^{way}"), &[]).len().saturating_sub(1)..].trim_start_matches('/');
         let lost = lost.split('/').next().unwrap_or_default();
-        let elsewhere = |left: &LeftOut| {
-            matches!(left.why, Why::Submodule | Why::Symlink)
+        let elsewhere = |left: &ExcludedFile| {
+            matches!(left.why, ExclusionReason::Submodule | ExclusionReason::Symlink)
                 && way[1..].starts_with(&format!("{}/", left.path))
         };
         self.paths.iter().any(whole) || self.index.left_out().iter().any(elsewhere) || self.is_ignored(lost)
@@ -246,7 +251,7 @@ impl Repository for Names<'_> {
         })
     }
 
-    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<Stray> {
+    fn strays(&self, tag: &str, code: &str, files: &[&str]) -> Vec<UnresolvedImport> {
         let language = language(tag);
         let imports = summarize(language, code).imports;
         let added: Vec<String> = files.iter().map(|file| format!("^/{file}")).collect();
@@ -265,7 +270,7 @@ impl Repository for Names<'_> {
             let leads = |lost: &str| lost.is_empty() || inside(lost) || self.is_ignored(lost);
             let mut strange = |name: &str, nearest: Option<String>| {
                 let (module, name, sure) = (import.module.clone(), name.to_owned(), nearest.is_some());
-                out.push(Stray { module, name, nearest, sure });
+                out.push(UnresolvedImport { module, name, nearest, sure });
             };
             if gaps.iter().any(|(_, lost)| leads(lost)) {
                 let there = |name: &String| matches!(name.as_str(), "*" | "default") || self.has_word(name);

@@ -1,11 +1,11 @@
 use super::*;
 
-fn with<T>(files: &[(&str, &str)], look: impl FnOnce(&Names<'_>) -> T) -> T {
+fn with<T>(files: &[(&str, &str)], look: impl FnOnce(&CodebaseNames<'_>) -> T) -> T {
     let index = Index::of_texts(files.iter().copied());
     let tree = TreeIndex::new(files.iter().map(|(path, _)| *path));
     let go = files.iter().filter(|(path, _)| *path == "go.mod").map(|(_, text)| (*text).to_owned());
     let (go, unread) = (go.collect::<Vec<_>>(), ["func made_by_tool() {}".to_owned()]);
-    look(&Names::new(&index, &tree, &go).reading(&unread, true))
+    look(&CodebaseNames::new(&index, &tree, &go).reading(&unread, true))
 }
 
 const FILES: &[(&str, &str)] = &[

@@ -3,19 +3,19 @@
 use tree_sitter::Node;
 
 use super::{
-    Kind,
-    bodies::Heads,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, children_of_kind},
+    CodeItemKind,
+    bodies::FunctionSyntax,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, children_of_kind},
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     imports: &["command"],
     import_words: &["source ", ". "],
-    ..Grammar::new(|| tree_sitter_bash::LANGUAGE.into(), Heads::Unknown, classify)
+    ..Grammar::new(|| tree_sitter_bash::LANGUAGE.into(), FunctionSyntax::Unknown, classify)
 };
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) -> NodeClass<'t> {
     match node.kind() {
         "program"
         | "compound_statement"
@@ -26,18 +26,18 @@ fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<
         | "case_item"
         | "list"
         | "redirected_statement"
-        | "variable_assignments" => Sight::Through,
-        "comment" => Sight::Comment,
-        "function_definition" => Found::new(Kind::Function, source.field(node, "name"))
+        | "variable_assignments" => NodeClass::Through,
+        "comment" => NodeClass::Comment,
+        "function_definition" => ItemDefinition::new(CodeItemKind::Function, source.field(node, "name"))
             .before(node.child_by_field_name("body"))
             .into(),
         "command" => command(source, node),
         "declaration_command" => declaration(source, node),
         "variable_assignment" => match node.child_by_field_name("name") {
             Some(name) if is_constant(source.of(name)) => assigned(source, node, [node]),
-            _ => Sight::Closed,
+            _ => NodeClass::Closed,
         },
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
@@ -49,52 +49,52 @@ fn is_constant(name: &str) -> bool {
 }
 
 /// `export A=1 B=2`, `readonly A=1`, `declare -r A=1`
-fn declaration<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+fn declaration<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let text = source.of(node);
     let lasting = ["export", "readonly", "declare", "typeset"].iter().any(|word| text.starts_with(word));
     if !lasting {
-        return Sight::Closed;
+        return NodeClass::Closed;
     }
     let assignments = children_of_kind(node, "variable_assignment");
     assigned(source, node, assignments)
 }
 
 fn assigned<'t>(
-    source: &Source<'t>,
+    source: &SourceText<'t>,
     node: Node<'t>,
     assignments: impl IntoIterator<Item = Node<'t>>,
-) -> Sight<'t> {
+) -> NodeClass<'t> {
     let found = source.variables(
         node,
-        Kind::Constant,
+        CodeItemKind::Constant,
         assignments
             .into_iter()
             .map(|each| (each.child_by_field_name("name"), each.child_by_field_name("value"))),
     );
-    if found.names.is_empty() { Sight::Closed } else { found.into() }
+    if found.names.is_empty() { NodeClass::Closed } else { found.into() }
 }
 
 /// `source file`, `. file`, `alias name=…`
-fn command<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+fn command<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let mut cursor = node.walk();
     let argument = node.children_by_field_name("argument", &mut cursor).next();
     let (Some(argument), name) = (argument, source.field(node, "name")) else {
-        return Sight::Closed;
+        return NodeClass::Closed;
     };
     match name {
         "source" | "." => {
             let module = source.of(argument).trim_matches(['"', '\'']);
-            Sight::Imports(vec![source.import(node, module, Vec::new())])
+            NodeClass::Imports(vec![source.import(node, module, Vec::new())])
         }
         "alias" => match source.of(argument).split_once('=') {
-            Some((name, _)) if !name.is_empty() => Found::new(Kind::Alias, name).into(),
-            _ => Sight::Closed,
+            Some((name, _)) if !name.is_empty() => ItemDefinition::new(CodeItemKind::Alias, name).into(),
+            _ => NodeClass::Closed,
         },
         // As Bats reads it: `@test "what holds" {`.
         "@test" => {
             let said = source.of(argument).trim_matches(['"', '\'']);
-            Found::new(Kind::Function, said).until(Some(argument.end_byte())).into()
+            ItemDefinition::new(CodeItemKind::Function, said).until(Some(argument.end_byte())).into()
         }
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }

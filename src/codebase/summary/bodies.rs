@@ -11,7 +11,7 @@ use crate::codebase::Language;
 
 /// How functions begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heads {
+pub(super) enum FunctionSyntax {
     /// They are not looked for.
     Unknown,
     /// This word, and a brace ends it: `fn name(…) {`.
@@ -45,9 +45,9 @@ const HOLDERS: &[&str] = &[
 const HEAD_LINES: usize = 40;
 
 /// The text with blanks for the bodies that have none of these words in them.
-pub(super) fn blanked(language: Language, heads: Heads, keep: &[&str], text: &str) -> String {
+pub(super) fn blanked(language: Language, heads: FunctionSyntax, keep: &[&str], text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
-    for Body { range, says } in found(language, heads, text) {
+    for FunctionBody { range, says } in found(language, heads, text) {
         let said = &text[range.clone()];
         if !keep.iter().any(|word| said.contains(word)) {
             blank(&mut bytes[range]);
@@ -64,20 +64,20 @@ pub(super) fn blank(bytes: &mut [u8]) {
 }
 
 /// What stands between a head and the end.
-struct Body {
+struct FunctionBody {
     range: Range<usize>,
     /// Where it has to say something to be one: in its last line, for there the function ends.
     says: Option<usize>,
 }
 
 /// A line: where it begins, how deep it is and what it says.
-struct Line<'t> {
+struct CodeLine<'t> {
     start: usize,
     deep: usize,
     bare: &'t str,
 }
 
-impl Line<'_> {
+impl CodeLine<'_> {
     /// Where what it says begins and ends.
     fn range(&self) -> Range<usize> {
         let start = self.start + self.deep;
@@ -85,18 +85,18 @@ impl Line<'_> {
     }
 }
 
-fn found(language: Language, heads: Heads, text: &str) -> Vec<Body> {
-    if heads == Heads::Unknown {
+fn found(language: Language, heads: FunctionSyntax, text: &str) -> Vec<FunctionBody> {
+    if heads == FunctionSyntax::Unknown {
         return Vec::new();
     }
     let mut start = 0;
-    let lines: Vec<Line<'_>> = text
+    let lines: Vec<CodeLine<'_>> = text
         .split_inclusive('\n')
         .map(|line| {
             let deep = line.len() - line.trim_start_matches([' ', '\t']).len();
             start += line.len();
             let bare = line[deep..].trim_end_matches([' ', '\t', '\r', '\n']);
-            Line { start: start - line.len(), deep, bare }
+            CodeLine { start: start - line.len(), deep, bare }
         })
         .collect();
     let (mut bodies, mut head, mut at) = (Vec::new(), None, 0);
@@ -105,7 +105,7 @@ fn found(language: Language, heads: Heads, text: &str) -> Vec<Body> {
         // What stands before a head and belongs to it is none itself.
         if !bare.starts_with(['#', '@', '[']) || bare.ends_with('{') {
             let begins = begins(heads, bare);
-            head = head.filter(|_| !begins || heads != Heads::Python).or(begins.then_some(at));
+            head = head.filter(|_| !begins || heads != FunctionSyntax::Python).or(begins.then_some(at));
             let said = |head: usize| &text[lines[head].range().start..lines[at].range().end];
             let ended = |head: &usize| at - head < HEAD_LINES && ends(language, heads, said(*head));
             if let Some(first) = head.filter(ended) {
@@ -119,7 +119,7 @@ fn found(language: Language, heads: Heads, text: &str) -> Vec<Body> {
                 continue;
             }
             let open = match heads {
-                Heads::Python => head.is_some_and(|head| !is_closed(said(head))),
+                FunctionSyntax::Python => head.is_some_and(|head| !is_closed(said(head))),
                 _ => !bare.is_empty() && !bare.ends_with(['{', '}', ';', ':', '/']),
             };
             head = head.filter(|_| open);
@@ -129,42 +129,42 @@ fn found(language: Language, heads: Heads, text: &str) -> Vec<Body> {
     bodies
 }
 
-fn begins(heads: Heads, line: &str) -> bool {
+fn begins(heads: FunctionSyntax, line: &str) -> bool {
     match heads {
-        Heads::Python => line.starts_with("def ") || line.starts_with("async def "),
-        Heads::Ruby => line.starts_with("def ") || line.contains(" def "),
+        FunctionSyntax::Python => line.starts_with("def ") || line.starts_with("async def "),
+        FunctionSyntax::Ruby => line.starts_with("def ") || line.contains(" def "),
         _ => !line.starts_with(['}', ')', '*']) && !line.starts_with("//") && !line.starts_with("/*"),
     }
 }
 
 /// Whether this is the head of a function, and all of it.
-fn ends(language: Language, heads: Heads, said: &str) -> bool {
+fn ends(language: Language, heads: FunctionSyntax, said: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     match heads {
-        Heads::Unknown => false,
-        Heads::Ruby => !said.ends_with([',', '(', '=']),
-        Heads::Python => said.ends_with(':') && is_closed(said),
+        FunctionSyntax::Unknown => false,
+        FunctionSyntax::Ruby => !said.ends_with([',', '(', '=']),
+        FunctionSyntax::Python => said.ends_with(':') && is_closed(said),
         _ if !said.ends_with('{') => false,
-        Heads::Word(function) => {
+        FunctionSyntax::Word(function) => {
             let mut words = said.split(|c| !part(c)).take_while(|word| *word != function);
             let holds = words.any(|word| HOLDERS.contains(&word));
             !holds && said.split(|c| !part(c)).any(|word| word == function)
         }
-        Heads::Brackets if !said.contains('(') => false,
+        FunctionSyntax::Brackets if !said.contains('(') => false,
         // `const a = f()`, and on the next line `module.exports = {` or `export {`
-        Heads::Brackets if said.ends_with("= {") => false,
-        Heads::Brackets
+        FunctionSyntax::Brackets if said.ends_with("= {") => false,
+        FunctionSyntax::Brackets
             if matches!(language, Language::JavaScript | Language::Tsx | Language::TypeScript)
                 && !said.lines().last().is_some_and(|last| last.contains(['(', ')'])) =>
         {
             false
         }
         // Where a struct begins, no bracket closes.
-        Heads::Brackets if language == Language::C => {
+        FunctionSyntax::Brackets if language == Language::C => {
             said[..said.len() - 1].trim_end().ends_with(')') && !said.contains("__attribute__")
         }
         // `template <class T>`, `where T : class`, `Some.class`
-        Heads::Brackets => !HOLDERS.iter().any(|holder| {
+        FunctionSyntax::Brackets => !HOLDERS.iter().any(|holder| {
             said.match_indices(holder).any(|(at, _)| {
                 let (before, after) = (&said[..at], &said[at + holder.len()..]);
                 let inner = before.trim_end().ends_with(['<', ',', '.', ':']);
@@ -180,19 +180,25 @@ fn is_closed(said: &str) -> bool {
 }
 
 /// The body behind a head that ends in a line, and the line behind it.
-fn body(heads: Heads, lines: &[Line<'_>], deep: usize, last: usize, text: &str) -> Option<(Body, usize)> {
-    let is_inside = |line: &Line<'_>| line.bare.is_empty() || line.deep > deep;
-    let loose = |line: &Line<'_>| {
+fn body(
+    heads: FunctionSyntax,
+    lines: &[CodeLine<'_>],
+    deep: usize,
+    last: usize,
+    text: &str,
+) -> Option<(FunctionBody, usize)> {
+    let is_inside = |line: &CodeLine<'_>| line.bare.is_empty() || line.deep > deep;
+    let loose = |line: &CodeLine<'_>| {
         let label = line
             .bare
             .strip_suffix(':')
             .is_some_and(|name| name.chars().all(|c| c.is_alphanumeric() || c == '_'));
-        heads == Heads::Brackets && (line.bare.starts_with('#') || label)
+        heads == FunctionSyntax::Brackets && (line.bare.starts_with('#') || label)
     };
     // In a text of several lines nothing is laid out.
     let quotes: &[&str] = match heads {
-        Heads::Word("func") => &["`"],
-        Heads::Python => &["\"\"\"", "'''"],
+        FunctionSyntax::Word("func") => &["`"],
+        FunctionSyntax::Python => &["\"\"\"", "'''"],
         _ => &[],
     };
     let mut quoted = false;
@@ -206,7 +212,7 @@ fn body(heads: Heads, lines: &[Line<'_>], deep: usize, last: usize, text: &str) 
     let end = last + 1 + inside.count();
     let (mut start, mut says) = (lines[last].range().end, None);
     let stop = match heads {
-        Heads::Python => {
+        FunctionSyntax::Python => {
             let is_code = |at: &usize| !lines[*at].bare.is_empty() && !lines[*at].bare.starts_with('#');
             let first = (last + 1..end).find(is_code)?;
             let final_line = (first..end).rev().find(is_code)?;
@@ -223,11 +229,14 @@ fn body(heads: Heads, lines: &[Line<'_>], deep: usize, last: usize, text: &str) 
             says = (start..lines[final_line].range().end).contains(&at).then_some(at);
             lines[final_line].range().end
         }
-        Heads::Ruby => lines.get(end).filter(|line| line.deep == deep && line.bare.starts_with("end"))?.start,
+        FunctionSyntax::Ruby => {
+            lines.get(end).filter(|line| line.deep == deep && line.bare.starts_with("end"))?.start
+        }
         _ => lines.get(end).filter(|line| line.deep == deep && line.bare.starts_with('}'))?.start,
     };
     let range = start..stop.max(start);
     let directives =
         |word: &str| text[range.clone()].lines().filter(|line| line.trim_start().starts_with(word)).count();
-    (range.len() > 8 && directives("#if") == directives("#endif")).then_some((Body { range, says }, end))
+    (range.len() > 8 && directives("#if") == directives("#endif"))
+        .then_some((FunctionBody { range, says }, end))
 }

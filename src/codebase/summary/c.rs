@@ -3,18 +3,18 @@
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
-    grammar::{Around, Found, Grammar, Sight, Tail},
-    source::{Source, child_of_kind, children_of_kind},
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext, TrailingItems},
+    source::{SourceText, child_of_kind, children_of_kind},
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar =
-    Grammar::new(|| tree_sitter_c::LANGUAGE.into(), Heads::Brackets, classify);
+    Grammar::new(|| tree_sitter_c::LANGUAGE.into(), FunctionSyntax::Brackets, classify);
 
 /// What a node is, in C and in C++.
-pub(super) fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+pub(super) fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let public = around.public && around.section;
     match node.kind() {
         "translation_unit"
@@ -26,47 +26,52 @@ pub(super) fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around)
         | "linkage_specification"
         | "declaration_list"
         | "field_declaration_list"
-        | "enumerator_list" => Sight::Through,
-        "comment" => Sight::Comment,
-        "preproc_include" => Sight::Imports(include(source, node)),
+        | "enumerator_list" => NodeClass::Through,
+        "comment" => NodeClass::Comment,
+        "preproc_include" => NodeClass::Imports(include(source, node)),
         "preproc_def" | "preproc_function_def" => macro_definition(source, node),
         "struct_specifier" | "union_specifier" | "class_specifier" | "enum_specifier" => {
             match node.child_by_field_name("body") {
-                Some(_) => holder(source, node, node, around).map_or(Sight::Through, Sight::from),
+                Some(_) => holder(source, node, node, around).map_or(NodeClass::Through, NodeClass::from),
                 // Only said to exist.
-                None => Sight::Closed,
+                None => NodeClass::Closed,
             }
         }
-        "type_definition" => with_type(source, node, Kind::Alias, around),
-        "declaration" | "field_declaration" => with_type(source, node, Kind::Constant, around),
-        "enumerator" => Found::new(Kind::Variant, source.field(node, "name")).public(public).into(),
+        "type_definition" => with_type(source, node, CodeItemKind::Alias, around),
+        "declaration" | "field_declaration" => with_type(source, node, CodeItemKind::Constant, around),
+        "enumerator" => {
+            ItemDefinition::new(CodeItemKind::Variant, source.field(node, "name")).public(public).into()
+        }
         "function_definition" => match declared(source, node).into_iter().next() {
             Some((_, name)) if !is_keyword(&name) => {
                 let body = node.child_by_field_name("body");
                 let end = child_of_kind(node, &["field_initializer_list", "try_statement"]).or(body);
                 let kind = function_kind(node, around);
-                Found::new(kind, name).public(public && !is_static(source, node, around)).before(end).into()
+                ItemDefinition::new(kind, name)
+                    .public(public && !is_static(source, node, around))
+                    .before(end)
+                    .into()
             }
-            _ => Sight::Closed,
+            _ => NodeClass::Closed,
         },
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
 /// A struct, union, class or enum with a body; nothing if it has no name.
 fn holder<'t>(
-    source: &Source<'t>,
+    source: &SourceText<'t>,
     node: Node<'t>,
     specifier: Node<'t>,
-    around: &Around,
-) -> Option<Found<'t>> {
+    around: &NodeContext,
+) -> Option<ItemDefinition<'t>> {
     let name = specifier.child_by_field_name("name").map(|name| base_name(source, name));
     let name = name.or_else(|| {
         let (_, name) = declared(source, node).into_iter().next()?;
         Some(name)
     })?;
-    let kind = if specifier.kind() == "enum_specifier" { Kind::Enum } else { Kind::Type };
-    let mut found = Found::new(kind, name)
+    let kind = if specifier.kind() == "enum_specifier" { CodeItemKind::Enum } else { CodeItemKind::Type };
+    let mut found = ItemDefinition::new(kind, name)
         .public(around.public && around.section)
         .holding(specifier.child_by_field_name("body"));
     found.section = specifier.kind() != "class_specifier";
@@ -74,7 +79,12 @@ fn holder<'t>(
 }
 
 /// A declaration, which may define a type first: `typedef struct a { … } b;`, `struct { … } field;`.
-fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Around) -> Sight<'t> {
+fn with_type<'t>(
+    source: &SourceText<'t>,
+    node: Node<'t>,
+    kind: CodeItemKind,
+    around: &NodeContext,
+) -> NodeClass<'t> {
     let specifier = node.child_by_field_name("type").filter(|specifier| {
         matches!(
             specifier.kind(),
@@ -83,23 +93,24 @@ fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Aroun
     });
     let body = specifier.and_then(|specifier| specifier.child_by_field_name("body"));
     let declared = declared(source, node);
-    let kind = if kind == Kind::Constant && in_type(around) { Kind::Field } else { kind };
+    let kind = if kind == CodeItemKind::Constant && in_type(around) { CodeItemKind::Field } else { kind };
     if let (Some(specifier), Some(body)) = (specifier, body) {
         let Some(mut found) = holder(source, node, specifier, around) else {
             // `union { int a; long b; };`: its members are members of what holds it.
-            return Sight::Through;
+            return NodeClass::Through;
         };
         let brace = body.child(body.child_count().saturating_sub(1));
         let names: Vec<String> = declared.into_iter().map(|(_, name)| name).collect();
-        found.tail = brace.filter(|_| !names.is_empty()).map(|from| Tail { kind, names, from });
+        found.tail = brace.filter(|_| !names.is_empty()).map(|from| TrailingItems { kind, names, from });
         return found.into();
     }
     let public = around.public && around.section && !is_static(source, node, around);
-    let functions = kind != Kind::Alias && declared.iter().any(|(function, _)| *function);
-    let mut found = Found::new(if functions { function_kind(node, around) } else { kind }, "").public(public);
+    let functions = kind != CodeItemKind::Alias && declared.iter().any(|(function, _)| *function);
+    let mut found =
+        ItemDefinition::new(if functions { function_kind(node, around) } else { kind }, "").public(public);
     found.names = declared.into_iter().map(|(_, name)| name).filter(|name| !is_keyword(name)).collect();
     if found.names.is_empty() {
-        return Sight::Closed;
+        return NodeClass::Closed;
     }
     if !functions {
         let mut cursor = node.walk();
@@ -112,21 +123,21 @@ fn with_type<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind, around: &Aroun
     found.into()
 }
 
-fn in_type(around: &Around) -> bool {
-    matches!(around.parent_kind(), Some(Kind::Type | Kind::Interface))
+fn in_type(around: &NodeContext) -> bool {
+    matches!(around.parent_kind(), Some(CodeItemKind::Type | CodeItemKind::Interface))
 }
 
 /// A method inside a class, or outside where its name says whose it is.
-fn function_kind(node: Node<'_>, around: &Around) -> Kind {
+fn function_kind(node: Node<'_>, around: &NodeContext) -> CodeItemKind {
     let qualified = declarators(node)
         .first()
         .and_then(|first| innermost(*first))
         .is_some_and(|(_, name)| name.kind() == "qualified_identifier");
-    if in_type(around) || qualified { Kind::Method } else { Kind::Function }
+    if in_type(around) || qualified { CodeItemKind::Method } else { CodeItemKind::Function }
 }
 
 /// `static` keeps what is outside of types inside its file.
-fn is_static(source: &Source<'_>, node: Node<'_>, around: &Around) -> bool {
+fn is_static(source: &SourceText<'_>, node: Node<'_>, around: &NodeContext) -> bool {
     let mut specifiers = children_of_kind(node, "storage_class_specifier").into_iter();
     !in_type(around) && specifiers.any(|specifier| source.of(specifier) == "static")
 }
@@ -137,7 +148,7 @@ fn declarators(node: Node<'_>) -> Vec<Node<'_>> {
 }
 
 /// What a declaration declares: whether it is a function, and its name.
-fn declared(source: &Source<'_>, node: Node<'_>) -> Vec<(bool, String)> {
+fn declared(source: &SourceText<'_>, node: Node<'_>) -> Vec<(bool, String)> {
     let named = declarators(node).into_iter().filter_map(innermost);
     named.map(|(function, name)| (function, base_name(source, name))).collect()
 }
@@ -170,7 +181,7 @@ fn innermost(mut node: Node<'_>) -> Option<(bool, Node<'_>)> {
 }
 
 /// A name without what it is in and without the arguments of a template: `b` of `a::b<int>`.
-fn base_name(source: &Source<'_>, mut node: Node<'_>) -> String {
+fn base_name(source: &SourceText<'_>, mut node: Node<'_>) -> String {
     for _ in 0..limits::SUMMARY_NESTING {
         match node.kind() {
             "operator_cast" => return format!("operator {}", source.field(node, "type")),
@@ -197,25 +208,25 @@ fn is_keyword(name: &str) -> bool {
 }
 
 /// `#define NAME value`, without the value if that is long. Not the guard of a header.
-fn macro_definition<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+fn macro_definition<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let name = source.field(node, "name");
     let value = node.child_by_field_name("value");
     if value.is_none() && node.kind() == "preproc_def" && is_guard(source, node, name) {
-        return Sight::Closed;
+        return NodeClass::Closed;
     }
     let head = node.child_by_field_name("parameters").or(node.child_by_field_name("name"));
     let end = source.value_end(node, value).and(head).map(|head| head.end_byte());
-    Found::new(Kind::Macro, name).until(end).into()
+    ItemDefinition::new(CodeItemKind::Macro, name).until(end).into()
 }
 
-fn is_guard(source: &Source<'_>, node: Node<'_>, name: &str) -> bool {
+fn is_guard(source: &SourceText<'_>, node: Node<'_>, name: &str) -> bool {
     let tail = name.trim_end_matches('_').to_ascii_uppercase();
     let looks = ["_H", "_HH", "_HPP", "_HXX", "INCLUDED"].iter().any(|ending| tail.ends_with(ending));
     looks && node.parent().is_some_and(|parent| source.field(parent, "name") == name)
 }
 
 /// `#include <a.h>`, `#include "a.h"`
-fn include<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn include<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let module = source.field(node, "path").trim_matches(['<', '>', '"']);
     let import = source.import(node, module, Vec::new());
     vec![Import { text: import.text.trim_end().to_owned(), ..import }]

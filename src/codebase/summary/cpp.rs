@@ -3,33 +3,37 @@
 use tree_sitter::Node;
 
 use super::{
-    Kind,
-    bodies::Heads,
+    CodeItemKind,
+    bodies::FunctionSyntax,
     c,
-    grammar::{Around, Found, Grammar, Sight},
-    source::Source,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::SourceText,
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar =
-    Grammar::new(|| tree_sitter_cpp::LANGUAGE.into(), Heads::Brackets, classify);
+    Grammar::new(|| tree_sitter_cpp::LANGUAGE.into(), FunctionSyntax::Brackets, classify);
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let public = around.public && around.section;
-    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public);
     match node.kind() {
-        "namespace_definition" if node.child_by_field_name("name").is_none() => Sight::Through,
-        "namespace_definition" => named(Kind::Module).holding(node.child_by_field_name("body")).into(),
-        "namespace_alias_definition" | "alias_declaration" => named(Kind::Alias).into(),
-        "concept_definition" => named(Kind::Interface).into(),
-        "access_specifier" => Sight::Section(source.of(node).trim_end_matches(':').trim_end() == "public"),
+        "namespace_definition" if node.child_by_field_name("name").is_none() => NodeClass::Through,
+        "namespace_definition" => {
+            named(CodeItemKind::Module).holding(node.child_by_field_name("body")).into()
+        }
+        "namespace_alias_definition" | "alias_declaration" => named(CodeItemKind::Alias).into(),
+        "concept_definition" => named(CodeItemKind::Interface).into(),
+        "access_specifier" => {
+            NodeClass::Section(source.of(node).trim_end_matches(':').trim_end() == "public")
+        }
         "template_declaration" => template(source, node, around),
         _ => c::classify(source, node, around),
     }
 }
 
 /// What is declared as a template: its signature begins with `template`.
-fn template<'t>(source: &Source<'t>, mut node: Node<'t>, around: &Around) -> Sight<'t> {
+fn template<'t>(source: &SourceText<'t>, mut node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     for _ in 0..limits::SUMMARY_NESTING {
         let mut cursor = node.walk();
         let inner = node
@@ -42,12 +46,12 @@ fn template<'t>(source: &Source<'t>, mut node: Node<'t>, around: &Around) -> Sig
             Some(inner) if inner.kind() == "template_declaration" => node = inner,
             Some(inner) => {
                 return match classify(source, inner, around) {
-                    Sight::Item(found) => found.into(),
-                    _ => Sight::Closed,
+                    NodeClass::Item(found) => found.into(),
+                    _ => NodeClass::Closed,
                 };
             }
             None => break,
         }
     }
-    Sight::Closed
+    NodeClass::Closed
 }

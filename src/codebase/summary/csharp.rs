@@ -3,20 +3,20 @@
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind, children_of_kind},
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, child_of_kind, children_of_kind},
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     is_doc: |comment| comment.starts_with("///") || comment.starts_with("/**"),
-    ..Grammar::new(|| tree_sitter_c_sharp::LANGUAGE.into(), Heads::Brackets, classify)
+    ..Grammar::new(|| tree_sitter_c_sharp::LANGUAGE.into(), FunctionSyntax::Brackets, classify)
 };
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let body = node.child_by_field_name("body");
-    let called = |kind, name: String| Found::new(kind, name).public(is_public(source, node, around));
+    let called = |kind, name: String| ItemDefinition::new(kind, name).public(is_public(source, node, around));
     let named = |kind| called(kind, source.field(node, "name").to_owned());
     match node.kind() {
         "compilation_unit"
@@ -25,55 +25,59 @@ fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'
         | "preproc_else"
         | "global_statement"
         | "declaration_list"
-        | "enum_member_declaration_list" => Sight::Through,
-        "comment" => Sight::Comment,
-        "using_directive" => Sight::Imports(import(source, node)),
-        "namespace_declaration" => named(Kind::Module).holding(body).into(),
-        "file_scoped_namespace_declaration" => named(Kind::Module).into(),
+        | "enum_member_declaration_list" => NodeClass::Through,
+        "comment" => NodeClass::Comment,
+        "using_directive" => NodeClass::Imports(import(source, node)),
+        "namespace_declaration" => named(CodeItemKind::Module).holding(body).into(),
+        "file_scoped_namespace_declaration" => named(CodeItemKind::Module).into(),
         "class_declaration" | "struct_declaration" | "record_declaration" => {
-            named(Kind::Type).holding(body).into()
+            named(CodeItemKind::Type).holding(body).into()
         }
-        "interface_declaration" => named(Kind::Interface).holding(body).into(),
-        "enum_declaration" => named(Kind::Enum).holding(body).into(),
-        "enum_member_declaration" => named(Kind::Variant).into(),
-        "delegate_declaration" => named(Kind::Type).into(),
-        "method_declaration" | "constructor_declaration" => named(Kind::Method).before(body).into(),
-        "local_function_statement" => named(Kind::Function).before(body).into(),
+        "interface_declaration" => named(CodeItemKind::Interface).holding(body).into(),
+        "enum_declaration" => named(CodeItemKind::Enum).holding(body).into(),
+        "enum_member_declaration" => named(CodeItemKind::Variant).into(),
+        "delegate_declaration" => named(CodeItemKind::Type).into(),
+        "method_declaration" | "constructor_declaration" => named(CodeItemKind::Method).before(body).into(),
+        "local_function_statement" => named(CodeItemKind::Function).before(body).into(),
         "destructor_declaration" => {
-            called(Kind::Method, format!("~{}", source.field(node, "name"))).before(body).into()
+            called(CodeItemKind::Method, format!("~{}", source.field(node, "name"))).before(body).into()
         }
         "operator_declaration" => {
-            called(Kind::Method, format!("operator {}", source.field(node, "operator"))).before(body).into()
+            called(CodeItemKind::Method, format!("operator {}", source.field(node, "operator")))
+                .before(body)
+                .into()
         }
         "conversion_operator_declaration" => {
-            called(Kind::Method, format!("operator {}", source.field(node, "type"))).before(body).into()
+            called(CodeItemKind::Method, format!("operator {}", source.field(node, "type")))
+                .before(body)
+                .into()
         }
         "property_declaration" | "event_declaration" => {
-            named(Kind::Field).until(accessors_end(source, node)).into()
+            named(CodeItemKind::Field).until(accessors_end(source, node)).into()
         }
         "indexer_declaration" => {
-            called(Kind::Method, "this".to_owned()).until(accessors_end(source, node)).into()
+            called(CodeItemKind::Method, "this".to_owned()).until(accessors_end(source, node)).into()
         }
         "field_declaration" | "event_field_declaration" => fields(source, node, around),
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
 /// Members of types are private if nothing is said, of interfaces and enums public; types are open to their assembly.
-fn is_public<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> bool {
+fn is_public<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> bool {
     let said = |words: &[&str]| {
         children_of_kind(node, "modifier").into_iter().any(|modifier| words.contains(&source.of(modifier)))
     };
     let explicit = child_of_kind(node, &["explicit_interface_specifier"]).is_some();
     let open = match around.parent_kind() {
-        Some(Kind::Type) => explicit,
+        Some(CodeItemKind::Type) => explicit,
         _ => !said(&["private", "file"]),
     };
     around.public && (open || said(&["public", "protected", "internal"]))
 }
 
 /// Where a property's signature ends: accessors without bodies belong to it, `{ get; private set; }`.
-fn accessors_end<'t>(source: &Source<'t>, node: Node<'t>) -> Option<usize> {
+fn accessors_end<'t>(source: &SourceText<'t>, node: Node<'t>) -> Option<usize> {
     let value = node.child_by_field_name("value");
     let Some(accessors) = node.child_by_field_name("accessors") else {
         return value.map(|value| value.start_byte());
@@ -85,9 +89,9 @@ fn accessors_end<'t>(source: &Source<'t>, node: Node<'t>) -> Option<usize> {
     source.value_end(node, value)
 }
 
-fn fields<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn fields<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let Some(declaration) = child_of_kind(node, &["variable_declaration"]) else {
-        return Sight::Closed;
+        return NodeClass::Closed;
     };
     let constant =
         children_of_kind(node, "modifier").into_iter().any(|modifier| source.of(modifier) == "const")
@@ -100,12 +104,12 @@ fn fields<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t>
         let value = declarator.named_child(last);
         (name, value.filter(|value| Some(*value) != name && value.kind() != "bracketed_argument_list"))
     });
-    let kind = if constant { Kind::Constant } else { Kind::Field };
+    let kind = if constant { CodeItemKind::Constant } else { CodeItemKind::Field };
     source.variables(node, kind, declarators).public(is_public(source, node, around)).into()
 }
 
 /// `using A.B;`, `using static A.B;`, `using Name = A.B;`
-fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let alias = node.child_by_field_name("name");
     let mut cursor = node.walk();
     let Some(module) = node.named_children(&mut cursor).filter(|child| Some(*child) != alias).last() else {

@@ -2,7 +2,7 @@
 
 use tree_sitter::Node;
 
-use super::source::Source;
+use super::source::SourceText;
 
 /// Bytes of a documentation's first sentence.
 const DOC_BYTES: usize = 200;
@@ -14,7 +14,7 @@ pub(super) fn of_comments<'t>(comments: impl IntoIterator<Item = &'t str>) -> Op
 
 /// Of the file, from the first comments in it: those that speak of a licence or to a tool, and those that belong to the
 /// item directly below, do not.
-pub(super) fn of_file<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+pub(super) fn of_file<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let mut group: Vec<Node<'t>> = Vec::new();
     let telling = |group: &[Node<'t>]| {

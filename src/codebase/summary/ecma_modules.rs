@@ -4,11 +4,11 @@ use tree_sitter::Node;
 
 use super::{
     Import,
-    source::{Source, child_of_kind},
+    source::{SourceText, child_of_kind},
 };
 
 /// `import … from`, `export … from`, `import "…"`, `import x = require("…")`.
-pub(super) fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+pub(super) fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let require = child_of_kind(node, &["import_require_clause"]);
     let from = require.unwrap_or(node).child_by_field_name("source");
     let Some(from) = from else { return Vec::new() };
@@ -26,7 +26,7 @@ pub(super) fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
     vec![source.import(node, unquoted(source.of(from)), names)]
 }
 
-fn clause(source: &Source<'_>, node: Node<'_>) -> Vec<String> {
+fn clause(source: &SourceText<'_>, node: Node<'_>) -> Vec<String> {
     let mut names = Vec::new();
     let mut cursor = node.walk();
     for part in node.named_children(&mut cursor) {
@@ -40,7 +40,7 @@ fn clause(source: &Source<'_>, node: Node<'_>) -> Vec<String> {
     names
 }
 
-fn specified(source: &Source<'_>, list: Node<'_>) -> Vec<String> {
+fn specified(source: &SourceText<'_>, list: Node<'_>) -> Vec<String> {
     let mut cursor = list.walk();
     list.named_children(&mut cursor)
         .map(|one| unquoted(source.field(one, "name")).to_owned())
@@ -49,7 +49,7 @@ fn specified(source: &Source<'_>, list: Node<'_>) -> Vec<String> {
 }
 
 /// `const x = require("…")`, `const { a, b } = require("…")`, `const x = require("…").a`.
-pub(super) fn required<'t>(source: &Source<'t>, node: Node<'t>, declarator: Node<'t>) -> Vec<Import> {
+pub(super) fn required<'t>(source: &SourceText<'t>, node: Node<'t>, declarator: Node<'t>) -> Vec<Import> {
     let Some(value) = declarator.child_by_field_name("value") else { return Vec::new() };
     let member = value.child_by_field_name("property").filter(|_| value.kind() == "member_expression");
     let call = if member.is_some() { value.child_by_field_name("object") } else { Some(value) };
@@ -76,7 +76,7 @@ pub(super) fn required<'t>(source: &Source<'t>, node: Node<'t>, declarator: Node
 }
 
 /// The names that `module.exports = { a, b: c }` and `module.exports = a` give away, if it does nothing else.
-pub(super) fn exported(source: &Source<'_>, value: Node<'_>) -> Option<Vec<String>> {
+pub(super) fn exported(source: &SourceText<'_>, value: Node<'_>) -> Option<Vec<String>> {
     match value.kind() {
         "identifier" => Some(vec![source.of(value).to_owned()]),
         "object" => {

@@ -3,55 +3,55 @@
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind},
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, child_of_kind},
 };
 use crate::limits;
 
 pub(super) static GRAMMAR: Grammar =
-    Grammar::new(|| tree_sitter_go::LANGUAGE.into(), Heads::Word("func"), classify);
+    Grammar::new(|| tree_sitter_go::LANGUAGE.into(), FunctionSyntax::Word("func"), classify);
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, _around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, _around: &NodeContext) -> NodeClass<'t> {
     let named = |kind| {
         let name = source.field(node, "name");
-        Found::new(kind, name).public(is_public(name))
+        ItemDefinition::new(kind, name).public(is_public(name))
     };
     let body = node.child_by_field_name("body");
     match node.kind() {
-        "source_file" | "var_spec_list" => Sight::Through,
-        "comment" => Sight::Comment,
-        "import_declaration" => Sight::Imports(imports(source, node)),
-        "function_declaration" => named(Kind::Function).before(body).into(),
-        "method_declaration" | "method_elem" => named(Kind::Method).before(body).into(),
+        "source_file" | "var_spec_list" => NodeClass::Through,
+        "comment" => NodeClass::Comment,
+        "import_declaration" => NodeClass::Imports(imports(source, node)),
+        "function_declaration" => named(CodeItemKind::Function).before(body).into(),
+        "method_declaration" | "method_elem" => named(CodeItemKind::Method).before(body).into(),
         "const_declaration" | "var_declaration" | "type_declaration" => {
             let kinds = &["const_spec", "var_spec", "type_spec", "type_alias"];
             let grouped = child_of_kind(node, &["(", "var_spec_list"]).is_some();
             match child_of_kind(node, kinds).filter(|_| !grouped) {
                 Some(only) => spec(source, only),
-                None => Sight::Through,
+                None => NodeClass::Through,
             }
         }
         "const_spec" | "var_spec" | "type_spec" | "type_alias" => spec(source, node),
         "field_declaration" => field(source, node),
         "type_elem" => embedded(source.of(node)),
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
 /// What a `const`, `var` or `type` declares, in a group or alone.
-fn spec<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
+fn spec<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
     let mut found = names(
         source,
         node,
         match node.kind() {
-            "type_spec" => Kind::Type,
-            "type_alias" => Kind::Alias,
-            _ => Kind::Constant,
+            "type_spec" => CodeItemKind::Type,
+            "type_alias" => CodeItemKind::Alias,
+            _ => CodeItemKind::Constant,
         },
     );
-    if found.kind == Kind::Constant {
+    if found.kind == CodeItemKind::Constant {
         return found.until(source.value_end(node, node.child_by_field_name("value"))).into();
     }
     match node.child_by_field_name("type") {
@@ -59,7 +59,7 @@ fn spec<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
             found.holding(child_of_kind(kind, &["field_declaration_list"])).into()
         }
         Some(kind) if kind.kind() == "interface_type" => {
-            found.kind = Kind::Interface;
+            found.kind = CodeItemKind::Interface;
             found.within = Some(kind);
             found.before(child_of_kind(kind, &["{"])).into()
         }
@@ -67,29 +67,29 @@ fn spec<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
     }
 }
 
-fn names<'t>(source: &Source<'t>, node: Node<'t>, kind: Kind) -> Found<'t> {
+fn names<'t>(source: &SourceText<'t>, node: Node<'t>, kind: CodeItemKind) -> ItemDefinition<'t> {
     let mut cursor = node.walk();
     let names: Vec<String> = node
         .children_by_field_name("name", &mut cursor)
         .filter(|name| name.is_named())
         .map(|name| source.of(name).to_owned())
         .collect();
-    Found::several(kind, names, is_public)
+    ItemDefinition::several(kind, names, is_public)
 }
 
-fn field<'t>(source: &Source<'t>, node: Node<'t>) -> Sight<'t> {
-    let found = names(source, node, Kind::Field);
+fn field<'t>(source: &SourceText<'t>, node: Node<'t>) -> NodeClass<'t> {
+    let found = names(source, node, CodeItemKind::Field);
     if found.names.is_empty() { embedded(source.field(node, "type")) } else { found.into() }
 }
 
 /// A type that stands in another without a name of its own goes by its last one.
-fn embedded<'t>(text: &str) -> Sight<'t> {
+fn embedded<'t>(text: &str) -> NodeClass<'t> {
     let plain = text.split('[').next().unwrap_or_default();
     let name = plain.rsplit('.').next().unwrap_or_default().trim();
     if name.is_empty() || name.len() > limits::NAME_BYTES || name.contains('\n') {
-        return Sight::Closed;
+        return NodeClass::Closed;
     }
-    Found::new(Kind::Field, name).public(is_public(name)).into()
+    ItemDefinition::new(CodeItemKind::Field, name).public(is_public(name)).into()
 }
 
 fn is_public(name: &str) -> bool {
@@ -97,7 +97,7 @@ fn is_public(name: &str) -> bool {
 }
 
 /// Of a block, one for each line of it.
-fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let import = |spec: Node<'t>, whole: Node<'t>| {
         let names = if source.field(spec, "name") == "." { vec!["*".into()] } else { Vec::new() };
         source.import(whole, source.field(spec, "path").trim_matches(['"', '`']), names)

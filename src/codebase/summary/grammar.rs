@@ -2,16 +2,16 @@
 //!
 //! **To add a language**: write one file with a `pub(super) static GRAMMAR: Grammar` (and nothing else that is public),
 //! and give it a line in [`of`]. Its heart is `classify`, which is asked about every named node that stands where items may
-//! stand: at the top of the file, in what `classify` called [`Sight::Through`], and in the container of an item
-//! ([`Found::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
+//! stand: at the top of the file, in what `classify` called [`NodeClass::Through`], and in the container of an item
+//! ([`ItemDefinition::within`]). It answers with what the node is. It is never asked about what is inside a function, except for
 //! the kinds listed in `imports`. `go.rs` is the shortest example. A text among `FIXTURES` in
 //! `tests` then holds it to the promise.
 
 use tree_sitter::{Language as Parsed, Node, Range};
 
 use super::{
-    Import, Kind, bash, bodies::Heads, c, cpp, csharp, doc, ecma, go, java, php, preprocessor, python, ruby,
-    rust, source::Source,
+    CodeItemKind, Import, bash, bodies::FunctionSyntax, c, cpp, csharp, doc, ecma, go, java, php,
+    preprocessor, python, ruby, rust, source::SourceText,
 };
 use crate::codebase::Language;
 
@@ -49,9 +49,9 @@ pub(super) struct Grammar {
     /// How its texts are parsed.
     pub parser: fn() -> Parsed,
     /// What a node is.
-    pub classify: Classify,
+    pub classify: NodeClassifier,
     /// How its functions begin, whose bodies need not be parsed.
-    pub heads: Heads,
+    pub heads: FunctionSyntax,
     /// Kinds that are looked at inside functions too: import statements.
     pub imports: &'static [&'static str],
     /// One of these is in each of them.
@@ -59,12 +59,12 @@ pub(super) struct Grammar {
     /// Whether a comment directly above an item is its documentation.
     pub is_doc: fn(&str) -> bool,
     /// The first sentence of what the file says about itself, given the root.
-    pub file_doc: for<'t> fn(&Source<'t>, Node<'t>) -> Option<String>,
+    pub file_doc: for<'t> fn(&SourceText<'t>, Node<'t>) -> Option<String>,
 }
 
 impl Grammar {
     /// One without imports in functions, in which every comment may document what follows.
-    pub(super) const fn new(parser: fn() -> Parsed, heads: Heads, classify: Classify) -> Self {
+    pub(super) const fn new(parser: fn() -> Parsed, heads: FunctionSyntax, classify: NodeClassifier) -> Self {
         Self {
             parser,
             classify,
@@ -77,13 +77,13 @@ impl Grammar {
     }
 }
 
-pub(super) type Classify = for<'t> fn(&Source<'t>, Node<'t>, &Around) -> Sight<'t>;
+pub(super) type NodeClassifier = for<'t> fn(&SourceText<'t>, Node<'t>, &NodeContext) -> NodeClass<'t>;
 
 /// Where a node stands.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Around<'w> {
+pub(super) struct NodeContext<'w> {
     /// The kind and name of the item that holds it, if one does.
-    pub parent: Option<(Kind, &'w str)>,
+    pub parent: Option<(CodeItemKind, &'w str)>,
     /// Whether that item is public; true at the top of a file.
     pub public: bool,
     /// Whether the section of that item that it stands in is public.
@@ -92,29 +92,31 @@ pub(super) struct Around<'w> {
     pub start: usize,
 }
 
-impl Around<'_> {
-    pub(super) fn parent_kind(&self) -> Option<Kind> {
+impl NodeContext<'_> {
+    pub(super) fn parent_kind(&self) -> Option<CodeItemKind> {
         self.parent.map(|(kind, _)| kind)
     }
 
     /// What a function is here: a method inside a type.
-    pub(super) fn function(&self) -> Kind {
+    pub(super) fn function(&self) -> CodeItemKind {
         match self.parent_kind() {
-            Some(Kind::Type | Kind::Interface | Kind::Enum | Kind::Extension) => Kind::Method,
-            _ => Kind::Function,
+            Some(
+                CodeItemKind::Type | CodeItemKind::Interface | CodeItemKind::Enum | CodeItemKind::Extension,
+            ) => CodeItemKind::Method,
+            _ => CodeItemKind::Function,
         }
     }
 }
 
 /// What a node is.
-pub(super) enum Sight<'t> {
+pub(super) enum NodeClass<'t> {
     /// Nothing of itself; its children stand where it stands: the file, a list of declarations, `#ifdef`, `try:`.
     Through,
     /// A comment: the documentation of what follows, perhaps.
     Comment,
     /// An attribute or decorator that stands before the item it belongs to, as its sibling.
     Attribute,
-    Item(Found<'t>),
+    Item(ItemDefinition<'t>),
     /// One import statement; more than one if it imports from several modules.
     Imports(Vec<Import>),
     /// From here to the next one, what the same item holds is public or not: `private:`.
@@ -131,8 +133,8 @@ pub(super) enum Sight<'t> {
 }
 
 /// An item.
-pub(super) struct Found<'t> {
-    pub kind: Kind,
+pub(super) struct ItemDefinition<'t> {
+    pub kind: CodeItemKind,
     /// Mostly one. `var a, b int` has two: two items with the same signature.
     pub names: Vec<String>,
     pub public: bool,
@@ -147,19 +149,19 @@ pub(super) struct Found<'t> {
     /// Whether its first section is public, if it has such.
     pub section: bool,
     /// What else is defined behind its body.
-    pub tail: Option<Tail<'t>>,
+    pub tail: Option<TrailingItems<'t>>,
 }
 
 /// `} name;`: what is defined behind the body of something else.
-pub(super) struct Tail<'t> {
-    pub kind: Kind,
+pub(super) struct TrailingItems<'t> {
+    pub kind: CodeItemKind,
     pub names: Vec<String>,
     /// Its signature goes from here to the end.
     pub from: Node<'t>,
 }
 
-impl<'t> Found<'t> {
-    pub(super) fn new(kind: Kind, name: impl Into<String>) -> Self {
+impl<'t> ItemDefinition<'t> {
+    pub(super) fn new(kind: CodeItemKind, name: impl Into<String>) -> Self {
         Self {
             kind,
             names: vec![name.into()],
@@ -179,7 +181,7 @@ impl<'t> Found<'t> {
     }
 
     /// Several items with one signature; whether each is public is said by its name.
-    pub(super) fn several(kind: Kind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
+    pub(super) fn several(kind: CodeItemKind, names: Vec<String>, public: fn(&str) -> bool) -> Self {
         Self { names, public_by_name: Some(public), ..Self::new(kind, "") }
     }
 
@@ -207,8 +209,8 @@ impl<'t> Found<'t> {
     }
 }
 
-impl<'t> From<Found<'t>> for Sight<'t> {
-    fn from(found: Found<'t>) -> Self {
+impl<'t> From<ItemDefinition<'t>> for NodeClass<'t> {
+    fn from(found: ItemDefinition<'t>) -> Self {
         Self::Item(found)
     }
 }

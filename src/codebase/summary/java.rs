@@ -3,15 +3,15 @@
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind, children_of_kind},
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, child_of_kind, children_of_kind},
 };
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     is_doc: |comment| comment.starts_with("/**"),
-    ..Grammar::new(|| tree_sitter_java::LANGUAGE.into(), Heads::Brackets, classify)
+    ..Grammar::new(|| tree_sitter_java::LANGUAGE.into(), FunctionSyntax::Brackets, classify)
 };
 
 /// The text without annotations directly before `...`, which the grammar does not know.
@@ -28,45 +28,45 @@ pub(super) fn blanked(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let modifiers = child_of_kind(node, &["modifiers"]);
     let said = |word: &str| modifiers.is_some_and(|modifiers| child_of_kind(modifiers, &[word]).is_some());
     let public = around.public && !said("private");
     let body = node.child_by_field_name("body");
-    let named = |kind| Found::new(kind, source.field(node, "name")).public(public);
+    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public);
     match node.kind() {
-        "program" | "enum_body_declarations" => Sight::Through,
-        "line_comment" | "block_comment" => Sight::Comment,
-        "import_declaration" => Sight::Imports(import(source, node)),
+        "program" | "enum_body_declarations" => NodeClass::Through,
+        "line_comment" | "block_comment" => NodeClass::Comment,
+        "import_declaration" => NodeClass::Imports(import(source, node)),
         "package_declaration" => match child_of_kind(node, &["scoped_identifier", "identifier"]) {
-            Some(name) => Found::new(Kind::Module, source.of(name)).into(),
-            None => Sight::Closed,
+            Some(name) => ItemDefinition::new(CodeItemKind::Module, source.of(name)).into(),
+            None => NodeClass::Closed,
         },
-        "module_declaration" => named(Kind::Module).before(body).into(),
-        "class_declaration" | "record_declaration" => named(Kind::Type).holding(body).into(),
+        "module_declaration" => named(CodeItemKind::Module).before(body).into(),
+        "class_declaration" | "record_declaration" => named(CodeItemKind::Type).holding(body).into(),
         "interface_declaration" | "annotation_type_declaration" => {
-            named(Kind::Interface).holding(body).into()
+            named(CodeItemKind::Interface).holding(body).into()
         }
-        "enum_declaration" => named(Kind::Enum).holding(body).into(),
-        "enum_constant" => named(Kind::Variant).before(body).into(),
+        "enum_declaration" => named(CodeItemKind::Enum).holding(body).into(),
+        "enum_constant" => named(CodeItemKind::Variant).before(body).into(),
         "method_declaration"
         | "constructor_declaration"
         | "compact_constructor_declaration"
-        | "annotation_type_element_declaration" => named(Kind::Method).before(body).into(),
+        | "annotation_type_element_declaration" => named(CodeItemKind::Method).before(body).into(),
         "field_declaration" | "constant_declaration" => {
             let constant = node.kind() == "constant_declaration" || said("static") && said("final");
-            let kind = if constant { Kind::Constant } else { Kind::Field };
+            let kind = if constant { CodeItemKind::Constant } else { CodeItemKind::Field };
             let declarators = children_of_kind(node, "variable_declarator")
                 .into_iter()
                 .map(|each| (each.child_by_field_name("name"), each.child_by_field_name("value")));
             source.variables(node, kind, declarators).public(public).into()
         }
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
 /// `import static a.B.c;` brings the name `c` in from `a.B`, `import a.b.*;` all of `a.b`.
-fn import<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn import<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     let path = child_of_kind(node, &["scoped_identifier", "identifier"]).map_or("", |path| source.of(path));
     let all = child_of_kind(node, &["asterisk"]).is_some();
     let is_static = child_of_kind(node, &["static"]).is_some();

@@ -17,17 +17,17 @@ mod ecma;
 mod ecma_modules;
 mod go;
 mod grammar;
-mod hollow;
 mod java;
 mod outline;
-mod page;
 mod parse;
 mod php;
 mod preprocessor;
 mod python;
+mod rendering;
 mod ruby;
 mod rust;
 mod source;
+mod vacuous_tests;
 mod walk;
 
 use std::collections::HashSet;
@@ -35,10 +35,10 @@ use std::collections::HashSet;
 use foldhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
-use self::source::Source;
+use self::source::SourceText;
 pub use self::{
-    hollow::{Tests, tests},
-    page::Detail,
+    rendering::Detail,
+    vacuous_tests::{TestAudit, tests},
 };
 use super::Language;
 use crate::limits;
@@ -56,7 +56,7 @@ pub struct Summary {
     /// In source order.
     pub imports: Vec<Import>,
     /// In source order, each with what it holds.
-    pub items: Vec<Item>,
+    pub items: Vec<CodeItem>,
     /// Parts of it did not parse, or there was more than is kept.
     pub partial: bool,
     /// It took too much and was read no further.
@@ -79,8 +79,8 @@ pub struct Import {
 
 /// Something a file defines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Item {
-    pub kind: Kind,
+pub struct CodeItem {
+    pub kind: CodeItemKind,
     pub name: String,
     /// Word for word from the source, from the first attribute, decorator or annotation up to the body: its line n is
     /// part of line `line + n` of the source.
@@ -96,12 +96,12 @@ pub struct Item {
     /// Visible outside its file, as far as the file says it.
     pub public: bool,
     /// Fields, variants, methods, nested types and functions.
-    pub children: Vec<Item>,
+    pub children: Vec<CodeItem>,
 }
 
 /// What an item is, in words that all languages share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
+pub enum CodeItemKind {
     /// A module, namespace or package.
     Module,
     /// A class, struct, union or record.
@@ -123,9 +123,9 @@ pub enum Kind {
     Section,
 }
 
-impl Item {
+impl CodeItem {
     /// One that is public and holds nothing.
-    fn new(kind: Kind, name: String, signature: String, line: u32, end: u32) -> Self {
+    fn new(kind: CodeItemKind, name: String, signature: String, line: u32, end: u32) -> Self {
         Self { kind, name, signature, cut: false, line, end, doc: None, public: true, children: Vec::new() }
     }
 }
@@ -135,7 +135,7 @@ pub fn summarize(language: Language, text: &str) -> Summary {
     let Some(grammar) = grammar::of(language) else { return outline::read(language, text) };
     let (tree, timed_out) = parse::best_tree(language, grammar, text);
     let summary = match &tree {
-        Some(tree) => walk::read(grammar, Source { text, seen: &tree.seen }, tree.tree.root_node()),
+        Some(tree) => walk::read(grammar, SourceText { text, seen: &tree.seen }, tree.tree.root_node()),
         None => Summary { partial: true, ..Summary::default() },
     };
     Summary { timed_out, ..summary }

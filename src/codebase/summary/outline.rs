@@ -3,12 +3,17 @@
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
-use super::{Item, Kind, Summary, source::line};
+use super::{CodeItem, CodeItemKind, Summary, source::line};
 use crate::{codebase::Language, limits};
 
 pub(super) fn read(language: Language, text: &str) -> Summary {
-    let mut outline =
-        Outline { items: Vec::new(), open: Vec::new(), found: 0, room: super::room(text), full: false };
+    let mut outline = OutlineBuilder {
+        items: Vec::new(),
+        open: Vec::new(),
+        found: 0,
+        room: super::room(text),
+        full: false,
+    };
     match language {
         Language::Markdown => headings(text, &mut outline),
         Language::Json => {
@@ -27,10 +32,10 @@ pub(super) fn read(language: Language, text: &str) -> Summary {
     Summary { items: outline.items, partial: outline.full, ..Summary::default() }
 }
 
-struct Outline {
-    items: Vec<Item>,
+struct OutlineBuilder {
+    items: Vec<CodeItem>,
     /// What goes on, the innermost last, each with its level.
-    open: Vec<(usize, Item)>,
+    open: Vec<(usize, CodeItem)>,
     found: usize,
     /// Bytes that may be kept yet.
     room: usize,
@@ -38,7 +43,7 @@ struct Outline {
     full: bool,
 }
 
-impl Outline {
+impl OutlineBuilder {
     /// A piece of a line, which is numbered from 0, as it stands there.
     fn add(&mut self, level: usize, name: &str, piece: &str, row: usize) {
         let (name, signature) = (name.trim(), piece.trim());
@@ -53,7 +58,8 @@ impl Outline {
         self.found += 1;
         self.room -= bytes;
         self.close(level, row);
-        let item = Item::new(Kind::Section, name.to_owned(), signature.to_owned(), line(row), line(row));
+        let item =
+            CodeItem::new(CodeItemKind::Section, name.to_owned(), signature.to_owned(), line(row), line(row));
         self.open.push((level, item));
     }
 
@@ -66,7 +72,7 @@ impl Outline {
     }
 }
 
-fn headings(text: &str, outline: &mut Outline) {
+fn headings(text: &str, outline: &mut OutlineBuilder) {
     let (mut row, mut counted) = (0, 0);
     for (event, range) in Parser::new_ext(text, Options::ENABLE_YAML_STYLE_METADATA_BLOCKS).into_offset_iter()
     {
@@ -80,7 +86,7 @@ fn headings(text: &str, outline: &mut Outline) {
 }
 
 /// `key: value`, `key = value` and `[table]`, at a margin. What a table has is no key of the whole.
-fn keys(text: &str, sign: char, margin: usize, outline: &mut Outline) {
+fn keys(text: &str, sign: char, margin: usize, outline: &mut OutlineBuilder) {
     let mut in_table = false;
     for (row, line) in text.lines().enumerate() {
         let bare = line.trim_start_matches('\u{feff}').trim();

@@ -6,7 +6,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tree_sitter::{ParseOptions, ParseState, Parser, Point, Range, Tree};
 
 use super::{
-    bodies::{self, Heads},
+    bodies::{self, FunctionSyntax},
     grammar::{self, Grammar},
 };
 use crate::{codebase::Language, limits};
@@ -35,12 +35,12 @@ const PARSE_BLANKS: usize = 64;
 const PARSE_PARTS: usize = 1_000;
 
 thread_local! {
-    static DESK: RefCell<Desk> =
-        RefCell::new(Desk { parser: Parser::new(), until: Duration::ZERO, given_up: false });
+    static DESK: RefCell<ThreadParser> =
+        RefCell::new(ThreadParser { parser: Parser::new(), until: Duration::ZERO, given_up: false });
 }
 
 /// What a thread parses with.
-struct Desk {
+struct ThreadParser {
     parser: Parser,
     /// When the file that is read now has had its share of this thread's time.
     until: Duration,
@@ -59,7 +59,7 @@ pub(super) fn begin(grammar: &Grammar, text: &str) {
 /// Whether more brackets are open at once than anybody opens, as far as their number tells.
 fn is_deep(grammar: &Grammar, text: &str) -> bool {
     // Where nothing shows the end of a comparison, what is smaller is no bracket.
-    let has_angles = matches!(grammar.heads, Heads::Brackets | Heads::Word(_));
+    let has_angles = matches!(grammar.heads, FunctionSyntax::Brackets | FunctionSyntax::Word(_));
     let (mut open, mut angles) = (0_usize, 0_usize);
     text.bytes().any(|byte| {
         match byte {
@@ -77,7 +77,7 @@ fn is_deep(grammar: &Grammar, text: &str) -> bool {
 }
 
 /// The tree of a text.
-pub(super) struct Parsed<'t> {
+pub(super) struct ParsedText<'t> {
     pub tree: Tree,
     /// How the parser saw that text: with blanks for what nobody asks, or where it does not parse otherwise.
     pub seen: Cow<'t, str>,
@@ -89,7 +89,7 @@ pub(super) fn best_tree<'t>(
     language: Language,
     grammar: &Grammar,
     text: &'t str,
-) -> (Option<Parsed<'t>>, bool) {
+) -> (Option<ParsedText<'t>>, bool) {
     if text.len() > limits::SUMMARY_BYTES {
         return (None, false);
     }
@@ -100,14 +100,14 @@ pub(super) fn best_tree<'t>(
         &|| grammar::blanked(language, &without).map(Cow::Owned),
         &|| (without != text).then_some(Cow::Borrowed(text)),
     ];
-    let mut best: Option<((usize, usize), Parsed<'t>)> = None;
+    let mut best: Option<((usize, usize), ParsedText<'t>)> = None;
     for seen in attempts.iter().filter_map(|attempt| attempt()) {
         // Python tells by blanks what is inside of what.
-        let parts = if grammar.heads == Heads::Python { Vec::new() } else { written(&seen) };
+        let parts = if grammar.heads == FunctionSyntax::Python { Vec::new() } else { written(&seen) };
         let Some(tree) = part(grammar, &seen, &parts) else { continue };
         let faults = if tree.root_node().has_error() { wrong(&tree) } else { (0, 0) };
         if best.as_ref().is_none_or(|(least, _)| faults < *least) {
-            best = Some((faults, Parsed { tree, seen }));
+            best = Some((faults, ParsedText { tree, seen }));
         }
         if faults == (0, 0) {
             break;
@@ -174,7 +174,7 @@ pub(super) fn part(grammar: &Grammar, text: &str, parts: &[Range]) -> Option<Tre
         if desk.given_up {
             return None;
         }
-        let Desk { parser, until, given_up } = desk;
+        let ThreadParser { parser, until, given_up } = desk;
         let mut reports = PARSE_REPORTS + text.len() / PARSE_BYTES_PER_REPORT;
         let mut progress = |_: &ParseState| {
             reports = reports.saturating_sub(1);

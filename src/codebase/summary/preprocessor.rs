@@ -19,7 +19,7 @@ pub(super) fn blanked(text: &str) -> String {
 
 /// One `#if`: where its branch begins, whether that is the first, how much is open there, and how much more behind the
 /// first.
-struct Group {
+struct ConditionalGroup {
     start: usize,
     first: bool,
     depth: i64,
@@ -28,14 +28,14 @@ struct Group {
 
 /// Takes away the directives of groups whose branches open what they do not close, and all branches of those but the first.
 fn branches(text: &str, bytes: &mut [u8]) {
-    let (mut open, mut depth, mut at) = (Vec::<Group>::new(), 0_i64, 0);
+    let (mut open, mut depth, mut at) = (Vec::<ConditionalGroup>::new(), 0_i64, 0);
     for line in text.split_inclusive('\n') {
         let (start, said) = (at, line.trim_start());
         at += line.len();
         let word = said.strip_prefix('#').map(str::trim_start);
         match word {
             Some(word) if word.starts_with("if") => {
-                open.push(Group { start, first: true, depth, opened: 0 });
+                open.push(ConditionalGroup { start, first: true, depth, opened: 0 });
             }
             Some(word) if word.starts_with("el") || word.starts_with("endif") => {
                 let Some(group) = open.last_mut() else { continue };

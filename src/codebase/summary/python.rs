@@ -3,11 +3,11 @@
 use tree_sitter::Node;
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
     doc,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind},
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, child_of_kind},
 };
 use crate::limits;
 
@@ -16,62 +16,63 @@ pub(super) static GRAMMAR: Grammar = Grammar {
     import_words: &["import "],
     is_doc: |comment| comment.starts_with("#:"),
     file_doc: |source, root| docstring(source, Some(root)),
-    ..Grammar::new(|| tree_sitter_python::LANGUAGE.into(), Heads::Python, classify)
+    ..Grammar::new(|| tree_sitter_python::LANGUAGE.into(), FunctionSyntax::Python, classify)
 };
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     match node.kind() {
-        "if_statement" if source.field(node, "condition").contains("__name__") => Sight::Closed,
+        "if_statement" if source.field(node, "condition").contains("__name__") => NodeClass::Closed,
         "module" | "block" | "if_statement" | "elif_clause" | "else_clause" | "try_statement"
-        | "except_clause" | "finally_clause" | "with_statement" => Sight::Through,
-        "comment" => Sight::Comment,
+        | "except_clause" | "finally_clause" | "with_statement" => NodeClass::Through,
+        "comment" => NodeClass::Comment,
         "import_statement" | "import_from_statement" | "future_import_statement" => {
-            Sight::Imports(imports(source, node))
+            NodeClass::Imports(imports(source, node))
         }
         "decorated_definition" => node
             .child_by_field_name("definition")
-            .map_or(Sight::Closed, |definition| definition_of(source, definition, around)),
+            .map_or(NodeClass::Closed, |definition| definition_of(source, definition, around)),
         "function_definition" | "class_definition" => definition_of(source, node, around),
         "expression_statement" => node
             .named_child(0)
             .filter(|only| only.kind() == "assignment")
-            .map_or(Sight::Closed, |only| assignment(source, only, around)),
+            .map_or(NodeClass::Closed, |only| assignment(source, only, around)),
         "type_alias_statement" => {
             let name = source.field(node, "left").split('[').next().unwrap_or_default().trim_end();
-            Found::new(Kind::Alias, name).public(is_public(name)).into()
+            ItemDefinition::new(CodeItemKind::Alias, name).public(is_public(name)).into()
         }
-        _ => Sight::Closed,
+        _ => NodeClass::Closed,
     }
 }
 
-fn definition_of<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn definition_of<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     let name = source.field(node, "name");
     let body = node.child_by_field_name("body");
     // The colon of the header: those in the parameters are further inside.
     let colon = child_of_kind(node, &[":"]);
     let class = node.kind() == "class_definition";
     let kind = if class { class_kind(source.field(node, "superclasses")) } else { around.function() };
-    let mut found = Found::new(kind, name).public(is_public(name)).before(colon).doc(docstring(source, body));
+    let mut found =
+        ItemDefinition::new(kind, name).public(is_public(name)).before(colon).doc(docstring(source, body));
     found.within = body.filter(|_| class);
     found.into()
 }
 
-fn class_kind(bases: &str) -> Kind {
+fn class_kind(bases: &str) -> CodeItemKind {
     let base = |wanted: fn(&str) -> bool| {
         bases.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).any(wanted)
     };
     if base(|word| matches!(word, "Enum" | "IntEnum" | "StrEnum" | "Flag" | "IntFlag" | "TextChoices")) {
-        Kind::Enum
+        CodeItemKind::Enum
     } else if base(|word| matches!(word, "Protocol" | "ABC" | "ABCMeta")) {
-        Kind::Interface
+        CodeItemKind::Interface
     } else {
-        Kind::Type
+        CodeItemKind::Type
     }
 }
 
 /// A variable of the module, a field of a class, a variant of an enum.
-fn assignment<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
-    let Some(left) = node.child_by_field_name("left") else { return Sight::Closed };
+fn assignment<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
+    let Some(left) = node.child_by_field_name("left") else { return NodeClass::Closed };
     let mut cursor = left.walk();
     let names: Vec<String> = match left.kind() {
         "identifier" => vec![source.of(left).to_owned()],
@@ -82,15 +83,15 @@ fn assignment<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight
             .collect(),
         _ => Vec::new(),
     };
-    let Some(first) = names.first() else { return Sight::Closed };
+    let Some(first) = names.first() else { return NodeClass::Closed };
     let typed = node.child_by_field_name("type").is_some();
     let kind = match around.parent_kind() {
-        None | Some(Kind::Module) => Kind::Constant,
-        Some(Kind::Enum) if !typed && !first.starts_with('_') => Kind::Variant,
-        Some(_) => Kind::Field,
+        None | Some(CodeItemKind::Module) => CodeItemKind::Constant,
+        Some(CodeItemKind::Enum) if !typed && !first.starts_with('_') => CodeItemKind::Variant,
+        Some(_) => CodeItemKind::Field,
     };
     let end = source.value_end(node, node.child_by_field_name("right"));
-    Found::several(kind, names, is_public).until(end).into()
+    ItemDefinition::several(kind, names, is_public).until(end).into()
 }
 
 /// One underscore says that a name is nobody else's; two on both sides, that Python itself uses it.
@@ -99,7 +100,7 @@ fn is_public(name: &str) -> bool {
 }
 
 /// What the string says that a body begins with.
-fn docstring<'t>(source: &Source<'t>, body: Option<Node<'t>>) -> Option<String> {
+fn docstring<'t>(source: &SourceText<'t>, body: Option<Node<'t>>) -> Option<String> {
     let body = body?;
     let mut cursor = body.walk();
     let first = body.named_children(&mut cursor).find(|node| node.kind() != "comment")?;
@@ -108,7 +109,7 @@ fn docstring<'t>(source: &Source<'t>, body: Option<Node<'t>>) -> Option<String> 
     doc::of_text(source.of(content))
 }
 
-fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.of(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
     }

@@ -5,11 +5,11 @@ use std::{collections::HashMap, rc::Rc};
 use tree_sitter::{Node, Range};
 
 use super::{
-    Import, Kind,
-    bodies::Heads,
+    CodeItemKind, Import,
+    bodies::FunctionSyntax,
     doc,
-    grammar::{Around, Found, Grammar, Sight},
-    source::{Source, child_of_kind},
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext},
+    source::{SourceText, child_of_kind},
 };
 use crate::limits;
 
@@ -21,44 +21,47 @@ pub(super) static GRAMMAR: Grammar = Grammar {
             || (comment.starts_with("/**") && !comment.starts_with("/***"))
     },
     file_doc,
-    ..Grammar::new(|| tree_sitter_rust::LANGUAGE.into(), Heads::Word("fn"), classify)
+    ..Grammar::new(|| tree_sitter_rust::LANGUAGE.into(), FunctionSyntax::Word("fn"), classify)
 };
 
-fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'t> {
+fn classify<'t>(source: &SourceText<'t>, node: Node<'t>, around: &NodeContext) -> NodeClass<'t> {
     // What a trait or an implementation of one holds is as visible as that.
-    let shared = matches!(around.parent_kind(), Some(Kind::Interface | Kind::Enum | Kind::Extension));
+    let shared = matches!(
+        around.parent_kind(),
+        Some(CodeItemKind::Interface | CodeItemKind::Enum | CodeItemKind::Extension)
+    );
     let public = || (shared && around.public) || child_of_kind(node, &["visibility_modifier"]).is_some();
     let body = node.child_by_field_name("body");
-    let named = |kind| Found::new(kind, source.field(node, "name")).public(public());
+    let named = |kind| ItemDefinition::new(kind, source.field(node, "name")).public(public());
     match node.kind() {
-        "source_file" | "declaration_list" | "foreign_mod_item" => Sight::Through,
-        "line_comment" | "block_comment" => Sight::Comment,
-        "attribute_item" => Sight::Attribute,
-        "use_declaration" => Sight::Imports(imports(source, node)),
-        "mod_item" => named(Kind::Module).holding(body).into(),
+        "source_file" | "declaration_list" | "foreign_mod_item" => NodeClass::Through,
+        "line_comment" | "block_comment" => NodeClass::Comment,
+        "attribute_item" => NodeClass::Attribute,
+        "use_declaration" => NodeClass::Imports(imports(source, node)),
+        "mod_item" => named(CodeItemKind::Module).holding(body).into(),
         "struct_item" if body.is_some_and(|body| body.kind() == "ordered_field_declaration_list") => {
-            named(Kind::Type).into()
+            named(CodeItemKind::Type).into()
         }
-        "struct_item" | "union_item" => named(Kind::Type).holding(body).into(),
-        "enum_item" => named(Kind::Enum).holding(body).into(),
-        "enum_variant" => named(Kind::Variant).public(around.public).into(),
-        "field_declaration" => named(Kind::Field).into(),
-        "trait_item" => named(Kind::Interface).holding(body).into(),
+        "struct_item" | "union_item" => named(CodeItemKind::Type).holding(body).into(),
+        "enum_item" => named(CodeItemKind::Enum).holding(body).into(),
+        "enum_variant" => named(CodeItemKind::Variant).public(around.public).into(),
+        "field_declaration" => named(CodeItemKind::Field).into(),
+        "trait_item" => named(CodeItemKind::Interface).holding(body).into(),
         "impl_item" => {
             let name = node.child_by_field_name("type").map_or("", |kind| base_name(source, kind));
             let public = node.child_by_field_name("trait").is_some();
-            Found::new(Kind::Extension, name).public(public).holding(body).into()
+            ItemDefinition::new(CodeItemKind::Extension, name).public(public).holding(body).into()
         }
         "function_item" | "function_signature_item" => named(around.function()).before(body).into(),
         "const_item" | "static_item" => {
             let end = source.value_end(node, node.child_by_field_name("value"));
-            named(Kind::Constant).until(end).into()
+            named(CodeItemKind::Constant).until(end).into()
         }
-        "type_item" | "associated_type" => named(Kind::Alias).into(),
+        "type_item" | "associated_type" => named(CodeItemKind::Alias).into(),
         "macro_definition" => {
             let attributes = source.slice(around.start, node.start_byte());
             let name = node.child_by_field_name("name");
-            named(Kind::Macro)
+            named(CodeItemKind::Macro)
                 .public(attributes.contains("macro_export"))
                 .until(name.map(|name| name.end_byte()))
                 .into()
@@ -66,10 +69,10 @@ fn classify<'t>(source: &Source<'t>, node: Node<'t>, around: &Around) -> Sight<'
         // `cfg_if! { … }`, `pin_project! { … }`, `thread_local! { … }`: items, as often as not.
         "expression_statement" => {
             let only = node.named_child(0);
-            only.and_then(|only| braced(source, only)).map_or(Sight::Closed, Sight::Text)
+            only.and_then(|only| braced(source, only)).map_or(NodeClass::Closed, NodeClass::Text)
         }
-        "macro_invocation" => braced(source, node).map_or(Sight::Closed, Sight::Text),
-        _ => Sight::Closed,
+        "macro_invocation" => braced(source, node).map_or(NodeClass::Closed, NodeClass::Text),
+        _ => NodeClass::Closed,
     }
 }
 
@@ -90,7 +93,7 @@ const ITEMS: &[&str] = &[
 ];
 
 /// What stands in the braces of a macro's invocation, if there may be items in it.
-fn braced(source: &Source<'_>, node: Node<'_>) -> Option<Range> {
+fn braced(source: &SourceText<'_>, node: Node<'_>) -> Option<Range> {
     let tokens = child_of_kind(node, &["token_tree"]).filter(|_| node.kind() == "macro_invocation")?;
     let first = tokens.child(0).filter(|first| first.kind() == "{")?;
     let last = tokens.child(tokens.child_count().checked_sub(1)?)?;
@@ -106,7 +109,7 @@ fn braced(source: &Source<'_>, node: Node<'_>) -> Option<Range> {
 }
 
 /// The name of a type without its path, its parameters and what refers to it.
-fn base_name<'t>(source: &Source<'t>, mut node: Node<'t>) -> &'t str {
+fn base_name<'t>(source: &SourceText<'t>, mut node: Node<'t>) -> &'t str {
     for _ in 0..limits::SUMMARY_NESTING {
         let inner = node.child_by_field_name("type").or_else(|| node.child_by_field_name("name"));
         match inner {
@@ -117,7 +120,7 @@ fn base_name<'t>(source: &Source<'t>, mut node: Node<'t>) -> &'t str {
     source.of(node)
 }
 
-fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
+fn file_doc<'t>(source: &SourceText<'t>, root: Node<'t>) -> Option<String> {
     let mut cursor = root.walk();
     let comments = root
         .named_children(&mut cursor)
@@ -128,7 +131,7 @@ fn file_doc<'t>(source: &Source<'t>, root: Node<'t>) -> Option<String> {
 }
 
 /// A `use` with its braces taken apart: one import for each module.
-fn imports<'t>(source: &Source<'t>, node: Node<'t>) -> Vec<Import> {
+fn imports<'t>(source: &SourceText<'t>, node: Node<'t>) -> Vec<Import> {
     if source.of(node).len() > limits::IMPORT_BYTES {
         return Vec::new();
     }

@@ -2,18 +2,18 @@
 
 use tree_sitter::Node;
 
-use super::{Import, Kind, grammar::Found};
+use super::{CodeItemKind, Import, grammar::ItemDefinition};
 use crate::limits;
 
 /// The text of a file whose tree is read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source<'t> {
+pub(super) struct SourceText<'t> {
     pub text: &'t str,
     /// The same as its parser saw it: with blanks in some places.
     pub seen: &'t str,
 }
 
-impl<'t> Source<'t> {
+impl<'t> SourceText<'t> {
     /// What stands at a node.
     pub(super) fn of(&self, node: Node<'_>) -> &'t str {
         self.slice(node.start_byte(), node.end_byte())
@@ -58,10 +58,10 @@ impl<'t> Source<'t> {
     pub(super) fn variables(
         &self,
         node: Node<'t>,
-        kind: Kind,
+        kind: CodeItemKind,
         variables: impl IntoIterator<Item = (Option<Node<'t>>, Option<Node<'t>>)>,
-    ) -> Found<'t> {
-        let mut found = Found::new(kind, "");
+    ) -> ItemDefinition<'t> {
+        let mut found = ItemDefinition::new(kind, "");
         found.names.clear();
         for (name, value) in variables {
             found.names.extend(name.map(|name| self.of(name).to_owned()));

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use tree_sitter::{Node, Range};
 
 use super::{
-    Import, Item, Summary, doc,
-    grammar::{Around, Found, Grammar, Sight, Tail},
+    CodeItem, Import, Summary, doc,
+    grammar::{Grammar, ItemDefinition, NodeClass, NodeContext, TrailingItems},
     parse,
-    source::{self, Source, line},
+    source::{self, SourceText, line},
 };
 use crate::limits;
 
@@ -19,10 +19,10 @@ use crate::limits;
 const SUMMARY_EMBEDDED: usize = 3;
 
 /// Reads a tree.
-pub(super) fn read<'s>(grammar: &'s Grammar, source: Source<'s>, root: Node<'s>) -> Summary {
-    let mut walk = Walk::new(grammar, source, 0);
+pub(super) fn read<'s>(grammar: &'s Grammar, source: SourceText<'s>, root: Node<'s>) -> Summary {
+    let mut walk = TreeWalk::new(grammar, source, 0);
     walk.all(root);
-    let Walk { mut summary, exports, .. } = walk;
+    let TreeWalk { mut summary, exports, .. } = walk;
     for item in &mut summary.items {
         item.public |= exports.contains(&item.name);
     }
@@ -33,13 +33,13 @@ pub(super) fn read<'s>(grammar: &'s Grammar, source: Source<'s>, root: Node<'s>)
 }
 
 /// A walk over a tree of a text.
-struct Walk<'s, 't> {
+struct TreeWalk<'s, 't> {
     grammar: &'s Grammar,
-    source: Source<'s>,
+    source: SourceText<'s>,
     summary: Summary,
     /// Items that the walk is inside of, the innermost last.
-    open: Vec<Frame>,
-    above: Above<'t>,
+    open: Vec<OpenItem>,
+    above: PrecedingNodes<'t>,
     exports: HashSet<String>,
     /// Found so far.
     items: usize,
@@ -50,9 +50,9 @@ struct Walk<'s, 't> {
 }
 
 /// An item that the walk is inside of.
-struct Frame {
+struct OpenItem {
     /// The first holds what is found.
-    items: Vec<Item>,
+    items: Vec<CodeItem>,
     /// Whether the section of it that the walk is in is public.
     section: bool,
     /// Names that are not public, each with how many children there were when this was said.
@@ -60,14 +60,14 @@ struct Frame {
 }
 
 /// What is next on a walk.
-enum Step<'t> {
+enum WalkStep<'t> {
     Enter(Node<'t>),
     /// The innermost item ends.
     Leave,
 }
 
 /// What of a node is walked through.
-enum Inside<'t> {
+enum NodeDescent<'t> {
     Nothing,
     /// What stands in it stands where it stands.
     Through(Node<'t>),
@@ -77,21 +77,21 @@ enum Inside<'t> {
 
 /// What stands directly above the next item.
 #[derive(Default)]
-struct Above<'t> {
+struct PrecedingNodes<'t> {
     comments: Vec<Node<'t>>,
     attribute: Option<Node<'t>>,
     /// The last row of it, or of the item before.
     row: Option<usize>,
 }
 
-impl<'s: 't, 't> Walk<'s, 't> {
-    fn new(grammar: &'s Grammar, source: Source<'s>, embedded: usize) -> Self {
+impl<'s: 't, 't> TreeWalk<'s, 't> {
+    fn new(grammar: &'s Grammar, source: SourceText<'s>, embedded: usize) -> Self {
         Self {
             grammar,
             source,
             summary: Summary::default(),
             open: Vec::new(),
-            above: Above::default(),
+            above: PrecedingNodes::default(),
             exports: HashSet::new(),
             items: 0,
             room: super::room(source.text),
@@ -100,24 +100,27 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn all(&mut self, root: Node<'t>) {
-        let mut steps = vec![Step::Enter(root)];
+        let mut steps = vec![WalkStep::Enter(root)];
         while let Some(step) = steps.pop() {
-            let Step::Enter(node) = step else {
+            let WalkStep::Enter(node) = step else {
                 self.leave();
                 continue;
             };
-            let (Inside::Through(within) | Inside::Item(within)) = (match self.handle(node) {
-                Inside::Item(within) => {
-                    steps.push(Step::Leave);
-                    self.above = Above { row: Some(within.start_position().row), ..Above::default() };
-                    Inside::Item(within)
+            let (NodeDescent::Through(within) | NodeDescent::Item(within)) = (match self.handle(node) {
+                NodeDescent::Item(within) => {
+                    steps.push(WalkStep::Leave);
+                    self.above = PrecedingNodes {
+                        row: Some(within.start_position().row),
+                        ..PrecedingNodes::default()
+                    };
+                    NodeDescent::Item(within)
                 }
                 other => other,
             }) else {
                 continue;
             };
             let first = steps.len();
-            steps.extend(within.children(&mut within.walk()).map(Step::Enter));
+            steps.extend(within.children(&mut within.walk()).map(WalkStep::Enter));
             steps[first..].reverse();
         }
     }
@@ -156,7 +159,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
         loop {
             let node = cursor.node();
             if imports.contains(&node.kind())
-                && let Sight::Imports(imports) = classify(&self.source, node, &Around::default())
+                && let NodeClass::Imports(imports) = classify(&self.source, node, &NodeContext::default())
             {
                 self.import(node, imports);
             } else if cursor.goto_first_child() {
@@ -171,53 +174,53 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     /// Where items may stand.
-    fn handle(&mut self, node: Node<'t>) -> Inside<'t> {
+    fn handle(&mut self, node: Node<'t>) -> NodeDescent<'t> {
         if !node.is_named() {
             self.above.row = Some(end_row(node));
-            return Inside::Nothing;
+            return NodeDescent::Nothing;
         }
         let around = self.around(node);
         let sight = if node.is_error() {
-            Sight::Through
+            NodeClass::Through
         } else {
             (self.grammar.classify)(&self.source, node, &around)
         };
         match sight {
-            Sight::Through => {
+            NodeClass::Through => {
                 self.above.attribute = None;
-                return Inside::Through(node);
+                return NodeDescent::Through(node);
             }
-            Sight::Comment => {
+            NodeClass::Comment => {
                 self.comment(node);
-                return Inside::Nothing;
+                return NodeDescent::Nothing;
             }
-            Sight::Attribute => {
+            NodeClass::Attribute => {
                 self.above.attribute.get_or_insert(node);
                 self.above.row = Some(end_row(node));
-                return Inside::Nothing;
+                return NodeDescent::Nothing;
             }
-            Sight::Item(found) => {
+            NodeClass::Item(found) => {
                 let start = around.start;
                 let inside = self.item(node, found, start);
                 self.passed(node);
-                if matches!(inside, Inside::Nothing) {
+                if matches!(inside, NodeDescent::Nothing) {
                     self.imported(node);
                 }
                 return inside;
             }
-            Sight::Section(public) => {
+            NodeClass::Section(public) => {
                 if let Some(frame) = self.open.last_mut() {
                     frame.section = public;
                 }
             }
-            Sight::Hides(names) => self.hide(names),
-            Sight::Imports(imports) => self.import(node, imports),
-            Sight::Exports(names) => self.exports.extend(names),
-            Sight::Text(part) if self.text(part) => {}
-            Sight::Text(_) | Sight::Closed => self.imported(node),
+            NodeClass::Hides(names) => self.hide(names),
+            NodeClass::Imports(imports) => self.import(node, imports),
+            NodeClass::Exports(names) => self.exports.extend(names),
+            NodeClass::Text(part) if self.text(part) => {}
+            NodeClass::Text(_) | NodeClass::Closed => self.imported(node),
         }
         self.passed(node);
-        Inside::Nothing
+        NodeDescent::Nothing
     }
 
     /// Reads a part of the text as a file of its own. Whether it was one.
@@ -227,10 +230,10 @@ impl<'s: 't, 't> Walk<'s, 't> {
         }
         let tree = parse::part(self.grammar, self.source.seen, &[part]);
         let Some(tree) = tree.filter(|tree| !tree.root_node().has_error()) else { return false };
-        let mut inner = Walk::new(self.grammar, self.source, self.embedded + 1);
+        let mut inner = TreeWalk::new(self.grammar, self.source, self.embedded + 1);
         (inner.items, inner.room) = (self.items, self.room);
         inner.all(tree.root_node());
-        let Walk { summary, items, room, .. } = inner;
+        let TreeWalk { summary, items, room, .. } = inner;
         (self.items, self.room) = (items, room);
         self.summary.partial |= summary.partial;
         self.summary.imports.extend(summary.imports);
@@ -239,14 +242,14 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     /// Where the next item belongs.
-    fn holder(&mut self) -> &mut Vec<Item> {
+    fn holder(&mut self) -> &mut Vec<CodeItem> {
         let item = self.open.last_mut().and_then(|frame| frame.items.first_mut());
         item.map_or(&mut self.summary.items, |item| &mut item.children)
     }
 
-    fn around(&self, node: Node<'t>) -> Around<'_> {
+    fn around(&self, node: Node<'t>) -> NodeContext<'_> {
         let parent = self.open.last().and_then(|frame| frame.items.first());
-        Around {
+        NodeContext {
             parent: parent.map(|item| (item.kind, item.name.as_str())),
             public: parent.is_none_or(|item| item.public),
             section: self.open.last().is_none_or(|frame| frame.section),
@@ -267,7 +270,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn passed(&mut self, node: Node<'t>) {
-        self.above = Above { row: Some(end_row(node)), ..Above::default() };
+        self.above = PrecedingNodes { row: Some(end_row(node)), ..PrecedingNodes::default() };
     }
 
     fn hide(&mut self, names: Vec<String>) {
@@ -278,15 +281,15 @@ impl<'s: 't, 't> Walk<'s, 't> {
         }
     }
 
-    fn item(&mut self, node: Node<'t>, mut found: Found<'t>, start: usize) -> Inside<'t> {
+    fn item(&mut self, node: Node<'t>, mut found: ItemDefinition<'t>, start: usize) -> NodeDescent<'t> {
         found.names.retain(|name| (1..=limits::NAME_BYTES).contains(&name.len()));
         if found.names.is_empty() {
-            return Inside::Nothing;
+            return NodeDescent::Nothing;
         }
         let more = found.names.len() + found.tail.as_ref().map_or(0, |tail| tail.names.len());
         if self.items + more > limits::SUMMARY_ITEMS || self.open.len() >= limits::SUMMARY_NESTING {
             self.summary.partial = true;
-            return Inside::Nothing;
+            return NodeDescent::Nothing;
         }
         let end = found.until.unwrap_or(node.end_byte());
         let mut first = self.above.attribute.unwrap_or(node);
@@ -299,7 +302,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let Some((signature, whole)) = signature.filter(|_| !broken(node, end)) else {
             self.summary.partial = true;
             // What it holds may be whole nevertheless.
-            return found.within.map_or(Inside::Nothing, Inside::Through);
+            return found.within.map_or(NodeDescent::Nothing, NodeDescent::Through);
         };
         let doc = found.doc.or_else(|| self.doc(node));
         let (line, last) = (line(first.start_position().row), line(end_row(node)));
@@ -307,29 +310,29 @@ impl<'s: 't, 't> Walk<'s, 't> {
         let each = signature.len() + doc.as_ref().map_or(0, String::len) + limits::SUMMARY_ITEM_BYTES;
         if !self.has_room(names + found.names.len() * each) {
             self.summary.partial = true;
-            return Inside::Nothing;
+            return NodeDescent::Nothing;
         }
         let public = |name: &str| found.public_by_name.map_or(found.public, |public| public(name));
-        let item = |name: String| Item {
+        let item = |name: String| CodeItem {
             cut: !whole,
             doc: doc.clone(),
             public: public(&name),
-            ..Item::new(found.kind, name, signature.clone(), line, last)
+            ..CodeItem::new(found.kind, name, signature.clone(), line, last)
         };
-        let mut items: Vec<Item> = found.names.into_iter().map(item).collect();
+        let mut items: Vec<CodeItem> = found.names.into_iter().map(item).collect();
         if let Some(tail) = found.tail {
             items.extend(self.tail(node, tail, found.public));
         }
         self.items += items.len();
         let Some(within) = found.within else {
             self.holder().extend(items);
-            return Inside::Nothing;
+            return NodeDescent::Nothing;
         };
-        self.open.push(Frame { items, section: found.section, hidden: HashMap::new() });
-        Inside::Item(within)
+        self.open.push(OpenItem { items, section: found.section, hidden: HashMap::new() });
+        NodeDescent::Item(within)
     }
 
-    fn tail(&mut self, node: Node<'t>, tail: Tail<'t>, public: bool) -> Vec<Item> {
+    fn tail(&mut self, node: Node<'t>, tail: TrailingItems<'t>, public: bool) -> Vec<CodeItem> {
         let signature = source::signature(self.source.slice(tail.from.start_byte(), node.end_byte()));
         let Some((signature, whole)) = signature else { return Vec::new() };
         let each = signature.len() + limits::SUMMARY_ITEM_BYTES;
@@ -338,8 +341,11 @@ impl<'s: 't, 't> Walk<'s, 't> {
             return Vec::new();
         }
         let (first, last) = (line(tail.from.start_position().row), line(end_row(node)));
-        let item =
-            |name| Item { cut: !whole, public, ..Item::new(tail.kind, name, signature.clone(), first, last) };
+        let item = |name| CodeItem {
+            cut: !whole,
+            public,
+            ..CodeItem::new(tail.kind, name, signature.clone(), first, last)
+        };
         tail.names.into_iter().filter(|name| !name.is_empty()).map(item).collect()
     }
 
@@ -355,7 +361,7 @@ impl<'s: 't, 't> Walk<'s, 't> {
     }
 
     fn leave(&mut self) {
-        let Some(Frame { mut items, hidden, .. }) = self.open.pop() else { return };
+        let Some(OpenItem { mut items, hidden, .. }) = self.open.pop() else { return };
         if let Some(holder) = items.first_mut().filter(|_| !hidden.is_empty()) {
             for (at, child) in holder.children.iter_mut().enumerate() {
                 child.public &= hidden.get(&child.name).is_none_or(|before| at >= *before);

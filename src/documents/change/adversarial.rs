@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Allowed, Change, FileChange, Kind, Part, is_executed, parse, parse::ticks};
-use crate::documents::{head, one_json_object, path, shown_path};
+use super::{ChangeScope, ChangeSection, FileChange, Kind, ParsedChange, is_executed, parse, parse::ticks};
+use crate::documents::{head, one_json_object, path_rules, shown_path};
 
 /// Nobody reads more of them at the gate.
 pub const MOST_ADVERSARIAL: usize = 5;
@@ -18,7 +18,7 @@ const WHY_CHARS: usize = 600;
 /// A test with a file of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Adversarial {
+pub struct AdversarialTestFile {
     pub path: String,
     pub name: String,
     /// What of the spec it shows: `REQ-2`.
@@ -31,8 +31,8 @@ pub struct Adversarial {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Answer {
-    tests: Vec<Adversarial>,
+struct AdversarialAnswer {
+    tests: Vec<AdversarialTestFile>,
 }
 
 /// JSON Schema of the answer.
@@ -67,17 +67,17 @@ pub fn prompt_rules(tests: &BTreeSet<String>) -> String {
 }
 
 /// Reads the answer; none where it is not in form. What goes beyond the bounds is left out, and how many those are is told.
-pub fn parse_answer(answer: &str) -> Option<(Vec<Adversarial>, usize)> {
-    let Answer { tests } = serde_json::from_str(one_json_object(answer)?).ok()?;
+pub fn parse_answer(answer: &str) -> Option<(Vec<AdversarialTestFile>, usize)> {
+    let AdversarialAnswer { tests } = serde_json::from_str(one_json_object(answer)?).ok()?;
     let all = tests.len();
-    let sound = |test: &Adversarial| {
+    let sound = |test: &AdversarialTestFile| {
         let words = [&test.path, &test.name, &test.requirement];
         test.text.len() <= TEXT_BYTES
             && !test.text.trim().is_empty()
             && words.iter().all(|word| word.len() <= WORD_BYTES && is_plain(word))
-            && path::refused(test.path.trim()).is_none()
+            && path_rules::refused(test.path.trim()).is_none()
     };
-    let kept = tests.into_iter().filter(sound).take(MOST_ADVERSARIAL).map(|test| Adversarial {
+    let kept = tests.into_iter().filter(sound).take(MOST_ADVERSARIAL).map(|test| AdversarialTestFile {
         path: test.path.trim().to_owned(),
         name: test.name.trim().to_owned(),
         requirement: test.requirement.trim().to_ascii_uppercase(),
@@ -94,9 +94,9 @@ fn is_plain(word: &str) -> bool {
     word.trim().chars().all(|c| c.is_alphanumeric() || " _-.,:'/()[]+@=".contains(c))
 }
 
-impl Adversarial {
+impl AdversarialTestFile {
     /// Why it is no test of this change, as the end of a sentence. Whether its file can be made is checked with the change.
-    pub fn refused(&self, allowed: &Allowed) -> Option<&'static str> {
+    pub fn refused(&self, allowed: &ChangeScope) -> Option<&'static str> {
         let place = |path: &str| {
             let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
             (folder.to_owned(), name.split_once('.').map(|(_, end)| end.to_owned()))
@@ -115,13 +115,13 @@ impl Adversarial {
 }
 
 /// A text with these files at the end of its tests.
-pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a Adversarial>) -> String {
+pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a AdversarialTestFile>) -> String {
     let change = parse(text);
-    let Some((_, range)) = change.sections.iter().find(|(part, _)| *part == Part::Tests) else {
+    let Some((_, range)) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests) else {
         return text.to_owned();
     };
     let mut out = text[..range.end].trim_end().to_owned();
-    for Adversarial { path, requirement, text, .. } in tests {
+    for AdversarialTestFile { path, requirement, text, .. } in tests {
         let longest = text.lines().map(|line| ticks(line.trim_start())).max().unwrap_or(0);
         // One of three might end at a later line.
         let fence = "`".repeat((longest + 1).max(4));
@@ -130,11 +130,11 @@ pub fn with_adversarial<'a>(text: &str, tests: impl IntoIterator<Item = &'a Adve
     format!("{out}\n\n{}", &text[range.end..]).trim_end().to_owned() + "\n"
 }
 
-impl Allowed {
+impl ChangeScope {
     /// With the files of tests that joined those of the spec.
     #[must_use]
-    pub fn with(mut self, tests: &Change) -> Self {
-        for FileChange { path, .. } in tests.of(Part::Tests) {
+    pub fn with(mut self, tests: &ParsedChange) -> Self {
+        for FileChange { path, .. } in tests.of(ChangeSection::Tests) {
             if !self.files.contains_key(path) {
                 self.files.insert(path.clone(), Kind::Add);
                 self.tests.insert(path.clone());

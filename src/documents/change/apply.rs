@@ -5,8 +5,8 @@ use std::{
     ops::Range,
 };
 
-use super::{Body, Change, FileChange, Kind, WHOLE_LINES};
-use crate::documents::{Mistake, edits::Edit, head, shown_path};
+use super::{FileChange, FileChangeBody, Kind, ParsedChange, WHOLE_LINES};
+use crate::documents::{DocumentMistake, edits::Edit, head, shown_path};
 
 /// So many lines of two texts are compared; larger ones are shown whole, one after the other.
 pub const MOST_LINES: usize = 20_000;
@@ -18,16 +18,16 @@ pub const MOST_LINES: usize = 20_000;
 ///
 /// What does not fit, one for each edit.
 pub fn apply(
-    change: &Change,
+    change: &ParsedChange,
     base: &BTreeMap<String, String>,
-) -> Result<Vec<(String, Option<String>)>, Vec<Mistake>> {
+) -> Result<Vec<(String, Option<String>)>, Vec<DocumentMistake>> {
     let (mut files, mut mistakes) = (Vec::new(), Vec::new());
     for file in &change.files {
         match made(file, base.get(&file.path).map(String::as_str)) {
             Ok(text) => files.push((file.path.clone(), text)),
             Err(whys) => mistakes.extend(whys.into_iter().map(|why| {
                 let path = shown_path(&file.path);
-                Mistake::error("change.apply", path.clone(), format!("`{path}` {why}"))
+                DocumentMistake::error("change.apply", path.clone(), format!("`{path}` {why}"))
             })),
         }
     }
@@ -38,17 +38,17 @@ pub fn apply(
 pub(super) fn made(file: &FileChange, base: Option<&str>) -> Result<Option<String>, Vec<String>> {
     let no = |why: &str| Err(vec![why.to_owned()]);
     match (file.kind, &file.body, base) {
-        (Kind::Delete, Body::None, _) => Ok(None),
+        (Kind::Delete, FileChangeBody::None, _) => Ok(None),
         (Kind::Delete, ..) => no("is deleted, and has a block all the same; leave that out"),
-        (_, Body::None, _) => no("has no code block below its heading"),
-        (_, Body::Wrong(why), _) => Err(vec![format!("has a block that {why}")]),
-        (Kind::Add, Body::Whole(text), None) => Ok(Some(text.clone())),
+        (_, FileChangeBody::None, _) => no("has no code block below its heading"),
+        (_, FileChangeBody::Wrong(why), _) => Err(vec![format!("has a block that {why}")]),
+        (Kind::Add, FileChangeBody::Whole(text), None) => Ok(Some(text.clone())),
         (Kind::Add, _, None) => no("is added; write the whole of it"),
         (Kind::Add, ..) => no("is there already; write `(Modify)` if it is to change"),
         (Kind::Modify, _, None) => {
             no("is no text file of the repository that models read, so it cannot be modified")
         }
-        (Kind::Modify, Body::Whole(text), Some(base)) => {
+        (Kind::Modify, FileChangeBody::Whole(text), Some(base)) => {
             let (end, lines) = (line_end(base), base.lines().count());
             let new =
                 format!("{}{}", if base.starts_with(BOM) { "\u{feff}" } else { "" }, text.replace('\n', end));
@@ -60,7 +60,7 @@ pub(super) fn made(file: &FileChange, base: Option<&str>) -> Result<Option<Strin
                 () => Ok(Some(new)),
             }
         }
-        (Kind::Modify, Body::Edits(edits), Some(base)) => edited(base, edits).map(Some),
+        (Kind::Modify, FileChangeBody::Edits(edits), Some(base)) => edited(base, edits).map(Some),
     }
 }
 

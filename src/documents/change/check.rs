@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    Allowed, Change, FileChange, Files, Kind, Part, apply, is_executed, is_test,
+    ChangeScope, ChangeSection, FileChange, FileTexts, Kind, ParsedChange, apply, is_executed, is_test,
     parse::{file_heading, has_word, parse, parts_of_name},
 };
 use crate::{
-    documents::{Mistake, Tree, lld, markdown, path, secrets, shown_path},
+    documents::{DocumentMistake, FileTree, lld, markdown, path_rules, secrets, shown_path},
     types::IssueNo,
 };
 
@@ -28,10 +28,10 @@ const MOST_MISTAKES: usize = 100;
 pub fn check(
     text: &str,
     issue: IssueNo,
-    allowed: &Allowed,
+    allowed: &ChangeScope,
     base: &BTreeMap<String, String>,
-    tree: &dyn Tree,
-) -> Vec<Mistake> {
+    tree: &dyn FileTree,
+) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::unreadable(text) {
         return vec![mistake];
     }
@@ -39,7 +39,7 @@ pub fn check(
     let mut out = Vec::new();
     if change.files.len() > MOST_FILES {
         let message = format!("it has {} files; {MOST_FILES} are allowed", change.files.len());
-        return vec![Mistake::error("files.many", "document", message)];
+        return vec![DocumentMistake::error("files.many", "document", message)];
     }
     lld::unseen(text, &mut out);
     form(text, &change, issue, &mut out);
@@ -56,21 +56,27 @@ const MOST_BEYOND: usize = 5;
 
 /// The files of a change that are not in its list, where nothing but a person's word is missing: of some of the drafter's
 /// kind, which nothing runs unasked, with paths that can be typed. None where there are too many.
-pub fn beyond(change: &Change, allowed: &Allowed, tree: &dyn Tree) -> Vec<String> {
+pub fn beyond(change: &ParsedChange, allowed: &ChangeScope, tree: &dyn FileTree) -> Vec<String> {
     let mut wrong = Vec::new();
     paths(change, tree, &mut wrong);
     askable(change, allowed, tree, &wrong)
 }
 
 /// Those that have no `wrong` path.
-fn askable(change: &Change, allowed: &Allowed, tree: &dyn Tree, wrong: &[Mistake]) -> Vec<String> {
+fn askable(
+    change: &ParsedChange,
+    allowed: &ChangeScope,
+    tree: &dyn FileTree,
+    wrong: &[DocumentMistake],
+) -> Vec<String> {
     let typed = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     let found = change.files.iter().filter(|file| {
         let path = file.path.as_str();
         let of_tests = is_test(path);
         !allowed.files.contains_key(path)
             && matches!(file.kind, Kind::Add | Kind::Modify)
-            && (file.part == Part::Tests, allowed.part == Part::Tests) == (of_tests, of_tests)
+            && (file.part == ChangeSection::Tests, allowed.part == ChangeSection::Tests)
+                == (of_tests, of_tests)
             && !is_executed(path)
             && !tree.is_executable(path)
             && path.len() <= 200
@@ -83,17 +89,22 @@ fn askable(change: &Change, allowed: &Allowed, tree: &dyn Tree, wrong: &[Mistake
 }
 
 /// What it touches that it may not, whatever it leaves out.
-pub(super) fn touches(change: &Change, allowed: &Allowed, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+pub(super) fn touches(
+    change: &ParsedChange,
+    allowed: &ChangeScope,
+    tree: &dyn FileTree,
+    out: &mut Vec<DocumentMistake>,
+) {
     paths(change, tree, out);
     let asked = askable(change, allowed, tree, out);
     scope(change, allowed, &asked, out);
 }
 
 /// Why no change could do what a spec asks, whatever is written: as the end of a sentence about the spec.
-pub fn unbuildable(allowed: &Allowed, tree: &dyn Tree) -> Option<String> {
-    let change = Change {
+pub fn unbuildable(allowed: &ChangeScope, tree: &dyn FileTree) -> Option<String> {
+    let change = ParsedChange {
         files: allowed.files.iter().map(|(path, kind)| FileChange::of(path, *kind)).collect(),
-        ..Change::default()
+        ..ParsedChange::default()
     };
     let mut wrong = Vec::new();
     paths(&change, tree, &mut wrong);
@@ -128,28 +139,29 @@ pub fn unbuildable(allowed: &Allowed, tree: &dyn Tree) -> Option<String> {
         .then(|| "it asks for no test, and nothing could show that it was built".to_owned())
 }
 
-fn form(text: &str, change: &Change, issue: IssueNo, out: &mut Vec<Mistake>) {
+fn form(text: &str, change: &ParsedChange, issue: IssueNo, out: &mut Vec<DocumentMistake>) {
     if change.title.is_empty() || change.number != Some(issue.0) {
         let message = format!("the first line must be `# {issue} - Change: TITLE`");
-        out.push(Mistake::error("h1.missing", "H1", message));
+        out.push(DocumentMistake::error("h1.missing", "H1", message));
     }
     if text[change.summary.clone()].trim().is_empty() {
         let message = "there is no summary below the first heading; say in 3 to 8 lines what changes and why";
-        out.push(Mistake::error("summary.missing", "H1", message));
+        out.push(DocumentMistake::error("summary.missing", "H1", message));
     }
-    for part in Part::ALL {
+    for part in ChangeSection::ALL {
         if change.sections.iter().filter(|(known, _)| *known == part).count() > 1 {
             let message = format!("`## {}` stands here twice; make it one", part.as_str());
-            out.push(Mistake::error("section.twice", part.as_str(), message));
+            out.push(DocumentMistake::error("section.twice", part.as_str(), message));
         }
     }
     if !secrets::find(text).is_empty() {
         let message = "a text that looks like a credential stands here; take it out";
-        out.push(Mistake::error("secret", "document", message));
+        out.push(DocumentMistake::error("secret", "document", message));
     }
     // Who reads the page and who applies the text have to see one and the same.
     let outline = markdown::outline(text);
-    let mut say = |place: String, message: &str| out.push(Mistake::error("form.hidden", place, message));
+    let mut say =
+        |place: String, message: &str| out.push(DocumentMistake::error("form.hidden", place, message));
     let seen: HashMap<usize, &str> =
         outline.headings.iter().map(|h| (h.range.start, text[h.range.clone()].trim_end())).collect();
     let files: BTreeSet<usize> = change.files.iter().map(|file| file.range.start).collect();
@@ -174,10 +186,10 @@ fn form(text: &str, change: &Change, issue: IssueNo, out: &mut Vec<Mistake>) {
     }
 }
 
-fn paths(change: &Change, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+fn paths(change: &ParsedChange, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let mut say = |path: &str, why: &str| {
         let path = shown_path(path);
-        out.push(Mistake::error("path", path.clone(), format!("`{path}` {why}")));
+        out.push(DocumentMistake::error("path", path.clone(), format!("`{path}` {why}")));
     };
     // As a file system that tells neither case nor normal form apart knows them, every folder as well.
     let mut known = HashMap::<String, &str>::new();
@@ -189,7 +201,7 @@ fn paths(change: &Change, tree: &dyn Tree, out: &mut Vec<Mistake>) {
     let mut named = BTreeMap::<&str, &FileChange>::new();
     for file in &change.files {
         let path = file.path.as_str();
-        if let Some(why) = path::refused(path).or_else(|| reserved(path)) {
+        if let Some(why) = path_rules::refused(path).or_else(|| reserved(path)) {
             say(path, why);
             continue;
         }
@@ -252,10 +264,10 @@ pub fn is_workflow(path: &str) -> bool {
 }
 
 /// People approved the spec's files, and what is done with each.
-fn scope(change: &Change, allowed: &Allowed, asked: &[String], out: &mut Vec<Mistake>) {
+fn scope(change: &ParsedChange, allowed: &ChangeScope, asked: &[String], out: &mut Vec<DocumentMistake>) {
     for file in &change.files {
         let path = shown_path(&file.path);
-        let mut say = |rule, message: String| out.push(Mistake::error(rule, path.clone(), message));
+        let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, path.clone(), message));
         let of_tests = allowed.tests.contains(&file.path);
         match allowed.files.get(&file.path) {
             None => {
@@ -269,14 +281,16 @@ fn scope(change: &Change, allowed: &Allowed, asked: &[String], out: &mut Vec<Mis
                 let message = format!("`{path}` is {} in the approved spec; write the same", kind.as_str());
                 say("files.kind", message);
             }
-            Some(_) if of_tests && file.part != Part::Tests && allowed.part != Part::Tests => {
+            Some(_)
+                if of_tests && file.part != ChangeSection::Tests && allowed.part != ChangeSection::Tests =>
+            {
                 say("files.part", format!("`{path}` is a file of the tests, which are locked; leave it out"));
             }
-            Some(_) if (file.part == Part::Tests) != of_tests => {
+            Some(_) if (file.part == ChangeSection::Tests) != of_tests => {
                 let (is, to) = if of_tests { ("is", "Tests") } else { ("is not", "Code") };
                 say("files.part", format!("`{path}` {is} a file of the tests; put it below `## {to}`"));
             }
-            Some(_) if allowed.part == Part::Tests && file.part != Part::Tests => {
+            Some(_) if allowed.part == ChangeSection::Tests && file.part != ChangeSection::Tests => {
                 say("files.part", format!("`{path}` is to be written later; write the tests alone"));
             }
             Some(_) => {}
@@ -284,23 +298,23 @@ fn scope(change: &Change, allowed: &Allowed, asked: &[String], out: &mut Vec<Mis
     }
 }
 
-fn complete(change: &Change, allowed: &Allowed, out: &mut Vec<Mistake>) {
-    let of_part = |path: &&String| allowed.part != Part::Tests || allowed.tests.contains(*path);
+fn complete(change: &ParsedChange, allowed: &ChangeScope, out: &mut Vec<DocumentMistake>) {
+    let of_part = |path: &&String| allowed.part != ChangeSection::Tests || allowed.tests.contains(*path);
     let wanted = allowed.files.keys().filter(|path| of_part(path) && !allowed.besides.contains(*path));
     for path in wanted.filter(|path| !change.files.iter().any(|file| file.path == **path)) {
         let (path, kind) = (shown_path(path), allowed.files[path].as_str());
         let message = format!("`{path}` of the approved spec is missing; add ``### `{path}` ({kind})``");
-        out.push(Mistake::error("files.missing", path, message));
+        out.push(DocumentMistake::error("files.missing", path, message));
     }
 }
 
 /// Can each block be made in the file it is for, and is what comes of it a text of a size?
 pub(super) fn blocks(
-    change: &Change,
+    change: &ParsedChange,
     base: &BTreeMap<String, String>,
-    tree: &dyn Tree,
-    out: &mut Vec<Mistake>,
-) -> Files {
+    tree: &dyn FileTree,
+    out: &mut Vec<DocumentMistake>,
+) -> FileTexts {
     for file in &change.files {
         let (path, there) = (shown_path(&file.path), tree.is_file(&file.path));
         let wrong = match file.kind {
@@ -311,7 +325,7 @@ pub(super) fn blocks(
             Kind::Modify | Kind::Delete if !there => "is not there; name a file that is, or write `(Add)`",
             _ => continue,
         };
-        out.push(Mistake::error("change.kind", path.clone(), format!("`{path}` {wrong}")));
+        out.push(DocumentMistake::error("change.kind", path.clone(), format!("`{path}` {wrong}")));
     }
     let files = match apply(change, base) {
         Ok(files) => files,
@@ -324,19 +338,25 @@ pub(super) fn blocks(
     for (path, size) in sizes().filter(|(_, size)| *size > FILE_BYTES) {
         let path = shown_path(path);
         let message = format!("`{path}` would have {size} bytes; {FILE_BYTES} are allowed");
-        out.push(Mistake::error("files.large", path, message));
+        out.push(DocumentMistake::error("files.large", path, message));
     }
     let all: usize = sizes().map(|(_, size)| size).sum();
     if all > ALL_BYTES {
         let message = format!("its files would have {all} bytes together; {ALL_BYTES} are allowed");
-        out.push(Mistake::error("files.large", "document", message));
+        out.push(DocumentMistake::error("files.large", "document", message));
     }
     files
 }
 
 /// Has every test that the spec asks for its place, and every requirement its proof?
-fn tests(change: &Change, allowed: &Allowed, made: &[(String, Option<String>)], out: &mut Vec<Mistake>) {
-    let mut say = |rule, message| out.push(Mistake::error(rule, Part::Tests.as_str(), message));
+fn tests(
+    change: &ParsedChange,
+    allowed: &ChangeScope,
+    made: &[(String, Option<String>)],
+    out: &mut Vec<DocumentMistake>,
+) {
+    let mut say =
+        |rule, message| out.push(DocumentMistake::error(rule, ChangeSection::Tests.as_str(), message));
     for row in &allowed.rows {
         let file = made.iter().find(|(path, _)| *path == row.file).and_then(|(_, text)| text.as_deref());
         if file.is_some_and(|text| !parts_of_name(&row.name).all(|part| has_word(text, part))) {
@@ -345,7 +365,7 @@ fn tests(change: &Change, allowed: &Allowed, made: &[(String, Option<String>)], 
         }
     }
     let proven: BTreeSet<&str> =
-        change.of(Part::Tests).flat_map(|file| &file.proves).map(String::as_str).collect();
+        change.of(ChangeSection::Tests).flat_map(|file| &file.proves).map(String::as_str).collect();
     let wanted: BTreeSet<&str> =
         allowed.rows.iter().flat_map(|row| &row.requirements).map(String::as_str).collect();
     for id in wanted.difference(&proven) {

@@ -2,7 +2,7 @@
 
 /// Names and paths stand between backticks, so that nothing in them means anything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct TestEvidence {
     /// Sentences by their label: `Before the change`.
     pub shown: Vec<(&'static str, String)>,
     /// Gaps: what no run showed.
@@ -11,7 +11,7 @@ pub struct Evidence {
     pub review: Vec<String>,
 }
 
-impl Evidence {
+impl TestEvidence {
     pub fn show(&mut self, label: &'static str, text: String) {
         self.shown.push((label, text));
     }

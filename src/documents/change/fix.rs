@@ -1,17 +1,17 @@
 //! What code can mend is never sent back to a model.
 
 use super::{
-    Part,
+    ChangeSection,
     parse::{parse, ticks},
 };
 use crate::{
-    documents::lld::{self, Repair},
+    documents::lld::{self, RepairFunction},
     types::IssueNo,
 };
 
 /// The text with its form repaired. Where the tests are locked, these stand in the place of whatever the text says of tests.
 pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
-    const OURS: &[Repair] = &[heading, fences, file_headings];
+    const OURS: &[RepairFunction] = &[heading, fences, file_headings];
     // A fence around the whole goes before ours are looked at.
     let (whole, rest) = lld::FORM.split_at(2);
     let repairs = whole.iter().chain(OURS).chain(rest);
@@ -25,14 +25,17 @@ pub fn fix(text: &str, issue: IssueNo, locked: Option<&str>) -> String {
 /// The section with the tests as it stands in a text, to be locked.
 pub fn tests_of(text: &str) -> Option<&str> {
     let change = parse(text);
-    let (_, range) = change.sections.iter().find(|(part, _)| *part == Part::Tests)?;
+    let (_, range) = change.sections.iter().find(|(part, _)| *part == ChangeSection::Tests)?;
     Some(text[range.clone()].trim_end())
 }
 
 /// The text with the locked tests, with others in their place that a later text has; those that joined them are in neither.
 pub fn other_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> {
     let files = |text: &str| -> Vec<_> {
-        parse(text).of(Part::Tests).map(|file| (file.path.clone(), file.kind, file.body.clone())).collect()
+        parse(text)
+            .of(ChangeSection::Tests)
+            .map(|file| (file.path.clone(), file.kind, file.body.clone()))
+            .collect()
     };
     let (text, locked) = (without(text, joined), without(locked, joined));
     let theirs = tests_of(&text)?;
@@ -42,7 +45,7 @@ pub fn other_tests(text: &str, locked: &str, joined: &[&str]) -> Option<String> 
 /// The text without these files of its tests.
 fn without(text: &str, paths: &[&str]) -> String {
     let (mut out, mut from) = (String::new(), 0);
-    for file in parse(text).of(Part::Tests).filter(|file| paths.contains(&file.path.as_str())) {
+    for file in parse(text).of(ChangeSection::Tests).filter(|file| paths.contains(&file.path.as_str())) {
         out.push_str(&text[from..file.range.start]);
         from = file.range.end;
     }
@@ -52,7 +55,7 @@ fn without(text: &str, paths: &[&str]) -> String {
 /// The locked tests before everything else.
 fn with_tests(text: &str, locked: &str) -> String {
     let change = parse(text);
-    let theirs = change.sections.iter().filter(|(part, _)| *part == Part::Tests);
+    let theirs = change.sections.iter().filter(|(part, _)| *part == ChangeSection::Tests);
     let (mut out, mut from) = (String::new(), 0);
     for (_, range) in theirs {
         out.push_str(&text[from..range.start]);

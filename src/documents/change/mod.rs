@@ -18,29 +18,29 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use self::{
     apply::{MOST_LINES, apply, diff, file_diff},
     check::{beyond, check, is_workflow, unbuildable},
-    evidence::Evidence,
+    evidence::TestEvidence,
     fix::{fix, other_tests, tests_of},
-    parse::{Body, Change, FileChange, is_named, parse, parts_of_name},
+    parse::{FileChange, FileChangeBody, ParsedChange, is_named, parse, parts_of_name},
     stubs::{STUB, stubs},
     workspace::Workspace,
 };
-pub use super::lld::Change as Kind;
+pub use super::lld::ChangeType as Kind;
 use super::{
-    Tree,
+    FileTree,
     lld::{file_of, first_line},
-    path, shown_path,
-    spec::{Spec, TestRow},
+    path_rules, shown_path,
+    spec::{ParsedSpec, TestMappingRow},
 };
 
 /// A section of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Part {
+pub enum ChangeSection {
     Tests,
     Code,
     Documents,
 }
 
-impl Part {
+impl ChangeSection {
     const ALL: [Self; 3] = [Self::Tests, Self::Code, Self::Documents];
 
     pub fn as_str(self) -> &'static str {
@@ -54,9 +54,9 @@ impl Part {
 
 /// What a change may touch: the files of the approved spec.
 #[derive(Debug, Clone)]
-pub struct Allowed {
-    /// What the drafter writes now. Of [`Part::Tests`] the text has nothing but tests; afterwards it has the code as well.
-    pub part: Part,
+pub struct ChangeScope {
+    /// What the drafter writes now. Of [`ChangeSection::Tests`] the text has nothing but tests; afterwards it has the code as well.
+    pub part: ChangeSection,
     /// What is to be done with each file.
     pub files: BTreeMap<String, Kind>,
     /// Those of them that hold tests, or what tests need.
@@ -64,11 +64,11 @@ pub struct Allowed {
     /// Those of them that people allowed later: a change may do without.
     pub besides: BTreeSet<String>,
     /// The tests that the spec asks for.
-    pub rows: Vec<TestRow>,
+    pub rows: Vec<TestMappingRow>,
 }
 
-impl Allowed {
-    pub fn of(spec: &Spec, part: Part) -> Self {
+impl ChangeScope {
+    pub fn of(spec: &ParsedSpec, part: ChangeSection) -> Self {
         let rows = spec.view.files.iter().filter(|row| !row.directory);
         let files: BTreeMap<_, _> = rows.filter_map(|row| Some((row.path.clone(), row.change?))).collect();
         let named: BTreeSet<&str> = spec.tests.iter().map(|row| row.file.as_str()).collect();
@@ -121,9 +121,9 @@ fn is_test(path: &str) -> bool {
 }
 
 /// The format in words, for a prompt.
-pub fn format_rules(part: Part) -> String {
+pub fn format_rules(part: ChangeSection) -> String {
     let sections = match part {
-        Part::Tests => {
+        ChangeSection::Tests => {
             "Write the tests alone, before any code: the only section is `## Tests`, with the test files of the specification \
              and what they need. Each test of its Test Mapping stands there under its name, in its file. The tests must fail \
              as the code is now, by an assertion or because a name that the specification declares is missing yet, and pass \
@@ -188,11 +188,11 @@ pub fn is_executed(path: &str) -> bool {
 }
 
 /// Files with their new texts, none where one is deleted.
-pub type Files = Vec<(String, Option<String>)>;
+pub type FileTexts = Vec<(String, Option<String>)>;
 
 /// Files as they lie over those of a commit when it is run; none where one is removed. What is never committed lies over nothing:
 /// what runs is what is pushed.
-pub fn laid_over(files: Files) -> Vec<(String, Option<Vec<u8>>)> {
+pub fn laid_over(files: FileTexts) -> Vec<(String, Option<Vec<u8>>)> {
     let pushed = files.into_iter().filter(|(path, _)| !is_workflow(path));
     pushed.map(|(path, text)| (path, text.map(String::into_bytes))).collect()
 }
@@ -202,7 +202,7 @@ pub fn summary(text: &str) -> String {
     const FILES: usize = 8;
     let change = parse(text);
     let mut out: Vec<&str> = text[change.summary.clone()].trim().lines().take(10).collect();
-    let lists = Part::ALL.into_iter().filter(|part| change.of(*part).next().is_some()).map(|part| {
+    let lists = ChangeSection::ALL.into_iter().filter(|part| change.of(*part).next().is_some()).map(|part| {
         let named = |file: &FileChange| format!("{} `{}`", file.kind.as_str(), shown_path(&file.path));
         let named: Vec<String> = change.of(part).take(FILES).map(named).collect();
         let more = change.of(part).skip(FILES).count();
@@ -216,12 +216,12 @@ pub fn summary(text: &str) -> String {
 
 /// Does the place a reviewer points to exist: a section, a file of the change or of the repository, a requirement that a
 /// test proves, a test?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = bare(place);
     let file = file_of(place);
     (1..=400).contains(&place.len())
         && (parse(text).stands_at(place).is_some()
-            || (path::refused(file).is_none()
+            || (path_rules::refused(file).is_none()
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 

@@ -2,29 +2,29 @@
 
 use std::ops::Range;
 
-use super::{Kind, Part};
+use super::{ChangeSection, Kind};
 use crate::documents::{edits::Edit, lld::file_of};
 
 /// A change as its text shows it; every range points into that text.
 #[derive(Debug, Default)]
-pub struct Change {
+pub struct ParsedChange {
     /// The issue that the heading names.
     pub number: Option<u64>,
     pub title: String,
     /// What stands between the heading and the first section.
     pub summary: Range<usize>,
     /// With their headings, in the order of the text.
-    pub sections: Vec<(Part, Range<usize>)>,
+    pub sections: Vec<(ChangeSection, Range<usize>)>,
     pub files: Vec<FileChange>,
 }
 
 /// One file of it.
 #[derive(Debug, Clone)]
 pub struct FileChange {
-    pub part: Part,
+    pub part: ChangeSection,
     pub path: String,
     pub kind: Kind,
-    pub body: Body,
+    pub body: FileChangeBody,
     /// The requirements that its tests prove: `REQ-1`.
     pub proves: Vec<String>,
     /// Its tests that pass before the code is written, since they guard what there is.
@@ -39,7 +39,7 @@ pub struct FileChange {
 
 /// What becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Body {
+pub enum FileChangeBody {
     /// There is no block.
     None,
     /// The whole new text.
@@ -52,22 +52,22 @@ pub enum Body {
 
 /// A line of the text.
 #[derive(Clone, Copy)]
-struct Line<'t> {
+struct ChangeLine<'t> {
     text: &'t str,
     start: usize,
     end: usize,
 }
 
 /// Reads a change. Total: any text gives a view.
-pub fn parse(text: &str) -> Change {
+pub fn parse(text: &str) -> ParsedChange {
     let mut at = 0;
     let lines = text.split_inclusive('\n').map(|line| {
         let start = at;
         at += line.len();
-        Line { text: line.trim_end_matches(['\n', '\r']), start, end: at }
+        ChangeLine { text: line.trim_end_matches(['\n', '\r']), start, end: at }
     });
-    let lines: Vec<Line<'_>> = lines.collect();
-    let mut change = Change::default();
+    let lines: Vec<ChangeLine<'_>> = lines.collect();
+    let mut change = ParsedChange::default();
     let (mut part, mut index) = (None, 0);
     while let Some(line) = lines.get(index) {
         index += 1;
@@ -92,7 +92,7 @@ pub fn parse(text: &str) -> Change {
                 file.block = Some((line.start..ends, length));
                 file.body = match last {
                     Some(_) => body(&text[file.content.clone()], file.kind),
-                    None => Body::Wrong("has no end"),
+                    None => FileChangeBody::Wrong("has no end"),
                 };
                 index = last.map_or(lines.len(), |last| last + 1);
             } else {
@@ -100,7 +100,7 @@ pub fn parse(text: &str) -> Change {
             }
         }
     }
-    for file in change.files.iter_mut().filter(|file| file.part == Part::Tests) {
+    for file in change.files.iter_mut().filter(|file| file.part == ChangeSection::Tests) {
         let new = requirements(file.new_text().as_str());
         file.proves.extend(new);
         file.proves.sort();
@@ -109,7 +109,7 @@ pub fn parse(text: &str) -> Change {
     change
 }
 
-impl Change {
+impl ParsedChange {
     fn end_file(&mut self, at: usize) {
         if let Some(file) = self.files.last_mut() {
             file.range.end = file.range.end.min(at);
@@ -124,7 +124,7 @@ impl Change {
         }
     }
 
-    pub fn of(&self, part: Part) -> impl Iterator<Item = &FileChange> {
+    pub fn of(&self, part: ChangeSection) -> impl Iterator<Item = &FileChange> {
         self.files.iter().filter(move |file| file.part == part)
     }
 
@@ -138,7 +138,8 @@ impl Change {
         let file = files().find(|file| file.path == path || file.path == bare);
         let section = || self.sections.iter().find(|(part, _)| part.as_str().eq_ignore_ascii_case(bare));
         let proof = || files().find(|file| file.proves.contains(&upper));
-        let named = || files().find(|file| file.part == Part::Tests && has_word(&file.new_text(), name));
+        let named =
+            || files().find(|file| file.part == ChangeSection::Tests && has_word(&file.new_text(), name));
         let summary = || (bare.eq_ignore_ascii_case("summary")).then(|| self.summary.clone());
         let file = file.or_else(proof).map(|file| file.range.clone());
         let file = file.or_else(|| section().map(|(_, range)| range.clone())).or_else(summary);
@@ -147,22 +148,22 @@ impl Change {
 }
 
 impl FileChange {
-    fn new(part: Part, path: String, kind: Kind, range: Range<usize>) -> Self {
+    fn new(part: ChangeSection, path: String, kind: Kind, range: Range<usize>) -> Self {
         let (proves, guards, content) = (Vec::new(), Vec::new(), range.start..range.start);
-        Self { part, path, kind, body: Body::None, proves, guards, range, block: None, content }
+        Self { part, path, kind, body: FileChangeBody::None, proves, guards, range, block: None, content }
     }
 
     /// One of which nothing but this is known.
     pub(super) fn of(path: &str, kind: Kind) -> Self {
-        Self::new(Part::Code, path.to_owned(), kind, 0..0)
+        Self::new(ChangeSection::Code, path.to_owned(), kind, 0..0)
     }
 
     /// What the change writes, without what it leaves.
     pub fn new_text(&self) -> String {
         match &self.body {
-            Body::Whole(text) => text.clone(),
-            Body::Edits(edits) => edits.iter().map(|edit| edit.replace.as_str()).collect(),
-            Body::None | Body::Wrong(_) => String::new(),
+            FileChangeBody::Whole(text) => text.clone(),
+            FileChangeBody::Edits(edits) => edits.iter().map(|edit| edit.replace.as_str()).collect(),
+            FileChangeBody::None | FileChangeBody::Wrong(_) => String::new(),
         }
     }
 
@@ -231,9 +232,9 @@ fn heading(line: &str) -> (Option<u64>, String) {
     (number, title.trim().to_owned())
 }
 
-fn section(line: &str) -> Option<Part> {
+fn section(line: &str) -> Option<ChangeSection> {
     let name = line.strip_prefix("## ")?.trim().trim_end_matches(':');
-    Part::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
+    ChangeSection::ALL.into_iter().find(|part| part.as_str().eq_ignore_ascii_case(name))
 }
 
 /// ``### `src/lib.rs` (Modify)``
@@ -258,7 +259,7 @@ pub(super) fn ticks(line: &str) -> usize {
 
 /// Where the block ends that a fence of this length opens: the first fence as long that says nothing else. A writer who took the
 /// shortest and has others within means a later one, which stands at the end of the file's part.
-fn closing(lines: &[Line<'_>], from: usize, length: usize) -> Option<usize> {
+fn closing(lines: &[ChangeLine<'_>], from: usize, length: usize) -> Option<usize> {
     let closes = |at: &usize| {
         let line = lines[*at].text.trim_end();
         let indent = line.len() - line.trim_start_matches(' ').len();
@@ -268,7 +269,7 @@ fn closing(lines: &[Line<'_>], from: usize, length: usize) -> Option<usize> {
     if length > 3 {
         return Some(first);
     }
-    let ours = |line: &Line<'_>| section(line.text).is_some() || file_heading(line.text).is_some();
+    let ours = |line: &ChangeLine<'_>| section(line.text).is_some() || file_heading(line.text).is_some();
     let ends = |at: &usize| {
         let next = lines[at + 1..].iter().find(|line| !line.text.trim().is_empty());
         next.is_none_or(|line| {
@@ -281,36 +282,38 @@ fn closing(lines: &[Line<'_>], from: usize, length: usize) -> Option<usize> {
 }
 
 /// What a block says: blocks of search and replace, or the whole of a file.
-pub(super) fn body(content: &str, kind: Kind) -> Body {
-    if content.lines().find(|line| !line.trim().is_empty()).and_then(marker) != Some(Marker::Search) {
+pub(super) fn body(content: &str, kind: Kind) -> FileChangeBody {
+    if content.lines().find(|line| !line.trim().is_empty()).and_then(marker) != Some(EditMarker::Search) {
         let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
-        return Body::Whole(format!("{}{end}", content.replace("\r\n", "\n")));
+        return FileChangeBody::Whole(format!("{}{end}", content.replace("\r\n", "\n")));
     }
     if kind != Kind::Modify {
-        return Body::Wrong("searches and replaces, in a file that is not modified");
+        return FileChangeBody::Wrong("searches and replaces, in a file that is not modified");
     }
     let (mut edits, mut within) = (Vec::<Edit>::new(), None);
     for line in content.lines() {
         match (within, marker(line)) {
-            (None, Some(Marker::Search)) => {
+            (None, Some(EditMarker::Search)) => {
                 edits.push(Edit { search: String::new(), replace: String::new() });
-                within = Some(Marker::Search);
+                within = Some(EditMarker::Search);
             }
             (None, _) if line.trim().is_empty() => {}
-            (None, _) => return Body::Wrong("has text outside of `<<<<<<< SEARCH` and `>>>>>>> REPLACE`"),
-            (Some(Marker::Search), Some(Marker::Parts)) => within = Some(Marker::Parts),
-            (Some(Marker::Parts), Some(Marker::Replace)) => within = None,
-            (Some(_), Some(Marker::Parts)) => {
-                return Body::Wrong(
+            (None, _) => {
+                return FileChangeBody::Wrong("has text outside of `<<<<<<< SEARCH` and `>>>>>>> REPLACE`");
+            }
+            (Some(EditMarker::Search), Some(EditMarker::Parts)) => within = Some(EditMarker::Parts),
+            (Some(EditMarker::Parts), Some(EditMarker::Replace)) => within = None,
+            (Some(_), Some(EditMarker::Parts)) => {
+                return FileChangeBody::Wrong(
                     "has two lines `=======` in one SEARCH; nobody knows which of them parts it",
                 );
             }
             (Some(_), Some(_)) => {
-                return Body::Wrong("has a SEARCH within a SEARCH, or one without `=======`");
+                return FileChangeBody::Wrong("has a SEARCH within a SEARCH, or one without `=======`");
             }
             (Some(side), None) => {
                 let edit = edits.last_mut().map(|edit| match side {
-                    Marker::Search => &mut edit.search,
+                    EditMarker::Search => &mut edit.search,
                     _ => &mut edit.replace,
                 });
                 edit.into_iter().for_each(|text| text.extend([line, "\n"]));
@@ -318,23 +321,26 @@ pub(super) fn body(content: &str, kind: Kind) -> Body {
         }
     }
     match within {
-        Some(_) => Body::Wrong("has a SEARCH that no `>>>>>>> REPLACE` ends"),
-        None => Body::Edits(edits),
+        Some(_) => FileChangeBody::Wrong("has a SEARCH that no `>>>>>>> REPLACE` ends"),
+        None => FileChangeBody::Edits(edits),
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Marker {
+enum EditMarker {
     Search,
     Parts,
     Replace,
 }
 
 /// `<<<<<<< SEARCH`, `=======` or `>>>>>>> REPLACE`, with a few marks more or less.
-fn marker(line: &str) -> Option<Marker> {
+fn marker(line: &str) -> Option<EditMarker> {
     let line = line.trim_end();
-    let known =
-        [('<', "SEARCH", Marker::Search), ('=', "", Marker::Parts), ('>', "REPLACE", Marker::Replace)];
+    let known = [
+        ('<', "SEARCH", EditMarker::Search),
+        ('=', "", EditMarker::Parts),
+        ('>', "REPLACE", EditMarker::Replace),
+    ];
     known.into_iter().find_map(|(mark, word, marker)| {
         let rest = line.trim_start_matches(mark);
         ((5..=9).contains(&(line.len() - rest.len())) && rest.trim() == word).then_some(marker)

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Allowed, Files, Kind, parse::has_word};
+use super::{ChangeScope, FileTexts, Kind, parse::has_word};
 use crate::documents::lld::function_names;
 
 /// What a stub says when it is called.
 pub const STUB: &str = "stub of the specification";
 
 /// The files with stubs of what these blocks of code declare; none of what is there already.
-pub fn stubs(blocks: &[String], allowed: &Allowed, base: &BTreeMap<String, String>) -> Files {
+pub fn stubs(blocks: &[String], allowed: &ChangeScope, base: &BTreeMap<String, String>) -> FileTexts {
     let mut declared = BTreeMap::<&str, String>::new();
     for block in blocks {
         let mut at = None;

@@ -1,13 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should fail right there")]
 
-use super::{super::Mistake, *};
+use super::{super::DocumentMistake, *};
 use crate::{documents::spec, types::IssueNo};
 
 const ISSUE: IssueNo = IssueNo(42);
 
-struct Repo;
+struct ChangeTestTree;
 
-impl Tree for Repo {
+impl FileTree for ChangeTestTree {
     fn is_file(&self, path: &str) -> bool {
         self.paths().any(|known| known == path)
     }
@@ -38,8 +38,8 @@ fn base() -> BTreeMap<String, String> {
     files.map(|(path, text)| (path.to_owned(), text.to_owned())).into()
 }
 
-fn allowed(part: Part) -> Allowed {
-    Allowed::of(
+fn allowed(part: ChangeSection) -> ChangeScope {
+    ChangeScope::of(
         &spec::parse(
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n\
              | `src/lib.rs` | Modify | x |\n| `src/new.rs` | Add | x |\n| `src/old.rs` | Delete | x |\n| `README.md` | Modify | x |\n\
@@ -56,7 +56,7 @@ fn what_a_runner_takes_for_tests_or_settings_is_no_code() {
         let files = format!(
             "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Add | x |\n"
         );
-        Allowed::of(&spec::parse(&files), Part::Code).tests.contains(path)
+        ChangeScope::of(&spec::parse(&files), ChangeSection::Code).tests.contains(path)
     };
     let of_tests = "a/main_test.go a/test_a.py a/a_test.py web/a.test.ts web/a.spec.jsx pytest.ini web/jest.config.js \
                     vitest.config.mts conftest.py a/testdata/in.txt";
@@ -79,17 +79,17 @@ fn sound() -> String {
     )
 }
 
-fn checked(text: &str) -> Vec<Mistake> {
-    check(text, ISSUE, &allowed(Part::Code), &base(), &Repo)
+fn checked(text: &str) -> Vec<DocumentMistake> {
+    check(text, ISSUE, &allowed(ChangeSection::Code), &base(), &ChangeTestTree)
 }
 
 #[test]
 fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
-    let allowed = Allowed { files: BTreeMap::new(), ..allowed(Part::Code) };
+    let allowed = ChangeScope { files: BTreeMap::new(), ..allowed(ChangeSection::Code) };
     let found = |paths: &[(&str, &str)]| {
         let files = paths.iter().map(|(path, kind)| format!("### `{path}` ({kind})\n\n```text\nx\n```\n\n"));
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n{}", files.collect::<String>());
-        beyond(&parse(&text), &allowed, &Repo)
+        beyond(&parse(&text), &allowed, &ChangeTestTree)
     };
     assert_eq!(found(&[("src/new.rs", "Add"), ("src/lib.rs", "Modify")]), ["src/new.rs", "src/lib.rs"]);
     for path in [
@@ -120,7 +120,7 @@ fn only_what_a_persons_word_can_bring_in_is_beyond_the_list() {
     ] {
         assert_eq!(found(&[(path, "Add")]), Vec::<String>::new(), "{path}");
         let text = format!("# 42 - Change: X\n\nX.\n\n## Code\n\n### `{path}` (Add)\n\n```text\nx\n```\n");
-        let told = check(&text, ISSUE, &allowed, &base(), &Repo);
+        let told = check(&text, ISSUE, &allowed, &base(), &ChangeTestTree);
         assert!(!told.iter().any(|mistake| mistake.message.contains("until people are asked")), "{told:?}");
     }
     assert_eq!(found(&[("src/latest.rs", "Add"), ("src/inspect.rs", "Add")]).len(), 2);
@@ -150,7 +150,7 @@ fn a_sound_change_is_read_checked_and_made() {
     assert_eq!(fix(&text, ISSUE, None), text);
     let change = parse(&text);
     assert_eq!((change.number, change.title.as_str()), (Some(42), "Read a file"));
-    let tests: Vec<_> = change.of(Part::Tests).collect();
+    let tests: Vec<_> = change.of(ChangeSection::Tests).collect();
     assert_eq!(
         (&tests[0].proves, &tests[0].guards),
         (&vec!["REQ-1".to_owned()], &vec!["old_one".to_owned()])
@@ -182,7 +182,7 @@ fn without_block(text: &str, path: &str) -> String {
 
 #[test]
 fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
-    let mut copy = Workspace::new(allowed(Part::Code), base(), TESTS);
+    let mut copy = Workspace::new(allowed(ChangeSection::Code), base(), TESTS);
     assert!(copy.text("tests/read.rs").flatten().is_some_and(|text| text.contains("reads_three")));
     for (path, block, why) in [
         ("tests/read.rs", "", "`tests/read.rs` is a file of the tests, which are locked; leave it out"),
@@ -199,19 +199,23 @@ fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
         ("src/lib.rs", &base()["src/lib.rs"], "stays as it is"),
         ("src/new.rs", &"x".repeat(1_000_001), "1000002 bytes; 1000000 are allowed"),
     ] {
-        let said = copy.write(path, block, &Repo).unwrap_err();
+        let said = copy.write(path, block, &ChangeTestTree).unwrap_err();
         assert!(said.contains(why), "{path}: {said}");
     }
     assert!(copy.written().is_empty());
     // What is searched for is what is there by now.
     let text = sound();
-    copy.write("src/lib.rs", "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n", &Repo)
-        .unwrap();
+    copy.write(
+        "src/lib.rs",
+        "<<<<<<< SEARCH\nmod old;\n=======\nmod older;\n>>>>>>> REPLACE\n",
+        &ChangeTestTree,
+    )
+    .unwrap();
     let again = "<<<<<<< SEARCH\nmod older;\n=======\nmod new;\n>>>>>>> REPLACE\n\n<<<<<<< SEARCH\n    0\n=======\n    \
                  new::three()\n>>>>>>> REPLACE\n";
-    copy.write("src/lib.rs", again, &Repo).unwrap();
-    copy.write("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &Repo).unwrap();
-    copy.write("README.md", "# Sample\n\n````sh\nread\n````\n", &Repo).unwrap();
+    copy.write("src/lib.rs", again, &ChangeTestTree).unwrap();
+    copy.write("src/new.rs", "pub fn three() -> u8 {\n    3\n}", &ChangeTestTree).unwrap();
+    copy.write("README.md", "# Sample\n\n````sh\nread\n````\n", &ChangeTestTree).unwrap();
     let answer = without_block(&without_block(&text, "src/lib.rs"), "src/new.rs");
     assert!(!checked(&answer).is_empty());
     let whole = copy.in_answer(&answer);
@@ -224,14 +228,18 @@ fn what_is_written_keeps_the_rules_and_comes_back_as_a_part_of_the_answer() {
     assert_eq!(wrong, ["`src/old.rs` of the approved spec is missing; add ``### `src/old.rs` (Delete)``"]);
     // Of a draft that does not fit in one place the rest is there to be gone on with.
     let broken = text.replace("mod old;\n=======", "mod none;\n=======");
-    let mut after = Workspace::new(allowed(Part::Code), base(), &broken);
+    let mut after = Workspace::new(allowed(ChangeSection::Code), base(), &broken);
     assert!(after.text("src/lib.rs").is_none() && after.text("src/new.rs").is_some(), "{broken}");
-    let said = after.write("README.md", &"x\n".repeat(200_000), &Repo).unwrap_err();
+    let said = after.write("README.md", &"x\n".repeat(200_000), &ChangeTestTree).unwrap_err();
     assert!(said.contains("longer than the 256 KB") && after.written().is_empty(), "{said}");
     let revised = copy.in_draft(&text);
     assert!(revised.contains("`````\n# Sample\n\n````sh\n"), "{revised}");
     assert_eq!(checked(&revised), []);
-    assert!(Workspace::new(allowed(Part::Tests), base(), "").write("src/new.rs", "", &Repo).is_err());
+    assert!(
+        Workspace::new(allowed(ChangeSection::Tests), base(), "")
+            .write("src/new.rs", "", &ChangeTestTree)
+            .is_err()
+    );
 }
 
 #[test]
@@ -240,16 +248,17 @@ fn a_long_file_is_written_by_what_changes_in_it() {
     let long: String = (0..400).map(line).collect();
     let mut base = base();
     base.insert("src/lib.rs".to_owned(), long.clone());
-    let mut copy = Workspace::new(allowed(Part::Code), base.clone(), "");
-    let whole = copy.write("src/lib.rs", "short\n", &Repo).unwrap_err();
+    let mut copy = Workspace::new(allowed(ChangeSection::Code), base.clone(), "");
+    let whole = copy.write("src/lib.rs", "short\n", &ChangeTestTree).unwrap_err();
     assert!(whole.contains("has 400 lines; change it by `<<<<<<< SEARCH`"), "{whole}");
     // The same lines again and again: what is searched for must stand there once.
     let lines = |from: usize, to: usize| (from..to).map(|n| line(n).replace('\r', "")).collect::<String>();
     let edit =
         |from, to, with: &str| format!("<<<<<<< SEARCH\n{}=======\n{with}>>>>>>> REPLACE\n", lines(from, to));
-    copy.write("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &Repo).unwrap();
+    copy.write("src/lib.rs", &edit(0, 400, &format!("first\n{}last\n", lines(1, 399))), &ChangeTestTree)
+        .unwrap();
     let middle = "<<<<<<< SEARCH\nlast\n=======\nthe last\n>>>>>>> REPLACE\n";
-    copy.write("src/lib.rs", middle, &Repo).unwrap();
+    copy.write("src/lib.rs", middle, &ChangeTestTree).unwrap();
     let text = copy.in_answer("# 42 - Change: Read\n\n## Code\n\n### `src/lib.rs` (Modify)\n");
     let made = apply(&parse(&text), &base).unwrap();
     let wanted = format!("first\r\n{}the last\r\n", &long[line(0).len()..long.len() - line(0).len()]);
@@ -264,7 +273,8 @@ fn what_no_change_could_do_is_told_of_the_spec() {
             "# 42 - Implementation: Read\n\n## 2. Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n{files}\n\
              | `tests/read.rs` | Add | x |\n\n## 9. Test Mapping\n\n| Requirement | Test | File | Input | Expected |\n|---|---|---|---|---|\n{row}\n"
         );
-        unbuildable(&Allowed::of(&spec::parse(&text), Part::Code), &Repo).unwrap_or_default()
+        unbuildable(&ChangeScope::of(&spec::parse(&text), ChangeSection::Code), &ChangeTestTree)
+            .unwrap_or_default()
     };
     const ROW: &str = "| REQ-1 | reads | `tests/read.rs` | - | 3 |";
     assert_eq!(spec("| `src/lib.rs` | Modify | x |", ROW), "");
@@ -316,7 +326,7 @@ fn what_runs_by_itself_is_known_by_its_name() {
 #[test]
 fn tests_come_first_and_are_locked() {
     let first = format!("# 42 - Change: Read\n\nTests.\n\n{TESTS}\n");
-    assert_eq!(check(&first, ISSUE, &allowed(Part::Tests), &base(), &Repo), []);
+    assert_eq!(check(&first, ISSUE, &allowed(ChangeSection::Tests), &base(), &ChangeTestTree), []);
     assert!(checked(&first).iter().all(|mistake| mistake.rule == "files.missing"), "the code is missing yet");
     let locked = tests_of(&first).unwrap();
     assert_eq!(locked, TESTS);
@@ -332,7 +342,7 @@ fn tests_come_first_and_are_locked() {
         let fixed = fix(theirs, ISSUE, Some(locked));
         assert_eq!(tests_of(&fixed), Some(TESTS), "{fixed}");
         assert_eq!(
-            parse(&fixed).sections.iter().filter(|(part, _)| *part == Part::Tests).count(),
+            parse(&fixed).sections.iter().filter(|(part, _)| *part == ChangeSection::Tests).count(),
             1,
             "{fixed}"
         );
@@ -499,7 +509,7 @@ fn too_much_of_anything_is_one_mistake() {
     let text = sound()
         .replace("mod old;", "end")
         .replace("<<<<<<< SEARCH\n    0\n=======\n    new::three()\n>>>>>>> REPLACE\n", "");
-    let mistakes = check(&text, ISSUE, &allowed(Part::Code), &base, &Repo);
+    let mistakes = check(&text, ISSUE, &allowed(ChangeSection::Code), &base, &ChangeTestTree);
     assert!(mistakes.iter().any(|mistake| mistake.message.contains("1000000 are allowed")), "{mistakes:?}");
     assert!(diff(&parse(&text).files, &base).contains("-line\n"));
 }
@@ -517,12 +527,12 @@ fn a_place_is_a_file_a_section_a_requirement_or_a_test() {
         "tests/read.rs::reads_three",
         "summary",
     ] {
-        assert!(place_exists(&text, real, &Repo) && unchanged_at(&text, &text, real), "{real}");
+        assert!(place_exists(&text, real, &ChangeTestTree) && unchanged_at(&text, &text, real), "{real}");
     }
     for unreal in ["", "REQ-2", "src/none.rs", "../src/lib.rs", "reads_thre"] {
-        assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
+        assert!(!place_exists(&text, unreal, &ChangeTestTree), "{unreal}");
     }
-    assert!(place_exists(&text, "docs/Straße/é.md", &Repo));
+    assert!(place_exists(&text, "docs/Straße/é.md", &ChangeTestTree));
     let line = line_of(&text, "src/new.rs").unwrap();
     assert_eq!(text.lines().nth(line - 1), Some("### `src/new.rs` (Add)"));
     let now = text.replace("    3\n}", "    4\n}");
@@ -531,17 +541,17 @@ fn a_place_is_a_file_a_section_a_requirement_or_a_test() {
 
 #[test]
 fn the_rules_describe_what_is_read() {
-    let (tests, code) = (format_rules(Part::Tests), format_rules(Part::Code));
+    let (tests, code) = (format_rules(ChangeSection::Tests), format_rules(ChangeSection::Code));
     assert!(tests.contains("`## Tests`") && tests.contains("Proves: REQ-1") && tests.contains("Guards: "));
     assert!(code.contains("`## Code`") && code.contains("is locked") && !code.contains("Proves:"));
     let block = code.split("```text\n").nth(1).unwrap().split("```").next().unwrap();
     let change = parse(&format!("## Code\n### `f` (Modify)\n```\n{block}```\n"));
-    assert!(matches!(&change.files[0].body, Body::Edits(edits) if edits.len() == 1), "{change:?}");
+    assert!(matches!(&change.files[0].body, FileChangeBody::Edits(edits) if edits.len() == 1), "{change:?}");
 }
 
-fn against(path: &str, requirement: &str, text: &str) -> adversarial::Adversarial {
+fn against(path: &str, requirement: &str, text: &str) -> adversarial::AdversarialTestFile {
     let (path, requirement, text) = (path.to_owned(), requirement.to_owned(), text.to_owned());
-    adversarial::Adversarial { path, name: "t".into(), requirement, why: "It may.".into(), text }
+    adversarial::AdversarialTestFile { path, name: "t".into(), requirement, why: "It may.".into(), text }
 }
 
 #[test]
@@ -552,13 +562,18 @@ fn tests_against_the_code_join_the_others_whatever_they_hold() {
         [against("tests/a.rs", "REQ-1", fences), against("tests/b.rs", "REQ-1", "#[test]\nfn b() {}\n")];
     let text = adversarial::with_adversarial(&sound(), &tests);
     let (before, change) = (parse(&sound()), parse(&text));
-    let of_tests = |change: &Change| change.of(Part::Tests).map(|file| file.path.clone()).collect::<Vec<_>>();
+    let of_tests = |change: &ParsedChange| {
+        change.of(ChangeSection::Tests).map(|file| file.path.clone()).collect::<Vec<_>>()
+    };
     assert_eq!(of_tests(&change), ["tests/read.rs", "tests/a.rs", "tests/b.rs"]);
-    assert_eq!(change.of(Part::Code).count(), before.of(Part::Code).count());
-    assert_eq!(change.files[1].body, Body::Whole(fences.to_owned()));
-    let allowed = allowed(Part::Code);
-    assert!(!check(&text, ISSUE, &allowed, &base(), &Repo).is_empty(), "they are none of the spec's");
-    assert_eq!(check(&text, ISSUE, &allowed.with(&change), &base(), &Repo), []);
+    assert_eq!(change.of(ChangeSection::Code).count(), before.of(ChangeSection::Code).count());
+    assert_eq!(change.files[1].body, FileChangeBody::Whole(fences.to_owned()));
+    let allowed = allowed(ChangeSection::Code);
+    assert!(
+        !check(&text, ISSUE, &allowed, &base(), &ChangeTestTree).is_empty(),
+        "they are none of the spec's"
+    );
+    assert_eq!(check(&text, ISSUE, &allowed.with(&change), &base(), &ChangeTestTree), []);
     // Where the drafter writes the tests anew, the locked ones stand with them.
     let locked = tests_of(&text).unwrap();
     assert_eq!(fix(&sound(), ISSUE, Some(locked)).trim(), text.trim());
@@ -566,7 +581,7 @@ fn tests_against_the_code_join_the_others_whatever_they_hold() {
 
 #[test]
 fn a_test_against_the_code_lies_beside_the_others_and_cites_what_is_asked_for() {
-    let allowed = allowed(Part::Code);
+    let allowed = allowed(ChangeSection::Code);
     for (path, requirement, why) in [
         ("tests/a.rs", "REQ-1", None),
         ("tests/a.rs", "REQ-2", Some("requirement")),
@@ -638,7 +653,7 @@ fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
     ];
     let blocks = blocks.map(str::to_owned);
     let files: BTreeMap<String, Option<String>> =
-        stubs(&blocks, &allowed(Part::Code), &base()).into_iter().collect();
+        stubs(&blocks, &allowed(ChangeSection::Code), &base()).into_iter().collect();
     assert_eq!(files.keys().collect::<Vec<_>>(), ["src/lib.rs", "src/new.rs"]);
     let body = "{ todo!(\"stub of the specification\") }";
     assert_eq!(
@@ -648,7 +663,7 @@ fn what_is_declared_and_not_there_gets_a_stub_where_a_comment_says_its_file() {
     let lib = &base()["src/lib.rs"];
     let expected = format!("{lib}\npub fn write(to: &str) {body}\n\npub mod new;\n");
     assert_eq!(files["src/lib.rs"].as_deref().unwrap(), expected);
-    assert_eq!(stubs(&[], &allowed(Part::Code), &base()), []);
+    assert_eq!(stubs(&[], &allowed(ChangeSection::Code), &base()), []);
     // Declared twice it is one; and the root keeps the modules that were named before what is its own.
     let text =
         stubbed(&["// src/a.rs\npub fn a()\n// src/lib.rs\npub fn b()\n", "// src/a.rs\npub fn a();\n"]);
@@ -690,7 +705,8 @@ fn stubbed(blocks: &[&str]) -> BTreeMap<String, String> {
         ("src/gone.rs", Kind::Delete),
     ];
     let files = files.map(|(path, kind)| (path.to_owned(), kind)).into();
-    let allowed = Allowed { files, tests: ["tests/new.rs".to_owned()].into(), ..allowed(Part::Code) };
+    let allowed =
+        ChangeScope { files, tests: ["tests/new.rs".to_owned()].into(), ..allowed(ChangeSection::Code) };
     let blocks: Vec<String> = blocks.iter().map(|block| (*block).to_owned()).collect();
     stubs(&blocks, &allowed, &base).into_iter().map(|(path, text)| (path, text.unwrap())).collect()
 }

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use similar::TextDiff;
 
 use super::{
-    Allowed, Body, Change, FileChange, Files, Kind, Part, WHOLE_LINES,
+    ChangeScope, ChangeSection, FileChange, FileChangeBody, FileTexts, Kind, ParsedChange, WHOLE_LINES,
     apply::made,
     check,
     parse::{body, parse, ticks},
 };
-use crate::{documents::Tree, limits};
+use crate::{documents::FileTree, limits};
 
 /// The copy, as whoever writes in it sees it.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    allowed: Allowed,
+    allowed: ChangeScope,
     /// The files as they are at the commit.
     base: BTreeMap<String, String>,
     /// What the text makes of them that is worked on: of the tests, or of the draft before.
@@ -30,7 +30,7 @@ pub struct Workspace {
 
 impl Workspace {
     /// One in which nothing was written yet.
-    pub fn new(allowed: Allowed, base: BTreeMap<String, String>, text: &str) -> Self {
+    pub fn new(allowed: ChangeScope, base: BTreeMap<String, String>, text: &str) -> Self {
         let change = parse(text);
         let made = |file: &FileChange| {
             // What does not apply is told of by the checks.
@@ -51,7 +51,7 @@ impl Workspace {
     }
 
     /// All files of which that is so.
-    pub fn files(&self) -> Files {
+    pub fn files(&self) -> FileTexts {
         let made = self.made.iter().filter(|(path, _)| !self.written.contains_key(*path));
         let made = made.map(|(path, text)| (path.clone(), text.clone()));
         made.chain(self.written.iter().map(|(path, text)| (path.clone(), Some(text.clone())))).collect()
@@ -72,7 +72,7 @@ impl Workspace {
     ///
     /// # Errors
     /// What the checks would say of it.
-    pub fn write(&mut self, path: &str, block: &str, tree: &dyn Tree) -> Result<(), String> {
+    pub fn write(&mut self, path: &str, block: &str, tree: &dyn FileTree) -> Result<(), String> {
         let base = self.base.get(path).map(String::as_str);
         let now = self.text(path).unwrap_or(base);
         let of = |kind: Kind, block: &str| FileChange {
@@ -80,14 +80,14 @@ impl Workspace {
             body: body(block, kind),
             ..FileChange::of(path, kind)
         };
-        let change = |file| Change { files: vec![file], ..Change::default() };
+        let change = |file| ParsedChange { files: vec![file], ..ParsedChange::default() };
         let kind = if tree.is_file(path) { Kind::Modify } else { Kind::Add };
         let mut wrong = Vec::new();
         check::touches(&change(of(kind, block)), &self.allowed, tree, &mut wrong);
         if wrong.is_empty() {
             // The whole of a file does not hang on what is here.
             let here = match of(Kind::Modify, block) {
-                edits if matches!(edits.body, Body::Edits(_)) => (edits, now),
+                edits if matches!(edits.body, FileChangeBody::Edits(_)) => (edits, now),
                 _ => (of(kind, block), base),
             };
             let text = made(&here.0, here.1).map_err(|whys| format!("it {}", whys.join("; it ")))?;
@@ -137,7 +137,11 @@ impl Workspace {
                     (end..file.range.end, format!("\n\n{block}\n"))
                 }
                 None => {
-                    let part = if self.allowed.tests.contains(path) { Part::Tests } else { Part::Code };
+                    let part = if self.allowed.tests.contains(path) {
+                        ChangeSection::Tests
+                    } else {
+                        ChangeSection::Code
+                    };
                     let kind = if base.is_some() { Kind::Modify } else { Kind::Add };
                     let heading = format!("### `{path}` ({})", kind.as_str());
                     let section = change.sections.iter().find(|(known, _)| *known == part);
@@ -154,8 +158,8 @@ impl Workspace {
     }
 }
 
-fn part(allowed: &Allowed) -> Part {
-    if allowed.part == Part::Tests { Part::Tests } else { Part::Code }
+fn part(allowed: &ChangeScope) -> ChangeSection {
+    if allowed.part == ChangeSection::Tests { ChangeSection::Tests } else { ChangeSection::Code }
 }
 
 /// What the block of a file holds that is to become this text.

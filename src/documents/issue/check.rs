@@ -5,25 +5,25 @@ use std::collections::BTreeSet;
 use super::{
     CRITERIA, DETERMINISM, DOCUMENT_CHARS, FILES, IN_SCOPE, LABELS, OUT_OF_SCOPE, SCOPE, SECTIONS, SIGNAL,
     TITLE_CHARS,
-    parse::{Issue, items, parse},
-    rubric::{Title, example, signal, title, vague},
+    parse::{ParsedIssue, items, parse},
+    rubric::{TitleOpening, example, signal, title, vague},
 };
 use crate::{
     documents::{
-        Mistake, Tree,
-        lld::{FORM, Repair, edited, repair, unseen},
-        markdown, path, secrets, shown_path,
+        DocumentMistake, FileTree,
+        lld::{FORM, RepairFunction, edited, repair, unseen},
+        markdown, path_rules, secrets, shown_path,
     },
     types::IssueNo,
 };
 
 /// All mistakes; what a rule of thumb cannot be sure of is a warning, and for the reviewer to judge.
-pub fn check(text: &str, labels: &[String], tree: &dyn Tree) -> Vec<Mistake> {
+pub fn check(text: &str, labels: &[String], tree: &dyn FileTree) -> Vec<DocumentMistake> {
     let length = text.chars().count();
     if text.trim().is_empty() || length > DOCUMENT_CHARS {
         let message =
             format!("the document has {length} characters; it needs some, and {DOCUMENT_CHARS} are allowed");
-        return vec![Mistake::error("length", "document", message)];
+        return vec![DocumentMistake::error("length", "document", message)];
     }
     let issue = parse(text);
     let mut out = Vec::new();
@@ -36,27 +36,27 @@ pub fn check(text: &str, labels: &[String], tree: &dyn Tree) -> Vec<Mistake> {
     let body = |title| issue.section(title).map(|body| &text[body]);
     if body(DETERMINISM).is_some_and(|body| !example(body)) {
         let message = "no example with an exact input and result could be made out here";
-        out.push(Mistake::warning("determinism", DETERMINISM, message));
+        out.push(DocumentMistake::warning("determinism", DETERMINISM, message));
     }
     if body(SIGNAL).is_some_and(|body| !signal(body)) {
         let message = "no command, test or output to look at could be made out here";
-        out.push(Mistake::warning("signal", SIGNAL, message));
+        out.push(DocumentMistake::warning("signal", SIGNAL, message));
     }
     for label in issue.labels.iter().filter(|label| !labels.contains(label)) {
         let message =
             format!("`{}` is none of the labels to choose from and will not be put on", shown_path(label));
-        out.push(Mistake::warning("label", LABELS, message));
+        out.push(DocumentMistake::warning("label", LABELS, message));
     }
     if !secrets::find(text).is_empty() {
         let message = "a text that looks like a credential stands here; take it out";
-        out.push(Mistake::error("secret", "document", message));
+        out.push(DocumentMistake::error("secret", "document", message));
     }
     out
 }
 
-fn heading(issue: &Issue, out: &mut Vec<Mistake>) {
+fn heading(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     if issue.title.trim().is_empty() {
-        return out.push(Mistake::error(
+        return out.push(DocumentMistake::error(
             "title.missing",
             "title",
             "there is no first line `# TITLE`; write one",
@@ -64,20 +64,22 @@ fn heading(issue: &Issue, out: &mut Vec<Mistake>) {
     }
     if issue.title.chars().count() > TITLE_CHARS {
         let message = format!("it is longer than {TITLE_CHARS} characters; say it shorter");
-        out.push(Mistake::error("title.long", "title", message));
+        out.push(DocumentMistake::error("title.long", "title", message));
     }
     let message = "it does not begin with a verb that says what is to be done, as `Add` or `Report` do";
     match title(&issue.title) {
-        Title::Verb => {}
-        Title::Unknown => out.push(Mistake::warning("title.verb", "title", format!("perhaps {message}"))),
-        Title::None => out.push(Mistake::error("title.verb", "title", message)),
+        TitleOpening::Verb => {}
+        TitleOpening::Unknown => {
+            out.push(DocumentMistake::warning("title.verb", "title", format!("perhaps {message}")))
+        }
+        TitleOpening::None => out.push(DocumentMistake::error("title.verb", "title", message)),
     }
 }
 
-fn sections(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
+fn sections(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     for spec in SECTIONS {
         let bodies: Vec<_> = issue.sections.iter().filter(|(title, _)| *title == spec.title).collect();
-        let mut say = |rule, message: String| out.push(Mistake::error(rule, spec.title, message));
+        let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, spec.title, message));
         match bodies.as_slice() {
             [] => say("section.missing", format!("the section is missing; add `## {}`", spec.title)),
             [(_, body)] if text[body.clone()].trim().is_empty() => {
@@ -92,11 +94,11 @@ fn sections(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
     }
 }
 
-fn acceptance(issue: &Issue, out: &mut Vec<Mistake>) {
+fn acceptance(issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     if issue.criteria.is_empty() {
         if issue.section(CRITERIA).is_some() {
             let message = "no criterion could be read; write them as `- [ ] AC-1 …`";
-            out.push(Mistake::error("criteria.none", CRITERIA, message));
+            out.push(DocumentMistake::error("criteria.none", CRITERIA, message));
         }
         return;
     }
@@ -104,16 +106,20 @@ fn acceptance(issue: &Issue, out: &mut Vec<Mistake>) {
     for criterion in &issue.criteria {
         let place = if criterion.id.is_empty() { CRITERIA.to_owned() } else { criterion.id.clone() };
         if !seen.insert(criterion.text.to_lowercase()) {
-            out.push(Mistake::error("criteria.twice", place.clone(), "it stands here twice; keep one"));
+            out.push(DocumentMistake::error(
+                "criteria.twice",
+                place.clone(),
+                "it stands here twice; keep one",
+            ));
         }
         if let Some(word) = vague(&criterion.text) {
             let message = format!("`{word}` cannot be answered yes or no; say what is seen or measured");
-            out.push(Mistake::error("criteria.vague", place, message));
+            out.push(DocumentMistake::error("criteria.vague", place, message));
         }
     }
 }
 
-fn scope(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
+fn scope(text: &str, issue: &ParsedIssue, out: &mut Vec<DocumentMistake>) {
     let Some(body) = issue.section(SCOPE) else { return };
     let outline = markdown::outline(text);
     for wanted in [IN_SCOPE, OUT_OF_SCOPE] {
@@ -124,23 +130,23 @@ fn scope(text: &str, issue: &Issue, out: &mut Vec<Mistake>) {
         let listed = part.is_some_and(|(_, at)| items(&outline, at).next().is_some());
         if !listed {
             let message = format!("there is no `### {wanted}` with a list below it");
-            out.push(Mistake::error("scope", SCOPE, message));
+            out.push(DocumentMistake::error("scope", SCOPE, message));
         }
     }
 }
 
-fn files(text: &str, issue: &Issue, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+fn files(text: &str, issue: &ParsedIssue, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let Some(body) = issue.section(FILES).map(|body| text[body].trim()) else { return };
     if issue.files.is_empty() && !body.is_empty() && !body.to_lowercase().starts_with("none") {
         let message = "no path in backticks could be read; list them, or write `None known.`";
-        out.push(Mistake::error("files.none", FILES, message));
+        out.push(DocumentMistake::error("files.none", FILES, message));
     }
     for file in &issue.files {
         let shown = shown_path(&file.path);
-        let mut say = |rule, message: String| out.push(Mistake::error(rule, FILES, message));
+        let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, FILES, message));
         let bare = file.path.trim_end_matches('/');
         let there = tree.is_file(bare) || tree.is_dir(bare);
-        match path::refused(&file.path) {
+        match path_rules::refused(&file.path) {
             Some(why) => say("files.path", format!("`{shown}` {why}")),
             None if file.new && there => {
                 say("files.new", format!("`{shown}` exists already; take ` (new)` away"))
@@ -162,7 +168,7 @@ fn files(text: &str, issue: &Issue, tree: &dyn Tree, out: &mut Vec<Mistake>) {
 
 /// The text with its form repaired, so that what code can do is not sent back to a model.
 pub fn fix(text: &str, issue: IssueNo) -> String {
-    const OWN: &[Repair] = &[headings, numbers];
+    const OWN: &[RepairFunction] = &[headings, numbers];
     repair(text, issue, FORM.iter().chain(OWN))
 }
 
@@ -216,10 +222,10 @@ fn numbers(text: &str, _: IssueNo) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::SOUND, *};
-    use crate::documents::lld::tests::Repo;
+    use crate::documents::lld::tests::DesignTestTree;
 
     fn said(text: &str) -> String {
-        let found = check(text, &["bug".to_owned(), "none-such".to_owned()], &Repo);
+        let found = check(text, &["bug".to_owned(), "none-such".to_owned()], &DesignTestTree);
         found.iter().map(|m| format!("{:?} {m}", m.severity)).collect::<Vec<_>>().join("\n")
     }
 
@@ -227,7 +233,7 @@ mod tests {
     fn a_sound_issue_has_no_mistake() {
         assert_eq!(said(SOUND), "");
         assert_eq!(fix(SOUND, IssueNo(1)), SOUND);
-        let other = check(SOUND, &[], &Repo);
+        let other = check(SOUND, &[], &DesignTestTree);
         assert!(other.iter().all(|m| m.rule == "label" && !m.is_error()) && other.len() == 2, "{other:?}");
     }
 

@@ -7,16 +7,16 @@ mod parse;
 mod rubric;
 
 pub use check::{check, fix};
-pub use parse::{Criterion, Issue, parse};
-pub use rubric::{Gap, Part, gaps};
+pub use parse::{AcceptanceCriterion, ParsedIssue, parse};
+pub use rubric::{RubricGap, RubricPart, gaps};
 
 use std::ops::Range;
 
-use super::{Tree, path};
+use super::{FileTree, path_rules};
 
 /// One row of the schema.
 #[derive(Debug)]
-struct SectionSpec {
+struct IssueSection {
     title: &'static str,
     /// What a writer is told about it.
     rule: &'static str,
@@ -24,8 +24,8 @@ struct SectionSpec {
     sample: &'static str,
 }
 
-const fn section(title: &'static str, rule: &'static str, sample: &'static str) -> SectionSpec {
-    SectionSpec { title, rule, sample }
+const fn section(title: &'static str, rule: &'static str, sample: &'static str) -> IssueSection {
+    IssueSection { title, rule, sample }
 }
 
 const SUMMARY: &str = "Summary";
@@ -39,7 +39,7 @@ const IN_SCOPE: &str = "In scope";
 const OUT_OF_SCOPE: &str = "Out of scope";
 
 /// The order in which they stand.
-const SECTIONS: &[SectionSpec] = &[
+const SECTIONS: &[IssueSection] = &[
     section(
         SUMMARY,
         "what is wrong or missing today, for whom, and what will be different, in a few sentences",
@@ -116,11 +116,11 @@ pub fn summary(text: &str) -> String {
 }
 
 /// Does the place a reviewer points to exist: the title, a section, a criterion, a file?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = bare(place);
     (1..=400).contains(&place.len())
         && (stands_at(&parse(text), place).is_some()
-            || (path::refused(place).is_none()
+            || (path_rules::refused(place).is_none()
                 && (tree.is_file(place) || tree.is_dir(place.trim_end_matches('/')))))
 }
 
@@ -134,7 +134,7 @@ fn bare(place: &str) -> &str {
     place.trim().trim_start_matches(['§', '#', ' ']).trim_matches('`').trim()
 }
 
-fn stands_at(issue: &Issue, place: &str) -> Option<Range<usize>> {
+fn stands_at(issue: &ParsedIssue, place: &str) -> Option<Range<usize>> {
     let is = |name: &str| place.eq_ignore_ascii_case(name);
     if is("title") || is("h1") || is(&issue.title) {
         return issue.heading.clone();
@@ -150,7 +150,7 @@ fn stands_at(issue: &Issue, place: &str) -> Option<Range<usize>> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::documents::lld::tests::Repo;
+    use crate::documents::lld::tests::DesignTestTree;
 
     pub(crate) const SOUND: &str = "# Report time by week\n\n## Summary\n\nWeeks are added up by hand today.\n\n\
         ## Acceptance criteria\n\n- [ ] AC-1 `tally --by week x` ends with status 0\n- [ ] AC-2 a date that does not exist is \
@@ -170,10 +170,10 @@ pub(crate) mod tests {
             "`src/week.rs`",
             "src/lib.rs",
         ] {
-            assert!(place_exists(SOUND, real, &Repo), "{real}");
+            assert!(place_exists(SOUND, real, &DesignTestTree), "{real}");
         }
         for unreal in ["", "AC-9", "Months", "src/none.rs", "../src/lib.rs"] {
-            assert!(!place_exists(SOUND, unreal, &Repo), "{unreal}");
+            assert!(!place_exists(SOUND, unreal, &DesignTestTree), "{unreal}");
         }
         let now = SOUND.replace("status 1", "status 2");
         assert!(!unchanged_at(SOUND, &now, "AC-2") && unchanged_at(SOUND, &now, "AC-1"));

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::{CRITERIA, FILES, LABELS, SECTIONS};
-use crate::documents::markdown::{self, Outline};
+use crate::documents::markdown::{self, MarkdownOutline};
 
 /// An issue as its text shows it; every range points into that text.
 #[derive(Debug, Default)]
-pub struct Issue {
+pub struct ParsedIssue {
     pub title: String,
     pub heading: Option<Range<usize>>,
     /// Below the title, without the labels.
@@ -16,13 +16,13 @@ pub struct Issue {
     pub sections: Vec<(&'static str, Range<usize>)>,
     /// Titles under a section, with what stands below each.
     pub parts: Vec<(String, Range<usize>)>,
-    pub criteria: Vec<Criterion>,
-    pub files: Vec<File>,
+    pub criteria: Vec<AcceptanceCriterion>,
+    pub files: Vec<IssueFile>,
     pub labels: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Criterion {
+pub struct AcceptanceCriterion {
     /// `AC-3`, or empty where none stands there.
     pub id: String,
     pub text: String,
@@ -30,23 +30,23 @@ pub struct Criterion {
 }
 
 #[derive(Debug)]
-pub struct File {
+pub struct IssueFile {
     pub path: String,
     /// It is not there yet.
     pub new: bool,
     pub range: Range<usize>,
 }
 
-impl Issue {
+impl ParsedIssue {
     pub fn section(&self, title: &str) -> Option<Range<usize>> {
         self.sections.iter().find(|(known, _)| *known == title).map(|(_, body)| body.clone())
     }
 }
 
 /// Reads an issue. Total: any text gives a view.
-pub fn parse(text: &str) -> Issue {
+pub fn parse(text: &str) -> ParsedIssue {
     let outline = markdown::outline(text);
-    let mut issue = Issue { body: 0..text.len(), ..Issue::default() };
+    let mut issue = ParsedIssue { body: 0..text.len(), ..ParsedIssue::default() };
     if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
         issue.title = first.text.clone();
         issue.heading = Some(first.range.clone());
@@ -89,26 +89,26 @@ pub fn parse(text: &str) -> Issue {
 }
 
 pub(super) fn items<'o>(
-    outline: &'o Outline,
+    outline: &'o MarkdownOutline,
     body: &Range<usize>,
-) -> impl Iterator<Item = &'o markdown::Item> {
+) -> impl Iterator<Item = &'o markdown::MarkdownListItem> {
     let body = body.clone();
     outline.items.iter().filter(move |item| body.contains(&item.range.start))
 }
 
-fn criterion(text: &str, range: Range<usize>) -> Criterion {
+fn criterion(text: &str, range: Range<usize>) -> AcceptanceCriterion {
     let text = text.trim();
     let marked = text.get(..3).is_some_and(|start| start.eq_ignore_ascii_case("AC-"));
     let digits = if marked { text[3..].bytes().take_while(u8::is_ascii_digit).count() } else { 0 };
     let (id, rest) = text.split_at(if digits > 0 { 3 + digits } else { 0 });
     let rest = if id.is_empty() { rest } else { rest.trim_start_matches([':', '.', ' ', '-', '–']) };
-    Criterion { id: id.to_uppercase(), text: rest.trim().to_owned(), range }
+    AcceptanceCriterion { id: id.to_uppercase(), text: rest.trim().to_owned(), range }
 }
 
-fn file(text: &str, span: &markdown::Span) -> File {
+fn file(text: &str, span: &markdown::CodeSpan) -> IssueFile {
     let after = text[span.range.end..].lines().next().unwrap_or_default();
     let new = after.trim_start().to_ascii_lowercase().starts_with("(new)");
-    File { path: span.text.trim().trim_start_matches("./").to_owned(), new, range: span.range.clone() }
+    IssueFile { path: span.text.trim().trim_start_matches("./").to_owned(), new, range: span.range.clone() }
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{Criterion, items};
-use crate::documents::{Tree, head, lld::paths_named, markdown, shorten, shown_path};
+use super::parse::{AcceptanceCriterion, items};
+use crate::documents::{FileTree, head, lld::paths_named, markdown, shorten, shown_path};
 
 /// The six parts, the most important first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Part {
+pub enum RubricPart {
     Criteria,
     Scope,
     Determinism,
@@ -23,8 +23,8 @@ pub enum Part {
 
 /// What an idea lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gap {
-    pub part: Part,
+pub struct RubricGap {
+    pub part: RubricPart,
     /// For models and people: what is missing.
     pub said: String,
     /// What only a person knows, if they are to be asked for it; and what holds where nobody answers.
@@ -32,17 +32,21 @@ pub struct Gap {
 }
 
 /// What of the six parts the idea lacks, at most one gap a part.
-pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
+pub fn gaps(name: &str, body: &str, tree: &dyn FileTree) -> Vec<RubricGap> {
     let mut gaps = Vec::new();
     let mut say = |part, said: String, question: Option<(String, &str)>| {
-        gaps.push(Gap { part, said, question: question.map(|(asked, default)| (asked, default.to_owned())) });
+        gaps.push(RubricGap {
+            part,
+            said,
+            question: question.map(|(asked, default)| (asked, default.to_owned())),
+        });
     };
     let criteria = criteria(body);
     let by_drafter = "The drafter words a check, and whoever approves it judges it.";
     if criteria.is_empty() {
         let asked = "How would one see that it is done? Name what can be answered yes or no.";
         say(
-            Part::Criteria,
+            RubricPart::Criteria,
             "no acceptance criterion could be made out".into(),
             Some((asked.into(), by_drafter)),
         );
@@ -50,7 +54,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
         let quoted = head(&criterion.text, 120);
         let asked = format!("“{quoted}”: what would one look at or measure to say yes or no to “{word}”?");
         say(
-            Part::Criteria,
+            RubricPart::Criteria,
             format!("`{word}` in a criterion cannot be answered yes or no"),
             Some((asked, by_drafter)),
         );
@@ -58,13 +62,13 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
     if !has_any(body, LIMITS) {
         let asked = "What is not part of this?";
         let default = "Nothing but what the issue says; all that it does not mention stays as it is.";
-        say(Part::Scope, "nothing says what is out of scope".into(), Some((asked.into(), default)));
+        say(RubricPart::Scope, "nothing says what is out of scope".into(), Some((asked.into(), default)));
     }
     if !example(body) {
         let asked = "Which example besides the usual case shows it, with its input and its result?";
         let default = "The drafter makes one up.";
         say(
-            Part::Determinism,
+            RubricPart::Determinism,
             "there is no example with an exact input and result".into(),
             Some((asked.into(), default)),
         );
@@ -72,7 +76,7 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
     if !signal(body) {
         let asked = "What shows that it works: a command, a test, an output?";
         say(
-            Part::Signal,
+            RubricPart::Signal,
             "nothing says how one sees that it works".into(),
             Some((asked.into(), "A new automated test.")),
         );
@@ -90,18 +94,18 @@ pub fn gaps(name: &str, body: &str, tree: &dyn Tree) -> Vec<Gap> {
             )
         });
         let question = question.as_ref().map(|(asked, default)| (asked.clone(), default.as_str()));
-        say(Part::Paths, format!("`{shown}` does not exist"), question);
+        say(RubricPart::Paths, format!("`{shown}` does not exist"), question);
     }
-    if title(name) == Title::None {
+    if title(name) == TitleOpening::None {
         // What the drafter can mend from the text is no question.
-        say(Part::Title, "the title does not say with a verb what is to be done".into(), None);
+        say(RubricPart::Title, "the title does not say with a verb what is to be done".into(), None);
     }
     gaps
 }
 
 /// What in an idea reads like a criterion: the items of lists under a heading for such, of all lists where there is none;
 /// sentences that demand where there is no list.
-fn criteria(body: &str) -> Vec<Criterion> {
+fn criteria(body: &str) -> Vec<AcceptanceCriterion> {
     const DEMANDS: &str = "must/should/shall/has to/have to/needs to/never/always";
     const WANTED: &[&str] =
         &["accept", "criteri", "expected", "require", "want", "would like", "must", "done"];
@@ -112,12 +116,12 @@ fn criteria(body: &str) -> Vec<Criterion> {
     let all: Vec<_> = items(&outline, &(0..body.len())).collect();
     let listed: Vec<_> = all.iter().filter(|item| under(item.range.start)).collect();
     let chosen = if listed.is_empty() { all.iter().collect() } else { listed };
-    let item = |(item, number): (&&&markdown::Item, usize)| Criterion {
+    let item = |(item, number): (&&&markdown::MarkdownListItem, usize)| AcceptanceCriterion {
         id: format!("AC-{number}"),
         text: body[item.range.clone()].trim().trim_start_matches(['-', '*', '+', ' ']).to_owned(),
         range: item.range.clone(),
     };
-    let found: Vec<Criterion> = chosen.iter().zip(1..).map(item).collect();
+    let found: Vec<AcceptanceCriterion> = chosen.iter().zip(1..).map(item).collect();
     if !found.is_empty() {
         return found;
     }
@@ -129,7 +133,7 @@ fn criteria(body: &str) -> Vec<Criterion> {
             let sentence = &body[from..at];
             if has_any(sentence, DEMANDS) && !outline.code_blocks.iter().any(|b| b.range.contains(&from)) {
                 let id = format!("AC-{}", sentences.len() + 1);
-                sentences.push(Criterion { id, text: sentence.trim().to_owned(), range: from..at });
+                sentences.push(AcceptanceCriterion { id, text: sentence.trim().to_owned(), range: from..at });
             }
             from = (at + 1).min(body.len());
         }
@@ -166,14 +170,14 @@ pub(super) fn signal(text: &str) -> bool {
 
 /// Does a title begin with a verb?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Title {
+pub(super) enum TitleOpening {
     Verb,
     /// Perhaps: no list has all verbs.
     Unknown,
     None,
 }
 
-pub(super) fn title(title: &str) -> Title {
+pub(super) fn title(title: &str) -> TitleOpening {
     const VERBS: &str = "accept add adopt allow announce apply archive attach audit avoid ban begin block build bump cache \
         cancel change check clarify clean close collect compare compress compute configure convert copy count create cut \
         debounce decode deduplicate define delay delete deny deprecate describe detect disable display do document download \
@@ -194,10 +198,10 @@ pub(super) fn title(title: &str) -> Title {
     let first = title.split_whitespace().next().unwrap_or_default();
     let word = first.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
     match word.as_str() {
-        "" => Title::None,
-        word if VERBS.split_whitespace().any(|verb| verb == word) => Title::Verb,
-        word if NONE.split(' ').any(|none| none == word) || first.ends_with(':') => Title::None,
-        _ => Title::Unknown,
+        "" => TitleOpening::None,
+        word if VERBS.split_whitespace().any(|verb| verb == word) => TitleOpening::Verb,
+        word if NONE.split(' ').any(|none| none == word) || first.ends_with(':') => TitleOpening::None,
+        _ => TitleOpening::Unknown,
     }
 }
 
@@ -216,17 +220,26 @@ fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::lld::tests::Repo;
+    use crate::documents::lld::tests::DesignTestTree;
 
-    fn lacks(title: &str, body: &str) -> Vec<Part> {
-        gaps(title, body, &Repo).into_iter().map(|gap| gap.part).collect()
+    fn lacks(title: &str, body: &str) -> Vec<RubricPart> {
+        gaps(title, body, &DesignTestTree).into_iter().map(|gap| gap.part).collect()
     }
 
     #[test]
     fn a_rough_idea_lacks_nearly_all() {
-        let found = gaps("The weeks", "It would be cool to have weeks in the sums.", &Repo);
-        let parts: Vec<Part> = found.iter().map(|gap| gap.part).collect();
-        assert_eq!(parts, [Part::Criteria, Part::Scope, Part::Determinism, Part::Signal, Part::Title]);
+        let found = gaps("The weeks", "It would be cool to have weeks in the sums.", &DesignTestTree);
+        let parts: Vec<RubricPart> = found.iter().map(|gap| gap.part).collect();
+        assert_eq!(
+            parts,
+            [
+                RubricPart::Criteria,
+                RubricPart::Scope,
+                RubricPart::Determinism,
+                RubricPart::Signal,
+                RubricPart::Title
+            ]
+        );
         assert_eq!(found.iter().filter(|gap| gap.question.is_some()).count(), 4, "the drafter words a title");
     }
 
@@ -248,14 +261,14 @@ mod tests {
         assert_eq!(vague("It answers fast, in 200 ms"), None);
         assert_eq!(vague("Errors are handled gracefully"), Some("gracefully"));
         assert_eq!(vague("The breakfast is not served"), None);
-        let found = gaps("Add it", "- it works, etc.\n- `x` prints 1, not 2", &Repo);
+        let found = gaps("Add it", "- it works, etc.\n- `x` prints 1, not 2", &DesignTestTree);
         let asked = &found[0].question.as_ref().unwrap().0;
-        assert!(found[0].part == Part::Criteria && asked.contains("“it works, etc.”"), "{found:?}");
+        assert!(found[0].part == RubricPart::Criteria && asked.contains("“it works, etc.”"), "{found:?}");
     }
 
     #[test]
     fn a_path_that_does_not_exist_is_asked_about() {
-        let found = gaps("Add it", "- `src/lob.rs` must print 1, not 2", &Repo);
+        let found = gaps("Add it", "- `src/lob.rs` must print 1, not 2", &DesignTestTree);
         assert_eq!(found.len(), 1, "{found:?}");
         let question = found[0].question.as_ref().unwrap();
         assert_eq!(question.1, "`src/lib.rs` is meant.");
@@ -263,10 +276,10 @@ mod tests {
 
     #[test]
     fn a_title_is_only_doubted() {
-        assert_eq!(title("Report time by week"), Title::Verb);
-        assert_eq!(title("Bug: it crashes"), Title::None);
-        assert_eq!(title("Yodel at noon"), Title::Unknown);
-        assert_eq!(title("Durations wrap around"), Title::Unknown);
+        assert_eq!(title("Report time by week"), TitleOpening::Verb);
+        assert_eq!(title("Bug: it crashes"), TitleOpening::None);
+        assert_eq!(title("Yodel at noon"), TitleOpening::Unknown);
+        assert_eq!(title("Durations wrap around"), TitleOpening::Unknown);
     }
 
     #[test]

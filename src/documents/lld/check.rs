@@ -3,17 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use super::{Change, FileRow, Holds, Lld, SCHEMA, Schema, parse};
+use super::{ChangeType, DocumentSchema, FileRow, ParsedDesign, SCHEMA, SectionContent, parse};
 use crate::{
     documents::{
-        Mistake, Tree, identifier, is_invisible, markdown, path, secrets, shown_path, visible::hidden_lines,
+        DocumentMistake, FileTree, hidden_text::hidden_lines, identifier, is_invisible, markdown, path_rules,
+        secrets, shown_path,
     },
     limits,
     types::IssueNo,
 };
 
 /// All mistakes in form, files and paths; an empty list means the design may be reviewed.
-pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
+pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = unreadable(text) {
         return vec![mistake];
     }
@@ -27,19 +28,19 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
 
 /// What every document with numbered sections and a table of files is held against.
 pub(in crate::documents) fn form(
-    schema: &Schema,
+    schema: &DocumentSchema,
     text: &str,
-    lld: &Lld,
+    lld: &ParsedDesign,
     issue: IssueNo,
-    tree: &dyn Tree,
-    out: &mut Vec<Mistake>,
+    tree: &dyn FileTree,
+    out: &mut Vec<DocumentMistake>,
 ) {
     unseen(text, out);
     first_heading(schema, lld, issue, out);
     sections(schema, text, lld, out);
     files(schema, lld, tree, out);
     if !secrets::find(text).is_empty() {
-        out.push(Mistake::error(
+        out.push(DocumentMistake::error(
             "secret",
             "document",
             "a text that looks like a credential stands here; take it out",
@@ -48,30 +49,34 @@ pub(in crate::documents) fn form(
 }
 
 /// One mistake where there is no reading it at all.
-pub(in crate::documents) fn unreadable(text: &str) -> Option<Mistake> {
+pub(in crate::documents) fn unreadable(text: &str) -> Option<DocumentMistake> {
     if text.trim().is_empty() {
-        return Some(Mistake::error("empty", "document", "the document is empty; write the whole of it"));
+        return Some(DocumentMistake::error(
+            "empty",
+            "document",
+            "the document is empty; write the whole of it",
+        ));
     }
     let message = format!("the document has {} bytes; {} are allowed", text.len(), limits::DOCUMENT_BYTES);
-    (text.len() > limits::DOCUMENT_BYTES).then(|| Mistake::error("too-long", "document", message))
+    (text.len() > limits::DOCUMENT_BYTES).then(|| DocumentMistake::error("too-long", "document", message))
 }
 
 /// Mistakes of this kind, enough to see what kind of text this is.
 const MOST_UNSEEN: usize = 20;
 
 /// What a person who reads the rendered document would not see, and a model would.
-pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<Mistake>) {
+pub(in crate::documents) fn unseen(text: &str, out: &mut Vec<DocumentMistake>) {
     let invisible = text.split('\n').enumerate().filter_map(|(index, line)| {
         let c = line.strip_suffix('\r').unwrap_or(line).chars().find(|c| shows_nothing(*c))?;
         let code = u32::from(c);
         let message = format!("an invisible or control character (U+{code:04X}) stands here; take it out");
-        Some(Mistake::error("text.invisible", format!("line {}", index + 1), message))
+        Some(DocumentMistake::error("text.invisible", format!("line {}", index + 1), message))
     });
     out.extend(invisible.take(MOST_UNSEEN));
     for (line, kind) in hidden_lines(text).into_iter().take(MOST_UNSEEN) {
         let place = format!("line {line}");
         if !out.iter().any(|mistake| mistake.place == place) {
-            out.push(Mistake::error("text.hidden", place, kind.mistake()));
+            out.push(DocumentMistake::error("text.hidden", place, kind.mistake()));
         }
     }
 }
@@ -80,33 +85,40 @@ fn shows_nothing(c: char) -> bool {
     (c.is_control() && c != '\t') || is_invisible(c) || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-fn first_heading(schema: &Schema, lld: &Lld, issue: IssueNo, out: &mut Vec<Mistake>) {
+fn first_heading(
+    schema: &DocumentSchema,
+    lld: &ParsedDesign,
+    issue: IssueNo,
+    out: &mut Vec<DocumentMistake>,
+) {
     let wanted = format!("the first line must be `# {issue} - {}: TITLE`", schema.kind);
     match (&lld.heading, lld.number) {
-        (None, _) => {
-            out.push(Mistake::error("h1.missing", "H1", format!("there is no first heading; {wanted}")))
-        }
+        (None, _) => out.push(DocumentMistake::error(
+            "h1.missing",
+            "H1",
+            format!("there is no first heading; {wanted}"),
+        )),
         (Some(_), Some(n)) if n == issue.0 => {}
         (Some(_), Some(n)) => {
-            out.push(Mistake::error("h1.number", "H1", format!("it names issue {n}; {wanted}")));
+            out.push(DocumentMistake::error("h1.number", "H1", format!("it names issue {n}; {wanted}")));
         }
         (Some(_), None) => {
-            out.push(Mistake::error("h1.number", "H1", format!("it names no issue; {wanted}")))
+            out.push(DocumentMistake::error("h1.number", "H1", format!("it names no issue; {wanted}")))
         }
     }
 }
 
-fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
+fn sections(schema: &DocumentSchema, text: &str, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     for spec in schema.sections.iter().filter(|s| s.required) {
         let place = spec.title.to_owned();
         let Some(section) = lld.section(spec.number) else {
             let message = format!("the section is missing; add `{}`", spec.heading());
-            out.push(Mistake::error("section.missing", place, message));
+            out.push(DocumentMistake::error("section.missing", place, message));
             continue;
         };
         let body = &text[section.body.clone()];
         if body.trim().is_empty() {
-            out.push(Mistake::error(
+            out.push(DocumentMistake::error(
                 "section.empty",
                 place.as_str(),
                 format!("it is empty; it holds {}", spec.rule),
@@ -114,7 +126,7 @@ fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
             continue;
         }
         if section.level != spec.level() {
-            out.push(Mistake::error(
+            out.push(DocumentMistake::error(
                 "section.level",
                 place.as_str(),
                 format!("its heading must be `{}`", spec.heading()),
@@ -122,14 +134,14 @@ fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
         }
         for placeholder in placeholders(spec.sample).filter(|p| body.contains(p)) {
             let message = format!("`{placeholder}` is the template's own text; replace it");
-            out.push(Mistake::error("placeholder", place.as_str(), message));
+            out.push(DocumentMistake::error("placeholder", place.as_str(), message));
         }
         match spec.holds {
-            Holds::FilesTable if lld.files.is_empty() => {
+            SectionContent::FilesTable if lld.files.is_empty() => {
                 let message = "no row of a table `| File | Change Type | Description |` could be read; name every file that changes";
-                out.push(Mistake::error("files.none", place, message));
+                out.push(DocumentMistake::error("files.none", place, message));
             }
-            Holds::Requirements => requirements(lld, out),
+            SectionContent::Requirements => requirements(lld, out),
             _ => {}
         }
     }
@@ -137,13 +149,17 @@ fn sections(schema: &Schema, text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
 }
 
 /// A section that stands twice would be read once, and which one is nobody's guess.
-fn twice(schema: &Schema, lld: &Lld, out: &mut Vec<Mistake>) {
+fn twice(schema: &DocumentSchema, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let mut seen = BTreeSet::new();
     let required = |number: &str| schema.sections.iter().any(|spec| spec.required && spec.number == number);
     for section in lld.sections.iter().filter(|section| section.known && required(&section.number)) {
         if !seen.insert(&section.number) {
             let place = schema.title(&section.number);
-            out.push(Mistake::error("section.twice", place, "the section stands here twice; keep one"));
+            out.push(DocumentMistake::error(
+                "section.twice",
+                place,
+                "the section stands here twice; keep one",
+            ));
         }
     }
 }
@@ -154,31 +170,32 @@ fn placeholders(sample: &'static str) -> impl Iterator<Item = &'static str> {
         .filter_map(move |(at, _)| sample[at..].find('}').map(|end| &sample[at..=at + end]))
 }
 
-fn requirements(lld: &Lld, out: &mut Vec<Mistake>) {
+fn requirements(lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     if lld.requirements.is_empty() {
         let message = "no numbered requirement could be read; write them as `1. …`, `2. …`";
-        out.push(Mistake::error("requirements.none", "Requirements", message));
+        out.push(DocumentMistake::error("requirements.none", "Requirements", message));
     }
     let mut seen = BTreeSet::new();
     for requirement in lld.requirements.iter().filter(|r| !seen.insert(r.id.as_str())) {
         let id = shown_path(&requirement.id);
         let message = format!("{id} stands here twice; number the requirements in one list");
-        out.push(Mistake::error("requirements.twice", "Requirements", message));
+        out.push(DocumentMistake::error("requirements.twice", "Requirements", message));
     }
 }
 
-fn files(schema: &Schema, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+fn files(schema: &DocumentSchema, lld: &ParsedDesign, tree: &dyn FileTree, out: &mut Vec<DocumentMistake>) {
     let added: BTreeSet<&str> = lld
         .files
         .iter()
-        .filter(|f| f.directory && f.change == Some(Change::Add))
+        .filter(|f| f.directory && f.change == Some(ChangeType::Add))
         .map(|f| f.path.trim_end_matches('/'))
         .collect();
     let mut seen = BTreeSet::new();
     for row in &lld.files {
-        let mut say =
-            |rule, message: String| out.push(Mistake::error(rule, schema.title(schema.files), message));
-        if let Some(why) = path::refused(&row.path) {
+        let mut say = |rule, message: String| {
+            out.push(DocumentMistake::error(rule, schema.title(schema.files), message))
+        };
+        if let Some(why) = path_rules::refused(&row.path) {
             say("files.path", format!("`{}` {why}", shown_path(&row.path)));
             continue;
         }
@@ -188,7 +205,7 @@ fn files(schema: &Schema, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
         }
         match row.change {
             None => say("files.change-type", unknown_change(row)),
-            Some(Change::Add) => {
+            Some(ChangeType::Add) => {
                 if let Some(message) = cannot_add(row, &added, tree) {
                     say("files.add", message);
                 }
@@ -211,7 +228,7 @@ fn unknown_change(row: &FileRow) -> String {
     format!("`{path}` {word}; write Add, Modify or Delete, with ` (Directory)` for a folder")
 }
 
-fn not_there(row: &FileRow, change: Change, tree: &dyn Tree) -> Option<String> {
+fn not_there(row: &FileRow, change: ChangeType, tree: &dyn FileTree) -> Option<String> {
     let (path, word) = (row.path.trim_end_matches('/'), change.as_str());
     if if row.directory { tree.is_dir(path) } else { tree.is_file(path) } {
         return None;
@@ -229,15 +246,15 @@ fn not_there(row: &FileRow, change: Change, tree: &dyn Tree) -> Option<String> {
     Some(format!("`{path}` is to be {}, but it does not exist; {hint}", past(change)))
 }
 
-fn past(change: Change) -> &'static str {
+fn past(change: ChangeType) -> &'static str {
     match change {
-        Change::Add => "added",
-        Change::Modify => "modified",
-        Change::Delete => "deleted",
+        ChangeType::Add => "added",
+        ChangeType::Modify => "modified",
+        ChangeType::Delete => "deleted",
     }
 }
 
-fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn Tree) -> Option<String> {
+fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn FileTree) -> Option<String> {
     let path = row.path.trim_end_matches('/');
     let shown = shown_path(path);
     if tree.is_file(path) || (row.directory && tree.is_dir(path)) {
@@ -260,7 +277,12 @@ fn cannot_add(row: &FileRow, added: &BTreeSet<&str>, tree: &dyn Tree) -> Option<
 }
 
 /// Paths named in Definition of Done stand in Files Changed: a promise about a file nobody changes is a slip.
-fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mut Vec<Mistake>) {
+fn done_names_only_listed_paths(
+    text: &str,
+    lld: &ParsedDesign,
+    tree: &dyn FileTree,
+    out: &mut Vec<DocumentMistake>,
+) {
     let Some(section) = lld.section("12") else { return };
     let listed = |path: &str| {
         lld.files.iter().any(|f| {
@@ -276,13 +298,13 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
         let known = tree.is_file(&named) || tree.is_dir(&named);
         let named = shown_path(&named);
         out.push(if known {
-            Mistake::warning(
+            DocumentMistake::warning(
                 "done.path",
                 "Definition of Done",
                 format!("`{named}` is named here but not in Files Changed; add it if it changes"),
             )
         } else {
-            Mistake::error(
+            DocumentMistake::error(
                 "done.path",
                 "Definition of Done",
                 format!(
@@ -294,7 +316,7 @@ fn done_names_only_listed_paths(text: &str, lld: &Lld, tree: &dyn Tree, out: &mu
 }
 
 /// Words with a slash that are meant as paths: they end in a file name, or start in a known folder.
-pub(in crate::documents) fn paths_named(text: &str, tree: &dyn Tree) -> Vec<String> {
+pub(in crate::documents) fn paths_named(text: &str, tree: &dyn FileTree) -> Vec<String> {
     let legal = |c: char| c.is_alphanumeric() || "_-./@+".contains(c);
     text.split(|c: char| c.is_whitespace() || "`\"'()[]|,;<>*".contains(c))
         .map(|word| word.trim_end_matches(['.', ':', '!', '?', '/']).trim_start_matches("./"))
@@ -314,7 +336,7 @@ pub(in crate::documents) fn paths_named(text: &str, tree: &dyn Tree) -> Vec<Stri
 }
 
 /// A mitigation that rests on a function nobody designs. A warning: prose is easily misread.
-fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake>) {
+fn mitigations_name_known_functions(text: &str, lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let Some(section) = lld.section("11") else { return };
     if lld.functions.is_empty() {
         return;
@@ -326,7 +348,7 @@ fn mitigations_name_known_functions(text: &str, lld: &Lld, out: &mut Vec<Mistake
         // Prose between backticks is no function, and a warning must not carry it to a reviewer.
         let Some(name) = identifier(call.rsplit(['.', ':']).next().unwrap_or(call)) else { continue };
         if !lld.functions.iter().any(|f| f == name) && seen.insert(name.to_owned()) {
-            out.push(Mistake::warning(
+            out.push(DocumentMistake::warning(
                 "risks.function",
                 "Risks & Mitigations",
                 format!("`{name}()` is named here but not in Function Signatures"),
@@ -352,13 +374,16 @@ pub(super) mod tests {
             .iter()
             .fold(text.to_owned(), |text, (name, fact)| text.replace(&format!("{{{{{name}}}}}"), fact));
         let text = fix(&text, ISSUE);
-        let found = [check(&text, ISSUE, &Repo), coverage(&text)].concat();
+        let found = [check(&text, ISSUE, &DesignTestTree), coverage(&text)].concat();
         assert_eq!(found, [], "mend fixtures/models/rehearsal.toml");
     }
 
     fn with_rows(rows: &str) -> Vec<String> {
         let text = filled().replace("| `src/lib.rs` | Modify | the exit code is 2 |", rows);
-        check(&text, ISSUE, &Repo).into_iter().map(|m| format!("{} {}", m.rule, m.message)).collect()
+        check(&text, ISSUE, &DesignTestTree)
+            .into_iter()
+            .map(|m| format!("{} {}", m.rule, m.message))
+            .collect()
     }
 
     /// Text that has broken a parser or a validator somewhere.
@@ -418,15 +443,15 @@ pub(super) mod tests {
     fn no_text_makes_any_of_it_panic() {
         for text in nasty() {
             let _ = (
-                check(&text, ISSUE, &Repo),
+                check(&text, ISSUE, &DesignTestTree),
                 coverage(&text),
                 fix(&text, ISSUE),
-                super::super::place_exists(&text, &text, &Repo),
+                super::super::place_exists(&text, &text, &DesignTestTree),
             );
         }
         let whole = filled();
         for (at, _) in whole.char_indices() {
-            let _ = (check(&whole[..at], ISSUE, &Repo), coverage(&whole[..at]));
+            let _ = (check(&whole[..at], ISSUE, &DesignTestTree), coverage(&whole[..at]));
         }
     }
 
@@ -457,13 +482,14 @@ pub(super) mod tests {
         let found = |text: &str| {
             let text = format!("{}{text}\n", filled());
             let lines = filled().lines().count();
-            let mut said = check(&text, ISSUE, &Repo).into_iter().map(|m| (m.rule, m.place, m.severity));
+            let mut said =
+                check(&text, ISSUE, &DesignTestTree).into_iter().map(|m| (m.rule, m.place, m.severity));
             let first = said.next();
             assert_eq!(said.next(), None, "{text:?}");
             first.map(|(rule, place, severity)| {
                 assert_eq!(
                     (place, severity),
-                    (format!("line {}", lines + 2), crate::documents::Severity::Error)
+                    (format!("line {}", lines + 2), crate::documents::MistakeSeverity::Error)
                 );
                 rule.into_owned()
             })
@@ -512,7 +538,7 @@ pub(super) mod tests {
             .replace("| `src/lib.rs` | Modify | the exit code is 2 |", &rows)
             .replace("## Risks & Mitigations", &format!("## Risks & Mitigations\n\n`{speech}()`\n"));
         let text = text.replace("| 010 |", &format!("| {speech} |"));
-        let said: Vec<_> = check(&text, ISSUE, &Repo).into_iter().chain(coverage(&text)).collect();
+        let said: Vec<_> = check(&text, ISSUE, &DesignTestTree).into_iter().chain(coverage(&text)).collect();
         assert!(said.iter().any(|m| m.rule == "files.change-type"), "{said:?}");
         assert!(said.iter().any(|m| m.rule == "coverage.id"), "{said:?}");
         for mistake in &said {
@@ -534,7 +560,7 @@ pub(super) mod tests {
         let token = format!("\nghp_{}\n", "x".repeat(36));
         let text = text.replace("## Proposed Changes", &token);
         insta::assert_snapshot!(
-            check(&text, ISSUE, &Repo).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
+            check(&text, ISSUE, &DesignTestTree).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"), @r#"
             H1: it names issue 7; the first line must be `# 42 - Feature: TITLE` [h1.number]
             document: a text that looks like a credential stands here; take it out [secret]
             Definition of Done: `src/none.rs` is named here but neither exists nor stands in Files Changed; add a row or mend the path [done.path]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Lld, Scenario, parse};
-use crate::documents::{Mistake, identifier, shown_path};
+use super::{ParsedDesign, TestScenario, parse};
+use crate::documents::{DocumentMistake, identifier, shown_path};
 
 /// Phrases that pass whatever happens. All words must occur in this order, close together.
 const VAGUE: &[&[&str]] = &[
@@ -35,11 +35,11 @@ const DELEGATED: &[&[&str]] = &[
 const LIVE: &[&str] = &["network", "database", "live", "external service", "api call"];
 
 /// All mistakes in the joining of requirements and scenarios, by exact id.
-pub fn coverage(text: &str) -> Vec<Mistake> {
+pub fn coverage(text: &str) -> Vec<DocumentMistake> {
     let lld = parse(text);
     let mut out = Vec::new();
     if lld.requirements.is_empty() {
-        out.push(Mistake::error(
+        out.push(DocumentMistake::error(
             "coverage.requirements",
             "Requirements",
             "there is no numbered requirement to test",
@@ -48,7 +48,7 @@ pub fn coverage(text: &str) -> Vec<Mistake> {
     if lld.scenarios.is_empty() {
         let message = "no scenario could be read; write a table with the columns ID, Scenario, Type, Input, \
                        Expected Output, Pass Criteria";
-        out.push(Mistake::error("coverage.scenarios", "Test Scenarios", message));
+        out.push(DocumentMistake::error("coverage.scenarios", "Test Scenarios", message));
         return out;
     }
     uncovered(&lld, &mut out);
@@ -65,19 +65,19 @@ pub(in crate::documents) fn vague(lower: &str) -> Option<String> {
     VAGUE.iter().find(|phrase| says(lower, phrase)).map(|phrase| phrase.join(" "))
 }
 
-fn uncovered(lld: &Lld, out: &mut Vec<Mistake>) {
+fn uncovered(lld: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
     let covered: BTreeSet<&str> =
         lld.scenarios.iter().flat_map(|s| &s.requirements).map(String::as_str).collect();
     for requirement in lld.requirements.iter().filter(|r| !covered.contains(r.id.as_str())) {
         let id = shown_path(&requirement.id);
         let message = format!("no scenario shows it; add one whose Scenario cell ends with `({id})`");
-        out.push(Mistake::error("coverage.uncovered", id, message));
+        out.push(DocumentMistake::error("coverage.uncovered", id, message));
     }
 }
 
-fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mistake>) {
+fn one_scenario(lld: &ParsedDesign, scenario: &TestScenario, twice: bool, out: &mut Vec<DocumentMistake>) {
     let place = format!("Test Scenarios, scenario {}", identifier(&scenario.id).unwrap_or("without an ID"));
-    let mut say = |rule, message: String| out.push(Mistake::error(rule, place.as_str(), message));
+    let mut say = |rule, message: String| out.push(DocumentMistake::error(rule, place.as_str(), message));
     if scenario.id.is_empty()
         || scenario.id.len() > 8
         || !scenario.id.chars().all(|c| c.is_ascii_alphanumeric())
@@ -118,7 +118,7 @@ fn one_scenario(lld: &Lld, scenario: &Scenario, twice: bool, out: &mut Vec<Mista
     let live = LIVE.iter().find(|word| row.contains(*word));
     if let Some(word) = live.filter(|_| scenario.kind.trim().eq_ignore_ascii_case("auto")) {
         let message = format!("its Type is `Auto` but it speaks of \"{word}\"; `Auto-Live` if it needs one");
-        out.push(Mistake::warning("coverage.type", place, message));
+        out.push(DocumentMistake::warning("coverage.type", place, message));
     }
 }
 

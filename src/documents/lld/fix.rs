@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, ops::Range};
 
 use super::{
-    SCHEMA, Schema, SectionSpec, first_heading,
+    DocumentSchema, SCHEMA, SchemaSection, first_heading,
     parse::{first_heading as parse_first_heading, items_in, numbered, open_questions_body},
 };
 use crate::{
@@ -12,14 +12,15 @@ use crate::{
 };
 
 /// Returns the repaired text, or `None` where the repair does not apply.
-pub(in crate::documents) type Repair = fn(&str, IssueNo) -> Option<String>;
+pub(in crate::documents) type RepairFunction = fn(&str, IssueNo) -> Option<String>;
 
 /// Those that fit any document of ours.
-pub(in crate::documents) const FORM: &[Repair] = &[line_ends, outer_fence, preamble];
+pub(in crate::documents) const FORM: &[RepairFunction] = &[line_ends, outer_fence, preamble];
 
 /// Repairs until nothing is left to repair, so that a second call changes nothing.
 pub fn fix(text: &str, issue: IssueNo) -> String {
-    const OWN: &[Repair] = &[|text, _| headings(SCHEMA, text), number_in_first_heading, none_is_no_question];
+    const OWN: &[RepairFunction] =
+        &[|text, _| headings(SCHEMA, text), number_in_first_heading, none_is_no_question];
     repair(text, issue, FORM.iter().chain(OWN))
 }
 
@@ -27,7 +28,7 @@ pub fn fix(text: &str, issue: IssueNo) -> String {
 pub(in crate::documents) fn repair<'r>(
     text: &str,
     issue: IssueNo,
-    repairs: impl Iterator<Item = &'r Repair> + Clone,
+    repairs: impl Iterator<Item = &'r RepairFunction> + Clone,
 ) -> String {
     let mut text = text.to_owned();
     // A repair can bring another's work to light (an unwrapped fence); a few passes settle it.
@@ -106,14 +107,14 @@ fn source_of<'a>(text: &'a str, range: &Range<usize>) -> &'a str {
 }
 
 /// Sections of ours at their level and with the schema's title, without a number.
-pub(in crate::documents) fn headings(schema: &Schema, text: &str) -> Option<String> {
+pub(in crate::documents) fn headings(schema: &DocumentSchema, text: &str) -> Option<String> {
     let outline = markdown::outline(text);
     let mut found = schema.sections_of(&outline);
     let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
     for (heading, found) in outline.headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
         // At another level only if the text must have the section and has it nowhere else.
         let (_, title) = numbered(&heading.text);
-        let lacking = |s: &&SectionSpec| s.required && s.is_titled(title) && !there.contains(s.number);
+        let lacking = |s: &&SchemaSection| s.required && s.is_titled(title) && !there.contains(s.number);
         *found = schema.sections.iter().find(lacking);
         there.extend(found.map(|spec| spec.number));
     }

@@ -14,12 +14,15 @@ pub(in crate::documents) use check::{form, paths_named, unreadable, unseen};
 pub use coverage::coverage;
 pub(in crate::documents) use coverage::vague;
 pub use fix::fix;
-pub(in crate::documents) use fix::{FORM, Repair, edited, headings, repair};
+pub(in crate::documents) use fix::{FORM, RepairFunction, edited, headings, repair};
 pub use names::names;
 pub(in crate::documents) use names::names_of;
 #[cfg(test)]
-pub(in crate::documents) use names::tests::Bare;
-pub use parse::{Change, FileRow, Lld, Question, Requirement, Scenario, Section, parse, signatures};
+pub(in crate::documents) use names::tests::NamesTestRepository;
+pub use parse::{
+    ChangeType, DesignQuestion, DesignSection, FileRow, ParsedDesign, Requirement, TestScenario, parse,
+    signatures,
+};
 pub(in crate::documents) use parse::{column, function_names, items_in, tables_in, view};
 pub(in crate::documents) use place::{file_of, first_line, is_title};
 pub use place::{line_of, place_exists, unchanged_at};
@@ -31,14 +34,14 @@ use std::{
 };
 
 use super::{
-    markdown::{Heading, Outline},
-    shorten::{self, Rank},
+    markdown::{MarkdownHeading, MarkdownOutline},
+    shorten::{self, SectionRank},
 };
 use crate::types::IssueNo;
 
 /// What a section must hold besides being there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holds {
+pub(crate) enum SectionContent {
     /// Only a place for its subsections.
     Group,
     Prose,
@@ -49,12 +52,12 @@ pub(crate) enum Holds {
 
 /// One row of the schema.
 #[derive(Debug)]
-pub(crate) struct SectionSpec {
+pub(crate) struct SchemaSection {
     /// Names the section in code. Headings carried it once, and documents from then are read by it.
     pub(crate) number: &'static str,
     pub(crate) title: &'static str,
     pub(crate) required: bool,
-    pub(crate) holds: Holds,
+    pub(crate) holds: SectionContent,
     /// What a writer is told about it.
     pub(crate) rule: &'static str,
     /// The template's text; every `{…}` in it must be replaced.
@@ -63,7 +66,7 @@ pub(crate) struct SectionSpec {
     pub(crate) priority: u8,
 }
 
-impl SectionSpec {
+impl SchemaSection {
     /// `## Requirements`, `### Files Changed`.
     pub(crate) fn heading(&self) -> String {
         format!("{} {}", "#".repeat(self.level()), self.title)
@@ -92,12 +95,12 @@ impl SectionSpec {
 pub(in crate::documents) const fn section(
     number: &'static str,
     title: &'static str,
-    holds: Holds,
+    holds: SectionContent,
     priority: u8,
     rule: &'static str,
     sample: &'static str,
-) -> SectionSpec {
-    SectionSpec { number, title, required: true, holds, rule, sample, priority }
+) -> SchemaSection {
+    SchemaSection { number, title, required: true, holds, rule, sample, priority }
 }
 
 pub(in crate::documents) const fn optional(
@@ -105,19 +108,27 @@ pub(in crate::documents) const fn optional(
     title: &'static str,
     priority: u8,
     rule: &'static str,
-) -> SectionSpec {
-    SectionSpec { number, title, required: false, holds: Holds::Prose, rule, sample: "", priority }
+) -> SchemaSection {
+    SchemaSection { number, title, required: false, holds: SectionContent::Prose, rule, sample: "", priority }
 }
 
-const fn group(number: &'static str, title: &'static str) -> SectionSpec {
-    SectionSpec { number, title, required: false, holds: Holds::Group, rule: "", sample: "", priority: 0 }
+const fn group(number: &'static str, title: &'static str) -> SchemaSection {
+    SchemaSection {
+        number,
+        title,
+        required: false,
+        holds: SectionContent::Group,
+        rule: "",
+        sample: "",
+        priority: 0,
+    }
 }
 
 /// A kind of document: its sections, and what the names in them are.
-pub(in crate::documents) struct Schema {
+pub(in crate::documents) struct DocumentSchema {
     /// Stands before the title: `Feature`.
     pub(in crate::documents) kind: &'static str,
-    pub(in crate::documents) sections: &'static [SectionSpec],
+    pub(in crate::documents) sections: &'static [SchemaSection],
     /// The number of the section with the table of files, and of the one with the signatures.
     pub(in crate::documents) files: &'static str,
     pub(in crate::documents) signatures: &'static str,
@@ -128,30 +139,34 @@ pub(in crate::documents) struct Schema {
     pub(in crate::documents) made_up: &'static [&'static str],
 }
 
-impl Schema {
+impl DocumentSchema {
     /// The section that each heading of a text means, if any: the one of exactly its title, at its level; the one of its
     /// number, in a document from when headings had numbers; or the required one that no heading has and that shares most
     /// words with it, if there is only one.
-    pub(in crate::documents) fn sections_of(&self, outline: &Outline) -> Vec<Option<&'static SectionSpec>> {
+    pub(in crate::documents) fn sections_of(
+        &self,
+        outline: &MarkdownOutline,
+    ) -> Vec<Option<&'static SchemaSection>> {
         let headings = &outline.headings;
-        let is_alone = |spec: &SectionSpec| !headings.iter().any(|heading| spec.is_titled(&heading.text));
+        let is_alone = |spec: &SchemaSection| !headings.iter().any(|heading| spec.is_titled(&heading.text));
         // Where one heading has the title, a numbered step of the drafter is not that section.
         let alone: Vec<_> = self.sections.iter().filter(|spec| is_alone(spec)).collect();
         let mut numbers = BTreeSet::new();
-        let of = |(at, heading): (usize, &Heading)| {
+        let of = |(at, heading): (usize, &MarkdownHeading)| {
             let (number, title) = parse::numbered(&heading.text);
             if at == 0 && heading.level == 1 && !self.names_a_section(&heading.text) {
                 return None;
             }
-            let titled = |spec: &&SectionSpec| spec.is_titled(title) && spec.level() == heading.level;
+            let titled = |spec: &&SchemaSection| spec.is_titled(title) && spec.level() == heading.level;
             let first = number.filter(|number| numbers.insert((*number).to_owned()));
-            let numbered = |spec: &&&SectionSpec| first.is_some_and(|number| spec.is_numbered(number, title));
+            let numbered =
+                |spec: &&&SchemaSection| first.is_some_and(|number| spec.is_numbered(number, title));
             self.sections.iter().find(titled).or_else(|| alone.iter().find(numbered).copied())
         };
         let mut found: Vec<_> = headings.iter().enumerate().map(of).collect();
         let mut there: BTreeSet<_> = found.iter().flatten().map(|spec| spec.number).collect();
         for (heading, found) in headings.iter().zip(&mut found).filter(|(_, found)| found.is_none()) {
-            let lacks = |spec: &&SectionSpec| spec.required && !there.contains(spec.number);
+            let lacks = |spec: &&SchemaSection| spec.required && !there.contains(spec.number);
             let lacking = self.sections.iter().filter(|spec| spec.level() == heading.level).filter(lacks);
             let mut near: Vec<_> = lacking.map(|spec| (spec.shared_words(&heading.text), spec)).collect();
             near.sort_by_key(|(shared, _)| Reverse(*shared));
@@ -187,7 +202,7 @@ impl Schema {
         );
         for spec in self.sections {
             let need = match spec.holds {
-                Holds::Group => {
+                SectionContent::Group => {
                     out.push_str(&format!(
                         "- `{}` (required): stands above the sections that follow.\n",
                         spec.heading()
@@ -207,17 +222,17 @@ impl Schema {
 
     /// What a section is worth when the document is shortened, by its heading. None that nobody knows is worth more than
     /// those that people sign for.
-    pub(in crate::documents) fn rank(&self, heading: &str) -> Option<Rank> {
+    pub(in crate::documents) fn rank(&self, heading: &str) -> Option<SectionRank> {
         let (number, title) = parse::numbered(heading);
         let mut sections = self.sections.iter();
-        let numbered = |spec: &&SectionSpec| number.is_some_and(|number| spec.is_numbered(number, title));
+        let numbered = |spec: &&SchemaSection| number.is_some_and(|number| spec.is_numbered(number, title));
         let spec = sections.clone().find(|spec| spec.is_titled(title)).or_else(|| sections.find(numbered))?;
-        Some(if spec.holds == Holds::Group { shorten::MIDDLE } else { spec.priority })
+        Some(if spec.holds == SectionContent::Group { shorten::MIDDLE } else { spec.priority })
     }
 }
 
 /// A design's.
-pub(in crate::documents) const SCHEMA: &Schema = &Schema {
+pub(in crate::documents) const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Feature",
     sections: SECTIONS,
     files: "2.1",
@@ -227,11 +242,11 @@ pub(in crate::documents) const SCHEMA: &Schema = &Schema {
     made_up: &["5", "10"],
 };
 
-pub(crate) const SECTIONS: &[SectionSpec] = &[
+pub(crate) const SECTIONS: &[SchemaSection] = &[
     section(
         "1",
         "Context & Goal",
-        Holds::Prose,
+        SectionContent::Prose,
         4,
         "what is to be reached and why, in a few sentences; then the heading `### Open Questions` with a \
          checklist of what only a person can decide, or the plain word `None.`",
@@ -241,7 +256,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "2.1",
         "Files Changed",
-        Holds::FilesTable,
+        SectionContent::FilesTable,
         0,
         "a table of every file that changes. Change Type is `Add`, `Modify` or `Delete`, followed by \
          ` (Directory)` for a folder. Paths start at the root of the repository. `Modify` and `Delete` name \
@@ -253,7 +268,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "2.4",
         "Function Signatures",
-        Holds::Prose,
+        SectionContent::Prose,
         1,
         "the functions that are new or change, as signatures in a code block of the repository's language, \
          one line each on what they do; or the plain word `None.`",
@@ -264,7 +279,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "3",
         "Requirements",
-        Holds::Requirements,
+        SectionContent::Requirements,
         0,
         "a numbered list; item n is called REQ-n everywhere else. Each can be shown true or false by a test",
         "1. {One thing that can be tested.}",
@@ -279,7 +294,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "10.1",
         "Test Scenarios",
-        Holds::Scenarios,
+        SectionContent::Scenarios,
         0,
         "a table of tests. IDs are 010, 020, 030 …; Type is `Auto`, `Auto-Live` or `Manual`; the Scenario cell \
          ends with the requirement it shows, as `(REQ-1)` or `(REQ-1, REQ-2)`. Every requirement has a scenario. \
@@ -292,7 +307,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "11",
         "Risks & Mitigations",
-        Holds::Prose,
+        SectionContent::Prose,
         2,
         "what may go wrong and what is done about it, as a table or list; functions named here stand in Function Signatures",
         "| Risk | Mitigation |\n|---|---|\n| {what may go wrong} | {what is done about it} |",
@@ -300,7 +315,7 @@ pub(crate) const SECTIONS: &[SectionSpec] = &[
     section(
         "12",
         "Definition of Done",
-        Holds::Prose,
+        SectionContent::Prose,
         5,
         "a checklist; every path it names stands in Files Changed",
         "- [ ] {what must be true}",
@@ -320,7 +335,7 @@ pub fn section_title(number: &str) -> Option<&'static str> {
 /// The skeleton a drafter fills: the first heading, and every section that must be there.
 pub fn template(issue: IssueNo, title: &str) -> String {
     let mut out = format!("{}\n", first_heading(issue, title));
-    for spec in SECTIONS.iter().filter(|s| s.required || s.holds == Holds::Group) {
+    for spec in SECTIONS.iter().filter(|s| s.required || s.holds == SectionContent::Group) {
         out.push_str(&format!("\n{}\n", spec.heading()));
         if !spec.sample.is_empty() {
             out.push_str(&format!("\n{}\n", spec.sample));
@@ -341,18 +356,18 @@ fn first_heading(issue: IssueNo, title: &str) -> String {
 }
 
 /// What a section of a design is worth when it is shortened.
-pub fn rank(heading: &str) -> Option<Rank> {
+pub fn rank(heading: &str) -> Option<SectionRank> {
     SCHEMA.rank(heading)
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::documents::Tree;
+    use crate::documents::FileTree;
 
-    pub(in crate::documents) struct Repo;
+    pub(in crate::documents) struct DesignTestTree;
 
-    impl Tree for Repo {
+    impl FileTree for DesignTestTree {
         fn is_file(&self, path: &str) -> bool {
             matches!(path, "src/lib.rs" | "src/config.rs" | "README.md")
         }
@@ -383,15 +398,17 @@ pub(super) mod tests {
     #[test]
     fn the_filled_template_passes_every_check() {
         let text = filled();
-        assert_eq!(check(&text, IssueNo(42), &Repo), vec![]);
+        assert_eq!(check(&text, IssueNo(42), &DesignTestTree), vec![]);
         assert_eq!(coverage(&text), vec![]);
         assert_eq!(fix(&text, IssueNo(42)), text);
     }
 
     #[test]
     fn the_unfilled_template_does_not_pass() {
-        let rules: Vec<_> =
-            check(&template(IssueNo(42), "x"), IssueNo(42), &Repo).into_iter().map(|m| m.rule).collect();
+        let rules: Vec<_> = check(&template(IssueNo(42), "x"), IssueNo(42), &DesignTestTree)
+            .into_iter()
+            .map(|m| m.rule)
+            .collect();
         assert!(rules.iter().any(|rule| rule == "placeholder"), "{rules:?}");
     }
 
@@ -403,7 +420,7 @@ pub(super) mod tests {
             let spec = specs
                 .find(|spec| spec.title == section.title)
                 .expect("the schema has the template's sections");
-            assert!(spec.holds == Holds::Group || rules.contains(&spec.heading()));
+            assert!(spec.holds == SectionContent::Group || rules.contains(&spec.heading()));
         }
     }
 

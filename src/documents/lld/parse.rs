@@ -2,28 +2,28 @@
 
 use std::ops::Range;
 
-use super::{SCHEMA, Schema};
-use crate::documents::markdown::{self, Item, Outline, Table};
+use super::{DocumentSchema, SCHEMA};
+use crate::documents::markdown::{self, MarkdownListItem, MarkdownOutline, MarkdownTable};
 
 /// A design as its text shows it; every range points into that text.
 #[derive(Debug, Default)]
-pub struct Lld {
+pub struct ParsedDesign {
     /// The number in the first heading.
     pub number: Option<u64>,
     pub title: String,
     /// The first heading's lines.
     pub heading: Option<Range<usize>>,
-    pub sections: Vec<Section>,
+    pub sections: Vec<DesignSection>,
     pub files: Vec<FileRow>,
     pub requirements: Vec<Requirement>,
-    pub scenarios: Vec<Scenario>,
-    pub open_questions: Vec<Question>,
+    pub scenarios: Vec<TestScenario>,
+    pub open_questions: Vec<DesignQuestion>,
     /// Names of the functions in the code of Function Signatures.
     pub functions: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Section {
+pub struct DesignSection {
     /// By which the schema knows it; of another heading its own number.
     pub number: String,
     /// Without the number.
@@ -40,7 +40,7 @@ pub struct Section {
 pub struct FileRow {
     pub path: String,
     /// `None` when the cell is none of the legal words.
-    pub change: Option<Change>,
+    pub change: Option<ChangeType>,
     pub change_text: String,
     pub directory: bool,
     pub description: String,
@@ -48,13 +48,13 @@ pub struct FileRow {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Change {
+pub enum ChangeType {
     Add,
     Modify,
     Delete,
 }
 
-impl Change {
+impl ChangeType {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "Add",
@@ -73,7 +73,7 @@ pub struct Requirement {
 }
 
 #[derive(Debug, Clone)]
-pub struct Scenario {
+pub struct TestScenario {
     /// `010`
     pub id: String,
     /// The scenario cell without the requirements it ends with.
@@ -87,15 +87,15 @@ pub struct Scenario {
 }
 
 #[derive(Debug, Clone)]
-pub struct Question {
+pub struct DesignQuestion {
     pub text: String,
     pub done: bool,
     pub range: Range<usize>,
 }
 
-impl Lld {
+impl ParsedDesign {
     /// The section with this number; the schema's, if another heading carries it as well.
-    pub fn section(&self, number: &str) -> Option<&Section> {
+    pub fn section(&self, number: &str) -> Option<&DesignSection> {
         let mut with_number = self.sections.iter().filter(|s| s.number == number);
         let first = with_number.clone().next();
         with_number.find(|s| s.known).or(first)
@@ -103,7 +103,7 @@ impl Lld {
 }
 
 /// Reads a design. Total: any text gives a view.
-pub fn parse(text: &str) -> Lld {
+pub fn parse(text: &str) -> ParsedDesign {
     let outline = markdown::outline(text);
     let mut lld = view(SCHEMA, text, &outline);
     if let Some(body) = lld.section("3").map(|s| s.body.clone()) {
@@ -120,7 +120,7 @@ pub fn parse(text: &str) -> Lld {
         lld.open_questions = items_in(&outline, &body)
             .filter_map(|i| {
                 let done = i.checked?;
-                Some(Question { text: i.text.trim().to_owned(), done, range: i.range.clone() })
+                Some(DesignQuestion { text: i.text.trim().to_owned(), done, range: i.range.clone() })
             })
             .collect();
     }
@@ -143,8 +143,12 @@ pub fn signatures(text: &str) -> Vec<String> {
 }
 
 /// What every document of a schema has: a heading, the sections and a table of files.
-pub(in crate::documents) fn view(schema: &Schema, text: &str, outline: &Outline) -> Lld {
-    let mut lld = Lld::default();
+pub(in crate::documents) fn view(
+    schema: &DocumentSchema,
+    text: &str,
+    outline: &MarkdownOutline,
+) -> ParsedDesign {
+    let mut lld = ParsedDesign::default();
     if let Some(first) = outline.headings.iter().find(|h| h.level == 1) {
         let (number, title) = first_heading(&first.text);
         lld.number = number;
@@ -204,7 +208,7 @@ pub(super) fn numbered(heading: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn sections(schema: &Schema, text: &str, outline: &Outline) -> Vec<Section> {
+fn sections(schema: &DocumentSchema, text: &str, outline: &MarkdownOutline) -> Vec<DesignSection> {
     let headings = &outline.headings;
     let mut out = Vec::new();
     for (i, (heading, spec)) in headings.iter().zip(schema.sections_of(outline)).enumerate() {
@@ -215,7 +219,7 @@ fn sections(schema: &Schema, text: &str, outline: &Outline) -> Vec<Section> {
         }
         let end =
             headings[i + 1..].iter().find(|h| h.level <= heading.level).map_or(text.len(), |h| h.range.start);
-        out.push(Section {
+        out.push(DesignSection {
             number: number.to_owned(),
             title: title.to_owned(),
             known: spec.is_some(),
@@ -228,37 +232,37 @@ fn sections(schema: &Schema, text: &str, outline: &Outline) -> Vec<Section> {
 }
 
 /// What stands under the heading "Open Questions", whatever its level.
-pub(super) fn open_questions_body(text: &str, outline: &Outline) -> Option<Range<usize>> {
+pub(super) fn open_questions_body(text: &str, outline: &MarkdownOutline) -> Option<Range<usize>> {
     let at = outline.headings.iter().position(|h| h.text.to_lowercase().contains("open questions"))?;
     let end = outline.headings.get(at + 1).map_or(text.len(), |h| h.range.start);
     Some(outline.headings[at].range.end.min(end)..end)
 }
 
 pub(in crate::documents) fn items_in<'a>(
-    outline: &'a Outline,
+    outline: &'a MarkdownOutline,
     body: &'a Range<usize>,
-) -> impl Iterator<Item = &'a Item> {
+) -> impl Iterator<Item = &'a MarkdownListItem> {
     outline.items.iter().filter(|i| body.contains(&i.range.start))
 }
 
 pub(in crate::documents) fn tables_in<'a>(
-    outline: &'a Outline,
+    outline: &'a MarkdownOutline,
     body: &'a Range<usize>,
-) -> impl Iterator<Item = &'a Table> {
+) -> impl Iterator<Item = &'a MarkdownTable> {
     outline.tables.iter().filter(|t| body.contains(&t.range.start))
 }
 
 /// The column whose header begins with this word.
-pub(in crate::documents) fn column(table: &Table, word: &str) -> Option<usize> {
+pub(in crate::documents) fn column(table: &MarkdownTable, word: &str) -> Option<usize> {
     table.header.iter().position(|h| h.trim_matches(['*', '`']).to_lowercase().starts_with(word))
 }
 
-fn file_rows(table: &Table) -> Vec<FileRow> {
+fn file_rows(table: &MarkdownTable) -> Vec<FileRow> {
     let (Some(file), Some(change)) = (column(table, "file"), column(table, "change")) else {
         return Vec::new();
     };
     let description = column(table, "description");
-    let cell = |row: &markdown::Row, at: usize| row.cells.get(at).cloned().unwrap_or_default();
+    let cell = |row: &markdown::MarkdownTableRow, at: usize| row.cells.get(at).cloned().unwrap_or_default();
     table
         .rows
         .iter()
@@ -277,19 +281,20 @@ fn file_rows(table: &Table) -> Vec<FileRow> {
         .collect()
 }
 
-fn change_of(cell: &str) -> (Option<Change>, bool) {
+fn change_of(cell: &str) -> (Option<ChangeType>, bool) {
     let cell = cell.trim().trim_matches(['`', '*']).trim().to_lowercase();
     let (word, directory) = match cell.strip_suffix("(directory)") {
         Some(word) => (word.trim_end(), true),
         None => (cell.as_str(), false),
     };
-    let change =
-        [Change::Add, Change::Modify, Change::Delete].into_iter().find(|c| c.as_str().to_lowercase() == word);
+    let change = [ChangeType::Add, ChangeType::Modify, ChangeType::Delete]
+        .into_iter()
+        .find(|c| c.as_str().to_lowercase() == word);
     (change, directory)
 }
 
 /// A numbered item, or one that begins with its own `REQ-n`.
-fn requirement(item: &Item) -> Option<Requirement> {
+fn requirement(item: &MarkdownListItem) -> Option<Requirement> {
     let text = item.text.trim();
     let own = text.strip_prefix("REQ-").map(|rest| &rest[..digits(rest)]).filter(|n| !n.is_empty());
     let id = match own {
@@ -303,7 +308,7 @@ fn digits(text: &str) -> usize {
     text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len()
 }
 
-fn scenario_rows(table: &Table) -> Vec<Scenario> {
+fn scenario_rows(table: &MarkdownTable) -> Vec<TestScenario> {
     let (Some(id), Some(scenario)) = (column(table, "id"), column(table, "scenario")) else {
         return Vec::new();
     };
@@ -316,7 +321,7 @@ fn scenario_rows(table: &Table) -> Vec<Scenario> {
             let (text, requirements) = requirements_at_end(&cell(Some(scenario)));
             let [kind, input, expected, pass] = columns.map(cell);
             let id = cell(Some(id)).trim_matches(['`', '*']).to_owned();
-            Scenario { id, text, kind, input, expected, pass, requirements, range: row.range.clone() }
+            TestScenario { id, text, kind, input, expected, pass, requirements, range: row.range.clone() }
         })
         .collect()
 }
@@ -434,9 +439,12 @@ mod tests {
         let numbers: Vec<_> = lld.sections.iter().map(|s| s.number.as_str()).collect();
         assert_eq!(numbers, ["1", "2.1", "2.4", "3", "10.1"]);
         assert_eq!(lld.files.len(), 3);
-        assert_eq!((lld.files[0].path.as_str(), lld.files[0].change), ("src/__init__.py", Some(Change::Add)));
+        assert_eq!(
+            (lld.files[0].path.as_str(), lld.files[0].change),
+            ("src/__init__.py", Some(ChangeType::Add))
+        );
         assert_eq!(lld.files[0].description, "a | b");
-        assert_eq!((lld.files[1].change, lld.files[1].directory), (Some(Change::Add), true));
+        assert_eq!((lld.files[1].change, lld.files[1].directory), (Some(ChangeType::Add), true));
         assert_eq!((lld.files[2].change, lld.files[2].change_text.as_str()), (None, "Rename"));
         let requirements: Vec<_> =
             lld.requirements.iter().map(|r| (r.id.as_str(), r.text.as_str())).collect();

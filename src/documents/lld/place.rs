@@ -2,19 +2,20 @@
 
 use std::ops::Range;
 
-use super::{Lld, parse};
-use crate::documents::{Tree, markdown, path};
+use super::{ParsedDesign, parse};
+use crate::documents::{FileTree, markdown, path_rules};
 
 /// Does the place a reviewer points to exist: a section by number or title, a requirement, a
 /// scenario, or a path (also `path:line`) that the files table or the repository has?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     if place.is_empty() || place.len() > 400 {
         return false;
     }
     let file = file_of(place);
     stands_at(&parse(text), place).is_some()
-        || (path::refused(file).is_none() && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
+        || (path_rules::refused(file).is_none()
+            && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/'))))
         || markdown::outline(text).headings.iter().any(|h| h.text.eq_ignore_ascii_case(place))
 }
 
@@ -38,7 +39,7 @@ pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
 }
 
 /// Where in the text a section by number or title, a requirement, a scenario or a row of the files table is.
-fn stands_at(lld: &Lld, place: &str) -> Option<Range<usize>> {
+fn stands_at(lld: &ParsedDesign, place: &str) -> Option<Range<usize>> {
     let bare = strip_section_word(place);
     let (word, _) = bare.split_once([' ', ',', '(', ':']).unwrap_or((bare, ""));
     let number = word.trim_end_matches('.');
@@ -100,7 +101,7 @@ mod tests {
             "requirements, REQ-1",
             "Test Scenarios (010)",
         ] {
-            assert!(place_exists(&text, real, &Repo), "{real}");
+            assert!(place_exists(&text, real, &DesignTestTree), "{real}");
         }
         let line = |place| line_of(&text, place).map(|line| text.lines().nth(line - 1).unwrap().to_owned());
         assert!(line("REQ-1").unwrap().starts_with("1. "), "{:?}", line("REQ-1"));
@@ -118,7 +119,7 @@ mod tests {
             "§",
             "Requirements of others",
         ] {
-            assert!(!place_exists(&text, unreal, &Repo), "{unreal}");
+            assert!(!place_exists(&text, unreal, &DesignTestTree), "{unreal}");
         }
     }
 

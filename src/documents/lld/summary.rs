@@ -1,6 +1,6 @@
 //! A design in short, for someone who decides whether to read it whole.
 
-use super::{Change, parse};
+use super::{ChangeType, parse};
 
 const GOAL_LINES: usize = 10;
 const FILES: usize = 15;
@@ -19,7 +19,7 @@ pub fn summary(text: &str) -> String {
     }
     for file in lld.files.iter().take(FILES) {
         let folder = if file.directory { " (folder)" } else { "" };
-        let change = file.change.map_or("?", Change::as_str);
+        let change = file.change.map_or("?", ChangeType::as_str);
         out.push(format!("- {change}{folder} `{}`: {}", file.path.replace('`', "'"), file.description));
     }
     if lld.files.len() > FILES {

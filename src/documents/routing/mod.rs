@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use question::{ANSWER_RULES, Explained, Place, answer_schema, explained};
+pub use question::{ANSWER_RULES, CodeAnswer, CodeLocation, answer_schema, explained};
 pub use skills::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, Skill, SkillFault, skills};
 
 use self::skills::one_line;
@@ -44,7 +44,7 @@ const OFFERED: usize = 3;
 /// What somebody wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Intent {
+pub enum RequestIntent {
     /// That something be done.
     Work,
     /// To be told something.
@@ -56,7 +56,7 @@ pub enum Intent {
 /// How it came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub enum RoutingMethod {
     Model,
     /// A model's, of the same words before.
     Cache,
@@ -68,9 +68,9 @@ pub enum Method {
 
 /// Which kind of request it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Decision {
-    pub method: Method,
-    pub intent: Intent,
+pub struct RoutingDecision {
+    pub method: RoutingMethod,
+    pub intent: RequestIntent,
     pub skill: Option<String>,
     pub confidence: u16,
     /// The others that it may be, the likeliest first.
@@ -83,7 +83,7 @@ pub struct Decision {
 /// What follows from a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Lead {
+pub enum RoutingAction {
     Begin,
     /// It begins, and people are told how to take it back.
     Probably,
@@ -95,19 +95,19 @@ pub enum Lead {
     Decline,
 }
 
-impl Decision {
+impl RoutingDecision {
     /// `confirm`: nothing begins but what was named.
-    pub fn leads(&self, confirm: bool) -> Lead {
+    pub fn leads(&self, confirm: bool) -> RoutingAction {
         let second = self.others.iter().map(|(_, confidence)| *confidence).max().unwrap_or(0);
         match (self.method, self.confidence) {
-            (Method::Named, _) => Lead::Begin,
-            (Method::Keywords, _) => Lead::Offer,
-            _ if self.intent == Intent::Question => Lead::Answer,
-            _ if self.intent == Intent::Chatter => Lead::Decline,
-            _ if confirm || self.skill.is_none() || self.confidence < second + GAP => Lead::Offer,
-            (_, CLEAR..) => Lead::Begin,
-            (_, PROBABLE..) => Lead::Probably,
-            _ => Lead::Offer,
+            (RoutingMethod::Named, _) => RoutingAction::Begin,
+            (RoutingMethod::Keywords, _) => RoutingAction::Offer,
+            _ if self.intent == RequestIntent::Question => RoutingAction::Answer,
+            _ if self.intent == RequestIntent::Chatter => RoutingAction::Decline,
+            _ if confirm || self.skill.is_none() || self.confidence < second + GAP => RoutingAction::Offer,
+            (_, CLEAR..) => RoutingAction::Begin,
+            (_, PROBABLE..) => RoutingAction::Probably,
+            _ => RoutingAction::Offer,
         }
     }
 
@@ -153,10 +153,10 @@ pub fn as_answer(text: &str) -> Option<&str> {
 }
 
 /// What a person decided.
-pub fn by_name(skill: &Skill) -> Decision {
-    Decision {
-        method: Method::Named,
-        intent: Intent::Work,
+pub fn by_name(skill: &Skill) -> RoutingDecision {
+    RoutingDecision {
+        method: RoutingMethod::Named,
+        intent: RequestIntent::Work,
         skill: Some(skill.name.clone()),
         confidence: 1000,
         others: Vec::new(),
@@ -166,7 +166,7 @@ pub fn by_name(skill: &Skill) -> Decision {
 }
 
 /// What the words alone say: never enough to begin anything.
-pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Decision {
+pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> RoutingDecision {
     let text = text.to_lowercase();
     let labels: HashSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
     let words: HashSet<&str> = text.split(|c: char| !c.is_alphanumeric()).collect();
@@ -181,9 +181,9 @@ pub fn by_keywords(text: &str, labels: &[String], skills: &[Skill]) -> Decision 
     all.sort_by_key(|(_, score)| std::cmp::Reverse(*score));
     let best = (!all.is_empty()).then(|| all.remove(0));
     let (skill, confidence) = best.map_or((None, NO_WORD), |(name, score)| (Some(name), score));
-    Decision {
-        method: Method::Keywords,
-        intent: Intent::Work,
+    RoutingDecision {
+        method: RoutingMethod::Keywords,
+        intent: RequestIntent::Work,
         skill,
         confidence,
         others: all,
@@ -243,7 +243,7 @@ fn names(skills: &[Skill]) -> String {
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn parse(answer: &str, skills: &[Skill]) -> Result<Decision, String> {
+pub fn parse(answer: &str, skills: &[Skill]) -> Result<RoutingDecision, String> {
     let text = unfenced(answer);
     let value: Value = serde_json::from_str(text).map_err(|_| "the answer is not one JSON object")?;
     let Value::Object(said) = value else { return Err("the answer is not one JSON object".to_owned()) };
@@ -254,9 +254,9 @@ pub fn parse(answer: &str, skills: &[Skill]) -> Result<Decision, String> {
     };
     let confidence = confidence(said.get("confidence"))?;
     let intent = match said.get("intent").and_then(Value::as_str) {
-        Some("work") => Intent::Work,
-        Some("question") => Intent::Question,
-        Some("chatter") => Intent::Chatter,
+        Some("work") => RequestIntent::Work,
+        Some("question") => RequestIntent::Question,
+        Some("chatter") => RequestIntent::Chatter,
         _ => return Err("`intent` is none of work, question, chatter".to_owned()),
     };
     let list = |key: &str| match said.get(key) {
@@ -277,7 +277,15 @@ pub fn parse(answer: &str, skills: &[Skill]) -> Result<Decision, String> {
     let missing = list("missing")?.iter().filter_map(Value::as_str).map(|text| one_line(text, 200));
     let missing = missing.filter(|text| !text.is_empty()).take(OFFERED).collect();
     let reasoning = one_line(said.get("reasoning").and_then(Value::as_str).unwrap_or_default(), 500);
-    Ok(Decision { method: Method::Model, intent, skill, confidence, others, reasoning, missing })
+    Ok(RoutingDecision {
+        method: RoutingMethod::Model,
+        intent,
+        skill,
+        confidence,
+        others,
+        reasoning,
+        missing,
+    })
 }
 
 fn known(name: &str, skills: &[Skill]) -> Result<String, String> {
@@ -305,7 +313,7 @@ mod tests {
         skills(&[], &["issue", "lld"]).0
     }
 
-    fn read(value: &Value) -> Result<Decision, String> {
+    fn read(value: &Value) -> Result<RoutingDecision, String> {
         parse(&value.to_string(), &all())
     }
 
@@ -317,28 +325,28 @@ mod tests {
     #[test]
     fn bands_and_the_gap_decide_what_begins() {
         for (confidence, others, lead) in [
-            (0.90, vec![], Lead::Begin),
-            (1.0, vec![("bug-brief", 0.90)], Lead::Begin),
-            (0.95, vec![("bug-brief", 0.90)], Lead::Offer),
-            (0.89, vec![], Lead::Probably),
-            (0.8999, vec![], Lead::Probably),
-            (0.70, vec![("bug-brief", 0.60)], Lead::Probably),
-            (0.75, vec![("bug-brief", 0.70)], Lead::Offer),
-            (0.6999, vec![], Lead::Offer),
-            (0.0, vec![], Lead::Offer),
+            (0.90, vec![], RoutingAction::Begin),
+            (1.0, vec![("bug-brief", 0.90)], RoutingAction::Begin),
+            (0.95, vec![("bug-brief", 0.90)], RoutingAction::Offer),
+            (0.89, vec![], RoutingAction::Probably),
+            (0.8999, vec![], RoutingAction::Probably),
+            (0.70, vec![("bug-brief", 0.60)], RoutingAction::Probably),
+            (0.75, vec![("bug-brief", 0.70)], RoutingAction::Offer),
+            (0.6999, vec![], RoutingAction::Offer),
+            (0.0, vec![], RoutingAction::Offer),
         ] {
             let decision = read(&said("feature-brief", confidence, &others)).unwrap();
             assert_eq!(decision.leads(false), lead, "{confidence} {others:?}");
-            assert_eq!(decision.leads(true), Lead::Offer, "nothing begins unasked in that mode");
+            assert_eq!(decision.leads(true), RoutingAction::Offer, "nothing begins unasked in that mode");
         }
         let none = json!({ "skill": null, "confidence": 0.99, "intent": "work" });
-        assert_eq!(read(&none).unwrap().leads(false), Lead::Offer);
-        for (intent, lead) in [("question", Lead::Answer), ("chatter", Lead::Decline)] {
+        assert_eq!(read(&none).unwrap().leads(false), RoutingAction::Offer);
+        for (intent, lead) in [("question", RoutingAction::Answer), ("chatter", RoutingAction::Decline)] {
             let mut asked = said("bug-brief", 0.99, &[]);
             asked["intent"] = json!(intent);
             assert_eq!(read(&asked).unwrap().leads(false), lead);
         }
-        assert_eq!(by_name(&all()[0]).leads(true), Lead::Begin);
+        assert_eq!(by_name(&all()[0]).leads(true), RoutingAction::Begin);
     }
 
     #[test]
@@ -392,7 +400,7 @@ mod tests {
         ] {
             let decision = by_keywords(text, &[], &all());
             assert_eq!((decision.skill.as_deref(), decision.confidence), (Some(best), score), "{text}");
-            assert_eq!(decision.leads(false), Lead::Offer);
+            assert_eq!(decision.leads(false), RoutingAction::Offer);
             assert_eq!(decision.offers(&all()).len(), 3);
         }
         let labelled: Vec<_> =
@@ -401,7 +409,7 @@ mod tests {
         assert_eq!((decision.skill.as_deref(), decision.confidence), (Some("feature-brief"), WORD));
         let nothing = by_keywords("a bug", &[], &[]);
         assert_eq!((nothing.skill.clone(), nothing.offers(&[]).len()), (None, 0));
-        assert_eq!(nothing.leads(false), Lead::Offer);
+        assert_eq!(nothing.leads(false), RoutingAction::Offer);
     }
 
     #[test]

@@ -34,14 +34,14 @@ pub fn answer_schema() -> Value {
 
 /// What a model says to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Explained {
+pub struct CodeAnswer {
     pub answer: String,
-    pub places: Vec<Place>,
+    pub places: Vec<CodeLocation>,
 }
 
 /// Where it says that this can be seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct CodeLocation {
     pub path: String,
     /// The first line, from 1, and the last; 0: the file as a whole.
     #[serde(default)]
@@ -52,7 +52,7 @@ pub struct Place {
     pub what: String,
 }
 
-impl Place {
+impl CodeLocation {
     /// Is it in a file of so many lines?
     pub fn is_in(&self, lines: u64) -> bool {
         (self.from, self.to) == (0, 0) || (1 <= self.from && self.from <= self.to && self.to <= lines)
@@ -63,8 +63,8 @@ impl Place {
 ///
 /// # Errors
 /// What is wrong with it, for the model.
-pub fn explained(answer: &str, code: &[String]) -> Result<Explained, String> {
-    let mut said: Explained = serde_json::from_str(unfenced(answer))
+pub fn explained(answer: &str, code: &[String]) -> Result<CodeAnswer, String> {
+    let mut said: CodeAnswer = serde_json::from_str(unfenced(answer))
         .map_err(|_| "it is not one JSON object with a text `answer` and a list `places`".to_owned())?;
     if said.answer.trim().is_empty() {
         return Err("`answer` is empty".to_owned());
@@ -133,7 +133,7 @@ mod tests {
         let many = vec![json!({ "path": "a" }); 20];
         let many = explained(&json!({ "answer": "x", "places": many }).to_string(), &[]).unwrap();
         assert_eq!(many.places.len(), PLACES);
-        let place = |from, to| Place { from, to, ..many.places[0].clone() };
+        let place = |from, to| CodeLocation { from, to, ..many.places[0].clone() };
         assert!(place(0, 0).is_in(0) && place(1, 3).is_in(3));
         assert!(!place(1, 4).is_in(3) && !place(0, 2).is_in(3) && !place(3, 2).is_in(3));
     }

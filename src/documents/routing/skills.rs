@@ -61,7 +61,7 @@ pub struct SkillFault {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Front {
+struct SkillFrontMatter {
     name: String,
     description: String,
     workflow: String,
@@ -122,10 +122,10 @@ pub fn skills(files: &[(String, String)], workflows: &[&str]) -> (Vec<Skill>, Ve
     (all, faults)
 }
 
-type Unusable = (Option<usize>, String);
+type SkillParseError = (Option<usize>, String);
 
 /// The skill, and whether it is switched on.
-fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), Unusable> {
+fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), SkillParseError> {
     if text.len() > FILE_BYTES {
         return Err((None, format!("it is longer than {} KB; shorten it", FILE_BYTES >> 10)));
     }
@@ -155,7 +155,7 @@ fn parse(text: &str, workflows: &[&str]) -> Result<(Skill, bool), Unusable> {
         let why = format!("its front matter repeats `&{}` by `*`; write it out", head(name, 40));
         return Err((Some(line), why));
     }
-    let front: Front = serde_norway::from_str(yaml).map_err(|error| {
+    let front: SkillFrontMatter = serde_norway::from_str(yaml).map_err(|error| {
         // Below the first line, which is not among what was read.
         let line = error.location().map(|place| place.line() + 1);
         let why = error.to_string();
@@ -175,15 +175,21 @@ fn anchor(yaml: &str) -> Option<(usize, &str)> {
     })
 }
 
-fn check(front: Front, advice: &str, yaml: &str, workflows: &[&str]) -> Result<(Skill, bool), Unusable> {
+fn check(
+    front: SkillFrontMatter,
+    advice: &str,
+    yaml: &str,
+    workflows: &[&str],
+) -> Result<(Skill, bool), SkillParseError> {
     let line_of = |key: &str| {
         let begins =
             |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
         yaml.lines().position(begins).map(|index| index + 2)
     };
     let refuse = |key: &str, why: String| Err((line_of(key), why));
-    let Front { name, description, workflow, questions, required, keywords, labels, pool, .. } = front;
-    let Front { category, enabled, .. } = front;
+    let SkillFrontMatter { name, description, workflow, questions, required, keywords, labels, pool, .. } =
+        front;
+    let SkillFrontMatter { category, enabled, .. } = front;
     if category.as_ref().is_some_and(|category| category != "brief") {
         return refuse("category", "its category is not `brief`; remove the line or the file".to_owned());
     }

@@ -5,9 +5,11 @@ use std::collections::HashSet;
 use pulldown_cmark::{Event, Parser, Tag};
 use url::Url;
 
-use super::{DIFFERENTLY, EXISTS, Known, LICENCES, NOTHING, SCHEMA, items, parse, repositories, rows};
+use super::{
+    DIFFERENTLY, EXISTS, LICENCES, NOTHING, SCHEMA, ScoutEvidence, items, parse, repositories, rows,
+};
 use crate::{
-    documents::{Mistake, Tree, lld, markdown, shown_path},
+    documents::{DocumentMistake, FileTree, lld, markdown, shown_path},
     types::IssueNo,
 };
 
@@ -18,7 +20,7 @@ pub(super) const MOST_QUOTED: usize = 25;
 const MOST_MISTAKES: usize = 100;
 
 /// What is wrong with its form, and with what it says of others.
-pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree, known: &Known) -> Vec<Mistake> {
+pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree, known: &ScoutEvidence) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::unreadable(text) {
         return vec![mistake];
     }
@@ -33,12 +35,12 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree, known: &Known) -> Vec<
     out
 }
 
-fn say(out: &mut Vec<Mistake>, rule: &'static str, section: &str, message: String) {
-    out.push(Mistake::error(rule, SCHEMA.title(section), message));
+fn say(out: &mut Vec<DocumentMistake>, rule: &'static str, section: &str, message: String) {
+    out.push(DocumentMistake::error(rule, SCHEMA.title(section), message));
 }
 
 /// It has the repositories that were found, with what GitHub tells of them, and no other.
-fn table(text: &str, known: &Known, out: &mut Vec<Mistake>) {
+fn table(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows_there = repositories(text);
     if known.found.is_empty() {
         if !matches!(rows_there.as_slice(), [row] if row[0] == NOTHING) {
@@ -71,7 +73,7 @@ fn table(text: &str, known: &Known, out: &mut Vec<Mistake>) {
 }
 
 /// Each address is that of a source, or below one.
-fn links(text: &str, known: &Known, out: &mut Vec<Mistake>) {
+fn links(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     for address in addresses(text).into_iter().filter(|address| !is_known(address, known)) {
         let message =
             format!("`{}` is none of the sources that were read; leave it out", shown_path(&address));
@@ -99,7 +101,7 @@ fn addresses(text: &str) -> Vec<String> {
 }
 
 /// As a browser would go there: `..` leads out of what it stands below.
-fn is_known(address: &str, known: &Known) -> bool {
+fn is_known(address: &str, known: &ScoutEvidence) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let below = |base: &str| {
         let rest = url.as_str().strip_prefix(base.trim_end_matches('/'));
@@ -111,7 +113,7 @@ fn is_known(address: &str, known: &Known) -> bool {
 }
 
 /// Each claim says where it is from.
-fn claims(text: &str, known: &Known, out: &mut Vec<Mistake>) {
+fn claims(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     if known.found.is_empty() {
         return;
     }
@@ -129,7 +131,7 @@ fn claims(text: &str, known: &Known, out: &mut Vec<Mistake>) {
     }
 }
 
-fn licences(text: &str, known: &Known, out: &mut Vec<Mistake>) {
+fn licences(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let items = items(text, LICENCES);
     for source in &known.found {
         let (name, licence) = (format!("`{}`", source.name), source.licence());
@@ -141,7 +143,7 @@ fn licences(text: &str, known: &Known, out: &mut Vec<Mistake>) {
 }
 
 /// So many words in a row that stand in a source as well are not the drafter's own.
-fn copied(text: &str, known: &Known, out: &mut Vec<Mistake>) {
+fn copied(text: &str, known: &ScoutEvidence, out: &mut Vec<DocumentMistake>) {
     let rows: HashSet<Vec<String>> =
         known.texts.iter().flat_map(|source| in_a_row(source).collect::<Vec<_>>()).collect();
     if let Some(row) = in_a_row(text).find(|row| rows.contains(row)) {
@@ -149,7 +151,7 @@ fn copied(text: &str, known: &Known, out: &mut Vec<Mistake>) {
         let message = format!(
             "more than {MOST_QUOTED} words in a row are a source's, from “{begins} …”; say it in your own words"
         );
-        out.push(Mistake::error("copied", "document", message));
+        out.push(DocumentMistake::error("copied", "document", message));
     }
 }
 
@@ -163,16 +165,20 @@ fn in_a_row(text: &str) -> impl Iterator<Item = Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::Source, *};
-    use crate::documents::lld::tests::Repo;
+    use super::{super::ScoutSource, *};
+    use crate::documents::lld::tests::DesignTestTree;
 
     const URL: &str = "https://github.com/ann/hours";
 
-    fn known() -> Known {
-        let source =
-            Source { name: "ann/hours".into(), url: URL.into(), stars: 250, licence: Some("MIT".into()) };
+    fn known() -> ScoutEvidence {
+        let source = ScoutSource {
+            name: "ann/hours".into(),
+            url: URL.into(),
+            stars: 250,
+            licence: Some("MIT".into()),
+        };
         let words: Vec<_> = (0..60).map(|n| format!("word{n}")).collect();
-        Known { found: vec![source], texts: vec![words.join(" ")], ..Known::default() }
+        ScoutEvidence { found: vec![source], texts: vec![words.join(" ")], ..ScoutEvidence::default() }
     }
 
     fn brief() -> String {
@@ -185,33 +191,36 @@ mod tests {
         )
     }
 
-    fn rules(text: &str, known: &Known) -> Vec<String> {
-        check(text, IssueNo(42), &Repo, known).iter().map(|mistake| mistake.rule.to_string()).collect()
+    fn rules(text: &str, known: &ScoutEvidence) -> Vec<String> {
+        check(text, IssueNo(42), &DesignTestTree, known)
+            .iter()
+            .map(|mistake| mistake.rule.to_string())
+            .collect()
     }
 
     #[test]
     fn a_brief_of_what_was_found_is_sound() {
-        assert_eq!(check(&brief(), IssueNo(42), &Repo, &known()), []);
-        assert!(super::super::place_exists(&brief(), "ann/hours", &Repo));
-        let none = Known::default();
+        assert_eq!(check(&brief(), IssueNo(42), &DesignTestTree, &known()), []);
+        assert!(super::super::place_exists(&brief(), "ann/hours", &DesignTestTree));
+        let none = ScoutEvidence::default();
         let empty = brief().replace(&rows(&known().found)[0], &rows(&[])[0]);
         let empty = empty.replace(&format!("- It counts by ISO week ([README]({URL}#weeks))."), "None.");
-        assert_eq!(check(&empty, IssueNo(42), &Repo, &none), []);
+        assert_eq!(check(&empty, IssueNo(42), &DesignTestTree, &none), []);
         assert_eq!(rules(&empty, &known()), ["table.unknown", "table.missing", "claims.none"]);
     }
 
     #[test]
     fn what_code_knows_is_added_and_what_is_wrong_is_left() {
-        let fixed = |text: &str, known: &Known| super::super::fix(text, IssueNo(42), known);
+        let fixed = |text: &str, known: &ScoutEvidence| super::super::fix(text, IssueNo(42), known);
         let row = format!("\n{}", rows(&known().found)[0]);
         let bare = brief()
             .replace(&row, "")
             .replace("- `ann/hours`: MIT, so its notice would have to be kept.", "As told:");
         let text = fixed(&bare, &known());
-        assert_eq!(check(&text, IssueNo(42), &Repo, &known()), [], "{text}");
+        assert_eq!(check(&text, IssueNo(42), &DesignTestTree, &known()), [], "{text}");
         assert_eq!(fixed(&text, &known()), text);
-        assert!(fixed(&bare, &Known::default()).contains(&rows(&[])[0]));
-        let searched = Known { searched: [vec!["a b".into()], vec!["c".into()]], ..known() };
+        assert!(fixed(&bare, &ScoutEvidence::default()).contains(&rows(&[])[0]));
+        let searched = ScoutEvidence { searched: [vec!["a b".into()], vec!["c".into()]], ..known() };
         let line = "|\n\nSearched for: “a b”; then, after what was read: “c”.\n\n## What They";
         let told = fixed(
             &brief().replace("|\n\n## What They", "|\n\nSearched for: everything.\n\n## What They"),
@@ -219,7 +228,7 @@ mod tests {
         );
         assert!(told.contains(line) && !told.contains("everything"), "{told}");
         assert_eq!(fixed(&told, &searched), told);
-        assert_eq!(check(&told, IssueNo(42), &Repo, &searched), []);
+        assert_eq!(check(&told, IssueNo(42), &DesignTestTree, &searched), []);
         let wrong = brief().replace("| MIT |", "| none |");
         assert_eq!(fixed(&wrong, &known()), wrong);
     }
@@ -242,7 +251,7 @@ mod tests {
             let found = rules(&brief().replacen(right, wrong, 1), &known());
             assert_eq!(found, [rule], "{wrong}");
         }
-        let pages = Known { pages: vec!["https://weeks.example".into()], ..known() };
+        let pages = ScoutEvidence { pages: vec!["https://weeks.example".into()], ..known() };
         let with = |address: &str| rules(&brief().replacen("No weeks.", address, 1), &pages);
         assert_eq!(with("See https://weeks.example/ for it."), [""; 0]);
         assert_eq!(with("See https://weeks.example/download for it."), ["link.unknown"]);

@@ -5,13 +5,13 @@ mod check;
 mod queries;
 
 pub use check::check;
-pub use queries::{QUERY_RULES, Words, planned, query_schema};
+pub use queries::{QUERY_RULES, SearchTerms, planned, query_schema};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Tree,
-    lld::{self, Holds, Lld, Schema, SectionSpec, section},
+    FileTree,
+    lld::{self, DocumentSchema, ParsedDesign, SchemaSection, SectionContent, section},
     markdown,
 };
 use crate::types::IssueNo;
@@ -26,11 +26,11 @@ pub const NOTHING: &str = "Nothing was found";
 /// Of a licence that GitHub does not tell.
 const NO_LICENCE: &str = "none told";
 
-const SECTIONS: &[SectionSpec] = &[
+const SECTIONS: &[SchemaSection] = &[
     section(
         "1",
         "Question",
-        Holds::Prose,
+        SectionContent::Prose,
         0,
         "what is asked, and what an answer would help to decide, in a few sentences",
         "{what is asked}",
@@ -38,7 +38,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         EXISTS,
         "What Exists",
-        Holds::Prose,
+        SectionContent::Prose,
         1,
         "a table of repositories. Its rows stand among what was found: copy them as they are there, in their order, and add none",
         "| Repository | Stars | Licence | Link |\n|---|---|---|---|\n| `{owner/name}` | {stars} | {licence} | {link} |",
@@ -46,7 +46,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         DIFFERENTLY,
         "What They Do Differently",
-        Holds::Prose,
+        SectionContent::Prose,
         2,
         "a list of what those repositories do, one claim an item, each with the link of the source that says it; or the plain \
          word `None.` where nothing was found",
@@ -55,7 +55,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         "4",
         "Gaps Here",
-        Holds::Prose,
+        SectionContent::Prose,
         3,
         "what this repository lacks of that, as far as you are told of it; say so where you are not told",
         "{gap}",
@@ -63,7 +63,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         "5",
         "Recommendations",
-        Holds::Prose,
+        SectionContent::Prose,
         1,
         "what to do, each with its reason, and what to leave alone",
         "{recommendation}",
@@ -71,7 +71,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         LICENCES,
         "Licences",
-        Holds::Prose,
+        SectionContent::Prose,
         2,
         "a list with an item for each repository of the table: its name in backticks, its licence as the table has it, and \
          what follows from that for whoever would take code from there; or the plain word `None.`",
@@ -79,7 +79,7 @@ const SECTIONS: &[SectionSpec] = &[
     ),
 ];
 
-const SCHEMA: &Schema = &Schema {
+const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Scout",
     sections: SECTIONS,
     files: "",
@@ -91,7 +91,7 @@ const SCHEMA: &Schema = &Schema {
 
 /// A repository that was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct ScoutSource {
     /// `owner/name`
     pub name: String,
     pub url: String,
@@ -100,7 +100,7 @@ pub struct Source {
     pub licence: Option<String>,
 }
 
-impl Source {
+impl ScoutSource {
     fn licence(&self) -> &str {
         self.licence.as_deref().unwrap_or(NO_LICENCE)
     }
@@ -112,8 +112,8 @@ impl Source {
 
 /// What a brief is held against.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    pub found: Vec<Source>,
+pub struct ScoutEvidence {
+    pub found: Vec<ScoutSource>,
     /// What stands in their READMEs, as it was read.
     pub texts: Vec<String>,
     /// The address of the issue, which it may name, with what is below it.
@@ -127,7 +127,7 @@ pub struct Known {
 /// How the line begins that says what was searched for: code writes it.
 const SEARCHED: &str = "Searched for: ";
 
-impl Known {
+impl ScoutEvidence {
     fn searched(&self) -> Option<String> {
         let [first, then] = self
             .searched
@@ -143,8 +143,8 @@ impl Known {
 }
 
 /// The rows of the table, as the brief is to have them.
-pub fn rows(found: &[Source]) -> Vec<String> {
-    let row = |source: &Source| format!("| {} |", source.cells().join(" | "));
+pub fn rows(found: &[ScoutSource]) -> Vec<String> {
+    let row = |source: &ScoutSource| format!("| {} |", source.cells().join(" | "));
     if found.is_empty() { vec![format!("| {NOTHING} | | | |")] } else { found.iter().map(row).collect() }
 }
 
@@ -161,15 +161,15 @@ pub fn format_rules() -> String {
 
 /// The text with its form repaired: rows and licences that are not there are added, since code knows them. Wrong ones
 /// stay for the drafter, for who knows what else rests on them.
-pub fn fix(text: &str, issue: IssueNo, known: &Known) -> String {
-    const OWN: &[lld::Repair] = &[|text, _| lld::headings(SCHEMA, text)];
+pub fn fix(text: &str, issue: IssueNo, known: &ScoutEvidence) -> String {
+    const OWN: &[lld::RepairFunction] = &[|text, _| lld::headings(SCHEMA, text)];
     let mut text = lld::repair(text, issue, OWN.iter().chain(lld::FORM));
     let searched = known.searched().filter(|line| !text.lines().any(|other| other == line));
     if searched.is_some() {
         text = text.split_inclusive('\n').filter(|line| !line.starts_with(SEARCHED)).collect();
     }
     let there = repositories(&text);
-    let lacking: Vec<&Source> =
+    let lacking: Vec<&ScoutSource> =
         known.found.iter().filter(|source| !there.iter().any(|row| row[0] == source.name)).collect();
     let items = items(&text, LICENCES).join("\n");
     let unsaid = known.found.iter().filter(|source| !items.contains(&source.name));
@@ -210,13 +210,13 @@ pub fn summary(text: &str) -> String {
 }
 
 /// Does the place a reviewer points to exist: a section, a repository of the table?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let bare = place.trim().trim_matches('`').trim();
     lld::place_exists(text, place, tree)
         || (!bare.is_empty() && repositories(text).iter().any(|row| row[0] == bare))
 }
 
-fn parse(text: &str) -> Lld {
+fn parse(text: &str) -> ParsedDesign {
     lld::view(SCHEMA, text, &markdown::outline(text))
 }
 

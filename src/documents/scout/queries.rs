@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::documents::unfenced;
 
 /// What one search has all of.
-pub type Words = Vec<String>;
+pub type SearchTerms = Vec<String>;
 
 /// Words of one search: GitHub finds what has all of them.
 const WORDS: usize = 5;
@@ -34,19 +34,19 @@ pub fn query_schema() -> Value {
 ///
 /// # Errors
 /// Why it is none, for the model.
-pub fn planned(answer: &str, may_be_empty: bool) -> Result<Vec<Words>, String> {
+pub fn planned(answer: &str, may_be_empty: bool) -> Result<Vec<SearchTerms>, String> {
     #[derive(Deserialize)]
-    struct Plan {
+    struct SearchPlan {
         queries: Vec<String>,
     }
-    let plan: Plan = serde_json::from_str(unfenced(answer))
+    let plan: SearchPlan = serde_json::from_str(unfenced(answer))
         .map_err(|_| "it is not one JSON object with a list of texts called `queries`".to_owned())?;
-    let words = |query: &String| -> Words {
+    let words = |query: &String| -> SearchTerms {
         let words = query.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         let short = words.filter(|word| word.chars().count() <= WORD_CHARS);
         short.take(WORDS).map(str::to_lowercase).collect()
     };
-    let mut planned: Vec<Words> = Vec::new();
+    let mut planned: Vec<SearchTerms> = Vec::new();
     for words in plan.queries.iter().map(words).filter(|words| !words.is_empty()) {
         if !planned.contains(&words) {
             planned.push(words);

@@ -12,14 +12,14 @@ use pulldown_cmark::{Event, Parser, Tag};
 use super::markdown;
 
 /// What a section is worth: those with the highest number are cut first.
-pub type Rank = u8;
+pub type SectionRank = u8;
 
 /// Of a section that nobody knows.
-pub const MIDDLE: Rank = 5;
+pub const MIDDLE: SectionRank = 5;
 
 /// What was left out of one section.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct SectionCut {
     /// Its heading; empty for what stands above the first.
     pub section: String,
     pub lines: usize,
@@ -28,10 +28,10 @@ pub struct Cut {
 
 /// A text that fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shortened {
+pub struct ShortenedText {
     pub text: String,
     /// In the order of the text.
-    pub cuts: Vec<Cut>,
+    pub cuts: Vec<SectionCut>,
 }
 
 /// A longer line may be cut within.
@@ -45,12 +45,12 @@ const QUOTED: usize = 40;
 
 /// The text in at most `room` bytes. `rank` says what a heading's section is worth; one that it does not know has its
 /// parent's rank, or [`MIDDLE`]. What stands above the first heading is asked for with an empty one.
-pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<Rank>, room: usize) -> Shortened {
+pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>, room: usize) -> ShortenedText {
     if text.len() <= room {
-        return Shortened { text: text.to_owned(), cuts: Vec::new() };
+        return ShortenedText { text: text.to_owned(), cuts: Vec::new() };
     }
     let sections = sections(text, rank);
-    let mut ranks: Vec<Rank> = sections.iter().map(|section| section.rank).collect();
+    let mut ranks: Vec<SectionRank> = sections.iter().map(|section| section.rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
     for cut_first in ranks.into_iter().rev() {
@@ -72,7 +72,7 @@ pub fn shorten(text: &str, rank: &dyn Fn(&str) -> Option<Rank>, room: usize) -> 
 }
 
 /// The fullest that fits; at level 0 it does.
-fn highest(room: usize, at_level: impl Fn(usize) -> Shortened) -> Shortened {
+fn highest(room: usize, at_level: impl Fn(usize) -> ShortenedText) -> ShortenedText {
     let (mut fits, mut beyond) = (0, room + 1);
     while beyond - fits > 1 {
         let middle = fits.midpoint(beyond);
@@ -83,7 +83,7 @@ fn highest(room: usize, at_level: impl Fn(usize) -> Shortened) -> Shortened {
 
 /// What a section of an issue is worth, by what people call it. Above the first heading most write what they want, and
 /// some paste a log: of that as of the rest the longest blocks give way.
-pub fn of_an_issue(title: &str) -> Option<Rank> {
+pub fn of_an_issue(title: &str) -> Option<SectionRank> {
     const WANTED: &[&str] = &[
         "accept", "criteri", "expected", "require", "goal", "want", "behavio", "propos", "problem", "must",
         "done", "solution", "summary", "describ", "descript", "feature", "task",
@@ -120,15 +120,15 @@ pub fn has_word(title: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| plain.contains(&format!(" {beginning}")))
 }
 
-struct Section {
+struct RankedSection {
     /// Empty above the first heading.
     title: String,
-    rank: Rank,
+    rank: SectionRank,
     heading: Range<usize>,
-    blocks: Vec<Block>,
+    blocks: Vec<SectionBlock>,
 }
 
-impl Section {
+impl RankedSection {
     fn end(&self) -> usize {
         self.blocks.last().map_or(self.heading.end, |block| block.range.end)
     }
@@ -138,16 +138,16 @@ impl Section {
     }
 
     /// Of nothing of it being shown from a place on.
-    fn cut_whole(&self, text: &str, from: usize) -> Option<Cut> {
+    fn cut_whole(&self, text: &str, from: usize) -> Option<SectionCut> {
         let missing = &text[from..self.end()];
         let lines = missing.trim().lines().count();
-        (lines > 0).then(|| Cut { section: self.title.clone(), lines, bytes: missing.len() })
+        (lines > 0).then(|| SectionCut { section: self.title.clone(), lines, bytes: missing.len() })
     }
 }
 
 /// A paragraph, list, table, … with the blank lines below it.
-struct Block {
-    kind: Kind,
+struct SectionBlock {
+    kind: BlockKind,
     range: Range<usize>,
     /// Ends of what may stand alone from its beginning, in order. Empty: it is there whole or not at all.
     ends: Vec<usize>,
@@ -155,38 +155,44 @@ struct Block {
     close: String,
 }
 
-fn sections(text: &str, rank: &dyn Fn(&str) -> Option<Rank>) -> Vec<Section> {
+fn sections(text: &str, rank: &dyn Fn(&str) -> Option<SectionRank>) -> Vec<RankedSection> {
     let above = rank("").unwrap_or(MIDDLE);
-    let mut sections = vec![Section { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
+    let mut sections =
+        vec![RankedSection { title: String::new(), rank: above, heading: 0..0, blocks: Vec::new() }];
     // The headings above this place, each with its level and rank.
-    let mut parents: Vec<(usize, Rank)> = Vec::new();
+    let mut parents: Vec<(usize, SectionRank)> = Vec::new();
     let mut outline = markdown::outline(text).headings.into_iter();
     for (part, range) in parts(text) {
         match part {
-            Part::Heading => {
+            MarkdownPart::Heading => {
                 let Some(heading) = outline.next() else { continue };
                 parents.retain(|(level, _)| *level < heading.level);
                 let inherited = parents.last().map_or(MIDDLE, |(_, rank)| *rank);
                 let rank = rank(&heading.text).unwrap_or(inherited);
                 parents.push((heading.level, rank));
-                sections.push(Section { title: heading.text, rank, heading: range, blocks: Vec::new() });
+                sections.push(RankedSection {
+                    title: heading.text,
+                    rank,
+                    heading: range,
+                    blocks: Vec::new(),
+                });
             }
-            Part::Block { kind, ends, close } => {
+            MarkdownPart::Block { kind, ends, close } => {
                 let section = sections.last_mut().expect("the first section begins with the text");
-                section.blocks.push(Block { kind, range, ends, close });
+                section.blocks.push(SectionBlock { kind, range, ends, close });
             }
         }
     }
     sections
 }
 
-enum Part {
+enum MarkdownPart {
     Heading,
-    Block { kind: Kind, ends: Vec<usize>, close: String },
+    Block { kind: BlockKind, ends: Vec<usize>, close: String },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BlockKind {
     Prose,
     Code,
     List,
@@ -194,15 +200,15 @@ enum Kind {
     Other,
 }
 
-impl Part {
-    fn whole(kind: Kind) -> Self {
+impl MarkdownPart {
+    fn whole(kind: BlockKind) -> Self {
         Self::Block { kind, ends: Vec::new(), close: String::new() }
     }
 }
 
 /// The outermost parts of a text. Each goes on to where the next begins, so that together they are the whole text.
-fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
-    let mut parts: Vec<(Part, Range<usize>)> = Vec::new();
+fn parts(text: &str) -> Vec<(MarkdownPart, Range<usize>)> {
+    let mut parts: Vec<(MarkdownPart, Range<usize>)> = Vec::new();
     let mut depth = 0_usize;
     for (event, range) in Parser::new_ext(text, markdown::options()).into_offset_iter() {
         match event {
@@ -212,12 +218,13 @@ fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
                     parts.push((part(&tag, text, &(range.start..tail.unwrap_or(range.end))), range.clone()));
                     if let Some(tail) = tail {
                         let ends = prose_ends(&text[tail..range.end], tail);
-                        let block = Part::Block { kind: Kind::Prose, ends, close: String::new() };
+                        let block =
+                            MarkdownPart::Block { kind: BlockKind::Prose, ends, close: String::new() };
                         parts.push((block, tail..range.end));
                     }
                 } else if depth == 1
                     && matches!(tag, Tag::Item | Tag::TableRow)
-                    && let Some((Part::Block { ends, .. }, _)) = parts.last_mut()
+                    && let Some((MarkdownPart::Block { ends, .. }, _)) = parts.last_mut()
                 {
                     // Up to this item or row the one before it stands.
                     ends.push(line_start(text, range.start));
@@ -226,7 +233,7 @@ fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
             }
             Event::End(_) => depth = depth.saturating_sub(1),
             Event::Rule | Event::Html(_) if depth == 0 => {
-                parts.push((Part::whole(Kind::Other), range));
+                parts.push((MarkdownPart::whole(BlockKind::Other), range));
             }
             _ => {}
         }
@@ -245,27 +252,31 @@ fn parts(text: &str) -> Vec<(Part, Range<usize>)> {
     parts
 }
 
-fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> Part {
+fn part(tag: &Tag<'_>, text: &str, range: &Range<usize>) -> MarkdownPart {
     let own = &text[range.clone()];
     let lines = || line_ends(own).map(|end| range.start + end);
     match tag {
-        Tag::Heading { .. } => Part::Heading,
-        Tag::Paragraph => {
-            Part::Block { kind: Kind::Prose, ends: prose_ends(own, range.start), close: String::new() }
-        }
+        Tag::Heading { .. } => MarkdownPart::Heading,
+        Tag::Paragraph => MarkdownPart::Block {
+            kind: BlockKind::Prose,
+            ends: prose_ends(own, range.start),
+            close: String::new(),
+        },
         Tag::CodeBlock(_) => match fence(own) {
             // The opening line alone says nothing, and the closing line is written anew.
             Some(fence) => {
                 let last = own.trim_end().rfind('\n').map_or(0, |at| range.start + at + 1);
                 let ends = lines().skip(1).filter(|end| *end <= last).collect();
-                Part::Block { kind: Kind::Code, ends, close: format!("{fence}\n") }
+                MarkdownPart::Block { kind: BlockKind::Code, ends, close: format!("{fence}\n") }
             }
-            None => Part::Block { kind: Kind::Code, ends: lines().collect(), close: String::new() },
+            None => {
+                MarkdownPart::Block { kind: BlockKind::Code, ends: lines().collect(), close: String::new() }
+            }
         },
         // Items and rows follow.
-        Tag::List(_) => Part::whole(Kind::List),
-        Tag::Table(_) => Part::whole(Kind::Table),
-        _ => Part::whole(Kind::Other),
+        Tag::List(_) => MarkdownPart::whole(BlockKind::List),
+        Tag::Table(_) => MarkdownPart::whole(BlockKind::Table),
+        _ => MarkdownPart::whole(BlockKind::Other),
     }
 }
 
@@ -318,8 +329,12 @@ fn line_start(text: &str, at: usize) -> usize {
 }
 
 /// The text with no block longer than the level of its section, and without those that have none.
-fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<usize>) -> Shortened {
-    let mut out = Shortened::default();
+fn written(
+    text: &str,
+    sections: &[RankedSection],
+    level: impl Fn(&RankedSection) -> Option<usize>,
+) -> ShortenedText {
+    let mut out = ShortenedText::default();
     let mut gone = 0;
     let mut after_gone = false;
     for section in sections {
@@ -333,8 +348,8 @@ fn written(text: &str, sections: &[Section], level: impl Fn(&Section) -> Option<
             blank_line(&mut out.text);
         }
         out.text.push_str(&text[section.heading.clone()]);
-        let mut gap = Gap::default();
-        let mut cut = Cut { section: section.title.clone(), lines: 0, bytes: 0 };
+        let mut gap = OmittedLines::default();
+        let mut cut = SectionCut { section: section.title.clone(), lines: 0, bytes: 0 };
         for block in &section.blocks {
             let (shown, end) = block.within(text, level);
             if !shown.is_empty() {
@@ -374,11 +389,11 @@ fn blank_line(out: &mut String) {
 
 /// Lines left out since something was shown.
 #[derive(Default)]
-struct Gap {
+struct OmittedLines {
     lines: usize,
 }
 
-impl Gap {
+impl OmittedLines {
     fn close(&mut self, out: &mut String, title: &str) {
         if self.lines == 0 {
             return;
@@ -405,7 +420,7 @@ fn of(title: &str) -> String {
     format!(" of “{}”", super::head(&plain, QUOTED))
 }
 
-impl Block {
+impl SectionBlock {
     /// What of it fits into so many bytes, and where that ends.
     fn within(&self, text: &str, level: usize) -> (String, usize) {
         let Range { start, end } = self.range;
@@ -419,14 +434,14 @@ impl Block {
         shown.push_str(&self.close);
         // Half a line may read as something else than the whole did.
         match parts(&shown).as_slice() {
-            [(Part::Block { kind, .. }, _)] if *kind == self.kind => (shown, cut),
+            [(MarkdownPart::Block { kind, .. }, _)] if *kind == self.kind => (shown, cut),
             _ => nothing,
         }
     }
 }
 
 /// There is no room even for saying what is missing everywhere: the headings that fit, the most needed first.
-fn headings_alone(text: &str, sections: &[Section], room: usize) -> Shortened {
+fn headings_alone(text: &str, sections: &[RankedSection], room: usize) -> ShortenedText {
     let note = "[… the rest is left out …]\n";
     let mut left = room.saturating_sub(note.len());
     let mut order: Vec<usize> = (0..sections.len()).collect();
@@ -452,7 +467,7 @@ fn headings_alone(text: &str, sections: &[Section], room: usize) -> Shortened {
     let cuts = sections.iter().zip(shown).filter_map(|(section, shown)| {
         section.cut_whole(text, if shown { section.heading.end } else { section.heading.start })
     });
-    Shortened { text: out, cuts: cuts.collect() }
+    ShortenedText { text: out, cuts: cuts.collect() }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ fn what_is_wanted_stays_wherever_it_stands() {
     - exit status 2
     - a sentence on standard error
     ");
-    assert_eq!(cut.cuts, [Cut { section: "Logs".to_owned(), lines: 10, bytes: 157 }]);
+    assert_eq!(cut.cuts, [SectionCut { section: "Logs".to_owned(), lines: 10, bytes: 157 }]);
     let less = shorten(ISSUE, &of_an_issue, 230);
     assert!(
         less.text
@@ -157,7 +157,7 @@ fn whatever_is_cut_the_rest_reads_as_it_did() {
             let cut = shorten(&text, &lld::rank, room);
             assert!(cut.text.len() <= room, "{seed} {room}");
             let after = outline(&cut.text);
-            let titles = |o: &markdown::Outline| {
+            let titles = |o: &markdown::MarkdownOutline| {
                 o.headings.iter().map(|h| (h.level, h.text.clone())).collect::<Vec<_>>()
             };
             let (kept, had) = (titles(&after), titles(&before));
@@ -182,7 +182,7 @@ fn whatever_is_cut_the_rest_reads_as_it_did() {
             }
             let mut tables = before.tables.iter();
             for table in &after.tables {
-                let rows = |table: &markdown::Table| {
+                let rows = |table: &markdown::MarkdownTable| {
                     table.rows.iter().map(|row| row.cells.clone()).collect::<Vec<_>>()
                 };
                 assert!(

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CHANGES, FUNCTIONS, PATTERNS, Part, SCHEMA, STATE, Spec, TESTS, TYPES, parse};
+use super::{CHANGES, FUNCTIONS, PATTERNS, ParsedSpec, SCHEMA, STATE, SpecPart, TESTS, TYPES, parse};
 use crate::{
     documents::{
-        Mistake, Tree,
-        lld::{self, Change, Lld},
-        path, shown_path,
+        DocumentMistake, FileTree,
+        lld::{self, ChangeType, ParsedDesign},
+        path_rules, shown_path,
     },
     types::IssueNo,
 };
@@ -19,7 +19,7 @@ pub const MOST_REFERENCES: usize = 10;
 const MOST_MISTAKES: usize = 200;
 
 /// What is wrong with form, files and paths.
-pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
+pub fn check(text: &str, issue: IssueNo, tree: &dyn FileTree) -> Vec<DocumentMistake> {
     if let Some(mistake) = lld::unreadable(text) {
         return vec![mistake];
     }
@@ -30,7 +30,12 @@ pub fn check(text: &str, issue: IssueNo, tree: &dyn Tree) -> Vec<Mistake> {
 
 /// What is missing before somebody can build it: held against the design, and against the texts of files as they are at the
 /// commit. A file without a text here is none that a model may read: nothing of it can be held against anything.
-pub fn complete(text: &str, design: &str, tree: &dyn Tree, texts: &BTreeMap<String, String>) -> Vec<Mistake> {
+pub fn complete(
+    text: &str,
+    design: &str,
+    tree: &dyn FileTree,
+    texts: &BTreeMap<String, String>,
+) -> Vec<DocumentMistake> {
     if lld::unreadable(text).is_some() {
         return Vec::new();
     }
@@ -53,11 +58,12 @@ fn at(section: &str) -> String {
 }
 
 /// People approved the design's files; nobody approved another.
-fn same_files(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
-    let mut say = |message| out.push(Mistake::error("files.design", at(SCHEMA.files), message));
-    let find = |lld: &Lld, path: &str| lld.files.iter().find(|row| row.path == path).map(|row| row.change);
+fn same_files(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |message| out.push(DocumentMistake::error("files.design", at(SCHEMA.files), message));
+    let find =
+        |lld: &ParsedDesign, path: &str| lld.files.iter().find(|row| row.path == path).map(|row| row.change);
     for row in design.files.iter().filter(|row| !row.directory) {
-        let (path, wanted) = (shown_path(&row.path), row.change.map_or("?", Change::as_str));
+        let (path, wanted) = (shown_path(&row.path), row.change.map_or("?", ChangeType::as_str));
         match find(&spec.view, &row.path) {
             None => say(format!("`{path}` is missing, which the design has as {wanted}; add its row")),
             Some(change) if change != row.change => {
@@ -77,21 +83,21 @@ fn same_files(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
 /// The part about each file of the table with such a change, if there is one that says anything.
 fn parts_of<'s>(
     text: &'s str,
-    spec: &'s Spec,
-    parts: &'s [Part],
-    which: &'s [Change],
-) -> impl Iterator<Item = (&'s str, Option<&'s Part>)> {
+    spec: &'s ParsedSpec,
+    parts: &'s [SpecPart],
+    which: &'s [ChangeType],
+) -> impl Iterator<Item = (&'s str, Option<&'s SpecPart>)> {
     let rows = spec.view.files.iter().filter(|row| !row.directory);
     let rows = rows.filter(|row| row.change.is_some_and(|change| which.contains(&change)));
-    let says = |part: &&Part| !text[part.body.clone()].trim().is_empty();
+    let says = |part: &&SpecPart| !text[part.body.clone()].trim().is_empty();
     let mut seen = BTreeSet::new();
     let rows = rows.filter(move |row| seen.insert(row.path.as_str()));
     rows.map(move |row| (row.path.as_str(), parts.iter().filter(|part| part.name == row.path).find(says)))
 }
 
-fn state(text: &str, spec: &Spec, texts: &BTreeMap<String, String>, out: &mut Vec<Mistake>) {
+fn state(text: &str, spec: &ParsedSpec, texts: &BTreeMap<String, String>, out: &mut Vec<DocumentMistake>) {
     // Whoever reads the spec takes all that stands here for the code as it is.
-    let modified = spec.view.files.iter().filter(|row| row.change == Some(Change::Modify));
+    let modified = spec.view.files.iter().filter(|row| row.change == Some(ChangeType::Modify));
     let (modified, mut seen) =
         (modified.map(|row| row.path.as_str()).collect::<BTreeSet<_>>(), BTreeSet::new());
     for part in &spec.state {
@@ -99,12 +105,12 @@ fn state(text: &str, spec: &Spec, texts: &BTreeMap<String, String>, out: &mut Ve
             let name = shown_path(&part.name);
             let message =
                 format!("`{name}` is no file to modify, or stands here twice; keep one part for each");
-            out.push(Mistake::error("state.stray", at(STATE), message));
+            out.push(DocumentMistake::error("state.stray", at(STATE), message));
         }
     }
-    for (path, part) in parts_of(text, spec, &spec.state, &[Change::Modify]) {
+    for (path, part) in parts_of(text, spec, &spec.state, &[ChangeType::Modify]) {
         let shown = shown_path(path);
-        let mut say = |rule, message| out.push(Mistake::error(rule, at(STATE), message));
+        let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(STATE), message));
         let Some(part) = part else {
             say(
                 "state.missing",
@@ -115,7 +121,7 @@ fn state(text: &str, spec: &Spec, texts: &BTreeMap<String, String>, out: &mut Ve
         let Some(there) = texts.get(path) else {
             let message =
                 format!("`{shown}` is no text that models read, so what is said of it was not checked");
-            out.push(Mistake::warning("state.unread", at(STATE), message));
+            out.push(DocumentMistake::warning("state.unread", at(STATE), message));
             continue;
         };
         let lines: Vec<&str> = there.lines().map(str::trim_end).collect();
@@ -160,7 +166,7 @@ fn stands_in(excerpt: &str, there: &str) -> bool {
     })
 }
 
-fn types(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
+fn types(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     for part in &spec.types {
         let sample = said(&text[part.body.clone()], "Sample").is_some_and(|line| line.contains('`'));
         if part.code.is_empty() || part.code.len() < 2 && !sample {
@@ -168,13 +174,13 @@ fn types(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
                 "`{}` takes its definition and then a sample value, each in a code block",
                 shown_path(&part.name)
             );
-            out.push(Mistake::error("types.sample", at(TYPES), message));
+            out.push(DocumentMistake::error("types.sample", at(TYPES), message));
         }
     }
 }
 
-fn functions(text: &str, spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
-    let mut say = |rule, message| out.push(Mistake::error(rule, at(FUNCTIONS), message));
+fn functions(text: &str, spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(FUNCTIONS), message));
     let exact = |line: String| {
         line.contains(['`', '"']) || line.bytes().any(|b| b.is_ascii_digit()) || line.contains("nothing")
     };
@@ -211,8 +217,8 @@ fn said(body: &str, word: &str) -> Option<String> {
     Some(if line.trim_end().ends_with([':', '*']) { format!("{line} {below}") } else { line.to_owned() })
 }
 
-fn changes(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
-    const ALL: &[Change] = &[Change::Add, Change::Modify, Change::Delete];
+fn changes(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
+    const ALL: &[ChangeType] = &[ChangeType::Add, ChangeType::Modify, ChangeType::Delete];
     for (path, part) in parts_of(text, spec, &spec.changes, ALL) {
         let path = shown_path(path);
         let said = part.map(|part| text[part.body.clone()].to_lowercase());
@@ -226,12 +232,17 @@ fn changes(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
             ),
             Some(None) => continue,
         };
-        out.push(Mistake::error(wrong.0, at(CHANGES), wrong.1));
+        out.push(DocumentMistake::error(wrong.0, at(CHANGES), wrong.1));
     }
 }
 
-fn references(spec: &Spec, tree: &dyn Tree, texts: &BTreeMap<String, String>, out: &mut Vec<Mistake>) {
-    let mut say = |rule, message| out.push(Mistake::error(rule, at(PATTERNS), message));
+fn references(
+    spec: &ParsedSpec,
+    tree: &dyn FileTree,
+    texts: &BTreeMap<String, String>,
+    out: &mut Vec<DocumentMistake>,
+) {
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(PATTERNS), message));
     if spec.references.len() > MOST_REFERENCES {
         say(
             "references.many",
@@ -240,7 +251,7 @@ fn references(spec: &Spec, tree: &dyn Tree, texts: &BTreeMap<String, String>, ou
     }
     for reference in spec.references.iter().take(MOST_REFERENCES) {
         let path = shown_path(&reference.path);
-        if path::refused(&reference.path).is_some() || !tree.is_file(&reference.path) {
+        if path_rules::refused(&reference.path).is_some() || !tree.is_file(&reference.path) {
             say("references.path", format!("there is no file `{path}`; name a place that exists"));
             continue;
         }
@@ -255,8 +266,8 @@ fn references(spec: &Spec, tree: &dyn Tree, texts: &BTreeMap<String, String>, ou
     }
 }
 
-fn tests(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
-    let mut say = |rule, message| out.push(Mistake::error(rule, at(TESTS), message));
+fn tests(spec: &ParsedSpec, design: &ParsedDesign, out: &mut Vec<DocumentMistake>) {
+    let mut say = |rule, message| out.push(DocumentMistake::error(rule, at(TESTS), message));
     if spec.tests.is_empty() {
         let message = "no row of a table `| Requirement | Test | File | Input | Expected |` could be read";
         return say("tests.none", message.to_owned());
@@ -274,7 +285,8 @@ fn tests(spec: &Spec, design: &Lld, out: &mut Vec<Mistake>) {
         } else if !names.insert((&test.file, &test.name)) {
             say("tests.name", format!("`{name}` stands in two rows; give each test its own name"));
         }
-        if !spec.view.files.iter().any(|row| row.path == test.file && row.change != Some(Change::Delete)) {
+        if !spec.view.files.iter().any(|row| row.path == test.file && row.change != Some(ChangeType::Delete))
+        {
             let file = shown_path(&test.file);
             say(
                 "tests.file",
@@ -326,7 +338,7 @@ const PLATFORM: [&str; 8] = [
 const PLATFORMS: [&str; 8] = ["platform", "windows", "win32", "linux", "unix", "macos", "darwin", "posix"];
 
 /// What a function is said to fail with, and what it makes of the system it runs on, are promises that some test shows.
-fn untested(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
+fn untested(text: &str, spec: &ParsedSpec, out: &mut Vec<DocumentMistake>) {
     let cells = spec.tests.iter().flat_map(|test| [&test.name, &test.input, &test.expected]);
     let shown: BTreeSet<&str> = cells.flat_map(|cell| words(cell)).collect();
     let mut told = BTreeSet::new();
@@ -335,17 +347,17 @@ fn untested(text: &str, spec: &Spec, out: &mut Vec<Mistake>) {
             if told.insert(error.to_owned()) {
                 let (name, error) = (shown_path(&part.name), shown_path(error));
                 let message = format!("`{name}` ends in `{error}`, and no test expects that; add a row");
-                out.push(Mistake::error("tests.error", at(TESTS), message));
+                out.push(DocumentMistake::error("tests.error", at(TESTS), message));
             }
         }
     }
     let varied =
         shown.iter().any(|word| word.to_lowercase().split('_').any(|word| PLATFORMS.contains(&word)));
     let mut parts = spec.functions.iter().chain(&spec.changes);
-    let asks = |part: &Part| PLATFORM.into_iter().find(|asks| text[part.body.clone()].contains(asks));
+    let asks = |part: &SpecPart| PLATFORM.into_iter().find(|asks| text[part.body.clone()].contains(asks));
     if let Some(asks) = parts.find_map(asks).filter(|_| !varied) {
         let message = format!("the code asks `{asks}`, and no test names a platform; add a row for each");
-        out.push(Mistake::error("tests.platform", at(TESTS), message));
+        out.push(DocumentMistake::error("tests.platform", at(TESTS), message));
     }
 }
 
@@ -370,16 +382,16 @@ fn word_at_end(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::SOUND, *};
-    use crate::documents::lld::{Bare, tests::Repo};
+    use crate::documents::lld::{NamesTestRepository, tests::DesignTestTree};
 
     const DESIGN: &str = "# 42 - Feature: x\n\n### Files Changed\n\n| File | Change Type | Description |\n|---|---|---|\n| \
         `src/lib.rs` | Modify | x |\n\n### Function Signatures\n\n```rust\nfn read() -> u8;\n```\n\n## Requirements\n\n1. It reads.\n";
 
     fn said_of(text: &str) -> Vec<String> {
         let texts = BTreeMap::from([("src/lib.rs".to_owned(), "//! A.\n\npub fn read() {}\n".to_owned())]);
-        let mut all = check(text, IssueNo(42), &Repo);
-        all.extend(complete(text, DESIGN, &Repo, &texts));
-        all.extend(super::super::names(text, &Bare));
+        let mut all = check(text, IssueNo(42), &DesignTestTree);
+        all.extend(complete(text, DESIGN, &DesignTestTree, &texts));
+        all.extend(super::super::names(text, &NamesTestRepository));
         all.iter().filter(|mistake| mistake.is_error()).map(ToString::to_string).collect()
     }
 
@@ -474,7 +486,7 @@ mod tests {
 
     #[test]
     fn of_a_file_that_no_model_reads_nothing_is_held_against_the_spec_and_people_are_told() {
-        let said = complete(SOUND, DESIGN, &Repo, &BTreeMap::new());
+        let said = complete(SOUND, DESIGN, &DesignTestTree, &BTreeMap::new());
         let said: Vec<_> = said.iter().map(|mistake| (mistake.is_error(), mistake.rule.as_ref())).collect();
         assert_eq!(said, [(false, "state.unread")]);
     }

@@ -5,13 +5,13 @@ mod check;
 mod parse;
 
 pub use check::{MOST_REFERENCES, check, complete};
-pub use parse::{Part, Reference, Spec, TestRow, parse};
+pub use parse::{ParsedSpec, PatternReference, SpecPart, TestMappingRow, parse};
 
 use super::{
-    Mistake, Repository, Tree,
-    lld::{self, Holds, Schema, SectionSpec, optional, section},
-    path,
-    shorten::Rank,
+    CodebaseLookup, DocumentMistake, FileTree,
+    lld::{self, DocumentSchema, SchemaSection, SectionContent, optional, section},
+    path_rules,
+    shorten::SectionRank,
 };
 use crate::types::IssueNo;
 
@@ -24,11 +24,11 @@ const CHANGES: &str = "6";
 const PATTERNS: &str = "7";
 const TESTS: &str = "9";
 
-const SECTIONS: &[SectionSpec] = &[
+const SECTIONS: &[SchemaSection] = &[
     section(
         OVERVIEW,
         "Overview",
-        Holds::Prose,
+        SectionContent::Prose,
         3,
         "what is built and in which order, in a few sentences",
         "{what is built}",
@@ -36,7 +36,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         FILES,
         "Files to Implement",
-        Holds::FilesTable,
+        SectionContent::FilesTable,
         0,
         "a table of the files that the design changes, in the order in which they are to be written. Change Type is `Add`, \
          `Modify` or `Delete`. It has each file of the design, with the same Change Type, and no other",
@@ -45,7 +45,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         STATE,
         "Current State",
-        Holds::Prose,
+        SectionContent::Prose,
         4,
         "for each file to modify a heading `### path` and below it, in a code block, the lines that change, copied from the \
          file word for word; or the plain word `None.` where no file is modified",
@@ -54,7 +54,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         TYPES,
         "Data Structures",
-        Holds::Prose,
+        SectionContent::Prose,
         2,
         "for each type that is new or changes a heading `### name`, its definition in a code block, and then one sample value \
          in a code block of its own; or the plain word `None.`",
@@ -63,7 +63,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         FUNCTIONS,
         "Function Specifications",
-        Holds::Prose,
+        SectionContent::Prose,
         1,
         "for each function that is new or changes a heading `### name`, its signature in a code block, then a line that begins \
          with `Input:` and one that begins with `Output:`, each with exact values in backticks, then what happens at the \
@@ -73,7 +73,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         CHANGES,
         "Change Instructions",
-        Holds::Prose,
+        SectionContent::Prose,
         2,
         "for each file of the table a heading `### path` and below it what is to be done there, step by step",
         "### {path/from/the/root}",
@@ -81,7 +81,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         PATTERNS,
         "Pattern References",
-        Holds::Prose,
+        SectionContent::Prose,
         6,
         "a list of at most ten pieces of this repository to follow, each item beginning with its place in backticks, as \
          `path/from/the/root:12-30`; or the plain word `None.`",
@@ -91,7 +91,7 @@ const SECTIONS: &[SectionSpec] = &[
     section(
         TESTS,
         "Test Mapping",
-        Holds::Prose,
+        SectionContent::Prose,
         0,
         "a table of tests, one at least for each error and each platform that a function speaks of. Requirement names those of the design, as `REQ-1`; every requirement has a test. Test is the name \
          of the test function, File the file of Files to Implement that it stands in; Input and Expected are exact values",
@@ -101,7 +101,7 @@ const SECTIONS: &[SectionSpec] = &[
     optional("10", "Implementation Notes", 8, "what else whoever builds it has to know"),
 ];
 
-const SCHEMA: &Schema = &Schema {
+const SCHEMA: &DocumentSchema = &DocumentSchema {
     kind: "Implementation",
     sections: SECTIONS,
     files: FILES,
@@ -117,18 +117,18 @@ pub fn format_rules() -> String {
 }
 
 /// What a section is worth when a spec is shortened: files, tests and functions go last.
-pub fn rank(heading: &str) -> Option<Rank> {
+pub fn rank(heading: &str) -> Option<SectionRank> {
     SCHEMA.rank(heading)
 }
 
 /// The text with its form repaired.
 pub fn fix(text: &str, issue: IssueNo) -> String {
-    const OWN: &[lld::Repair] = &[|text, _| lld::headings(SCHEMA, text)];
+    const OWN: &[lld::RepairFunction] = &[|text, _| lld::headings(SCHEMA, text)];
     lld::repair(text, issue, OWN.iter().chain(lld::FORM))
 }
 
 /// Paths, words and imports of this repository that are named and do not exist.
-pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
+pub fn names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     lld::names_of(SCHEMA, text, &parse(text).view, repository)
 }
 
@@ -142,7 +142,7 @@ pub fn summary(text: &str) -> String {
         .iter()
         .take(15)
         .map(|row| {
-            let change = row.change.map_or("?", lld::Change::as_str);
+            let change = row.change.map_or("?", lld::ChangeType::as_str);
             format!("- {change} `{}`: {}", row.path.replace('`', "'"), row.description)
         })
         .collect();
@@ -151,12 +151,12 @@ pub fn summary(text: &str) -> String {
 }
 
 /// Does the place a reviewer points to exist: a section, one of its parts, a test, a requirement with a test, a file?
-pub fn place_exists(text: &str, place: &str, tree: &dyn Tree) -> bool {
+pub fn place_exists(text: &str, place: &str, tree: &dyn FileTree) -> bool {
     let place = place.trim().trim_matches('`').trim();
     let file = lld::file_of(place);
     (1..=400).contains(&place.len())
         && (parse(text).stands_at(place).is_some()
-            || (path::refused(file).is_none()
+            || (path_rules::refused(file).is_none()
                 && (tree.is_file(file) || tree.is_dir(file.trim_end_matches('/')))))
 }
 
@@ -176,7 +176,7 @@ pub fn unchanged_at(before: &str, now: &str, place: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::lld::tests::Repo;
+    use crate::documents::lld::tests::DesignTestTree;
 
     pub(super) const SOUND: &str = "# 42 - Implementation: Read a file\n\n## Overview\n\nA reader.\n\n\
         ## Files to Implement\n\n| File | Change Type | Description |\n|---|---|---|\n| `src/lib.rs` | Modify | the reader |\n\n\
@@ -200,10 +200,10 @@ mod tests {
             "src/config.rs",
             "src/lib.rs:3",
         ] {
-            assert!(place_exists(SOUND, real, &Repo), "{real}");
+            assert!(place_exists(SOUND, real, &DesignTestTree), "{real}");
         }
         for unreal in ["", "REQ-2", "write", "src/none.rs", "../src/lib.rs"] {
-            assert!(!place_exists(SOUND, unreal, &Repo), "{unreal}");
+            assert!(!place_exists(SOUND, unreal, &DesignTestTree), "{unreal}");
         }
         let now = SOUND.replace("Count(3)", "Count(4)");
         assert!(!unchanged_at(SOUND, &now, "Count") && unchanged_at(SOUND, &now, "read"));

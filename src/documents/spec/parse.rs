@@ -4,28 +4,28 @@ use std::ops::Range;
 
 use super::{CHANGES, FUNCTIONS, PATTERNS, SCHEMA, STATE, TESTS, TYPES};
 use crate::documents::{
-    lld::{self, Lld, column, items_in, tables_in},
-    markdown::{self, Outline},
+    lld::{self, ParsedDesign, column, items_in, tables_in},
+    markdown::{self, MarkdownOutline},
 };
 
 /// A spec as its text shows it; every range points into that text.
 #[derive(Debug, Default)]
-pub struct Spec {
+pub struct ParsedSpec {
     /// Heading, sections and files.
-    pub view: Lld,
+    pub view: ParsedDesign,
     /// What the files to modify hold today, by path.
-    pub state: Vec<Part>,
-    pub types: Vec<Part>,
-    pub functions: Vec<Part>,
+    pub state: Vec<SpecPart>,
+    pub types: Vec<SpecPart>,
+    pub functions: Vec<SpecPart>,
     /// What is to be done, by path.
-    pub changes: Vec<Part>,
-    pub references: Vec<Reference>,
-    pub tests: Vec<TestRow>,
+    pub changes: Vec<SpecPart>,
+    pub references: Vec<PatternReference>,
+    pub tests: Vec<TestMappingRow>,
 }
 
 /// What stands below a heading `### name` of a section.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct SpecPart {
     pub name: String,
     pub body: Range<usize>,
     /// Its code blocks.
@@ -36,14 +36,14 @@ pub struct Part {
 
 /// A piece of the repository to follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub struct PatternReference {
     pub path: String,
     /// First and last line, from 1; none where it names the whole file.
     pub lines: Option<(usize, usize)>,
 }
 
 #[derive(Debug, Clone)]
-pub struct TestRow {
+pub struct TestMappingRow {
     /// `REQ-1`
     pub requirements: Vec<String>,
     pub name: String,
@@ -54,7 +54,7 @@ pub struct TestRow {
 }
 
 /// Reads a spec. Total: any text gives a view.
-pub fn parse(text: &str) -> Spec {
+pub fn parse(text: &str) -> ParsedSpec {
     let outline = markdown::outline(text);
     let view = lld::view(SCHEMA, text, &outline);
     let body = |number| view.section(number).map(|section| section.body.clone()).unwrap_or_default();
@@ -63,10 +63,10 @@ pub fn parse(text: &str) -> Spec {
     let patterns = body(PATTERNS);
     let references = items_in(&outline, &patterns).map(|item| reference(&text[item.range.clone()])).collect();
     let tests = tables_in(&outline, &body(TESTS)).flat_map(test_rows).collect();
-    Spec { state, types, functions, changes, references, tests, view }
+    ParsedSpec { state, types, functions, changes, references, tests, view }
 }
 
-impl Spec {
+impl ParsedSpec {
     /// Where in the text a section by number or title, a part of one, a requirement's test, a test or a row of the files
     /// table is.
     pub(super) fn stands_at(&self, place: &str) -> Option<Range<usize>> {
@@ -87,7 +87,7 @@ impl Spec {
     }
 }
 
-fn parts(text: &str, outline: &Outline, body: Range<usize>) -> Vec<Part> {
+fn parts(text: &str, outline: &MarkdownOutline, body: Range<usize>) -> Vec<SpecPart> {
     let all = &outline.headings;
     let below = all.iter().enumerate().filter(|(_, h)| h.level == 3 && body.contains(&h.range.start));
     below
@@ -104,7 +104,7 @@ fn parts(text: &str, outline: &Outline, body: Range<usize>) -> Vec<Part> {
                 code.push(block.text.clone());
             }
             prose.push_str(text.get(end..body.end).unwrap_or_default());
-            Part { name: bare(&heading.text).trim_end_matches("()").to_owned(), body, code, prose }
+            SpecPart { name: bare(&heading.text).trim_end_matches("()").to_owned(), body, code, prose }
         })
         .collect()
 }
@@ -114,7 +114,7 @@ fn bare(text: &str) -> &str {
 }
 
 /// `path:12-30`, `path:12` or `path` at the beginning of an item; whatever else stands there is taken for a path.
-fn reference(item: &str) -> Reference {
+fn reference(item: &str) -> PatternReference {
     let mark = |c: char| c.is_ascii_digit() || c.is_whitespace() || "-*+.)".contains(c);
     let text = item.trim_start_matches(mark);
     let place = match text.strip_prefix('`') {
@@ -126,10 +126,10 @@ fn reference(item: &str) -> Reference {
         let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
         Some((first.parse().ok()?, last.parse().ok()?))
     });
-    Reference { path, lines }
+    PatternReference { path, lines }
 }
 
-fn test_rows(table: &markdown::Table) -> Vec<TestRow> {
+fn test_rows(table: &markdown::MarkdownTable) -> Vec<TestMappingRow> {
     let columns = ["requirement", "test", "file", "input", "expected"].map(|word| column(table, word));
     if columns[..3].iter().any(Option::is_none) {
         return Vec::new();
@@ -139,7 +139,7 @@ fn test_rows(table: &markdown::Table) -> Vec<TestRow> {
         let [requirements, name, file, input, expected] = columns.map(cell);
         let words = requirements.split([',', ' ', '&', '`']).map(str::trim);
         let requirements = words.filter(|word| word.get(..4).is_some_and(|w| w.eq_ignore_ascii_case("REQ-")));
-        TestRow {
+        TestMappingRow {
             requirements: requirements.map(str::to_ascii_uppercase).collect(),
             name: bare(&name).trim_end_matches("()").to_owned(),
             file: bare(&file).to_owned(),

@@ -10,26 +10,26 @@ mod payload;
 use serde::Deserialize;
 
 use crate::{
-    store::Subject,
+    store::DeliverySubject,
     types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
 };
 
 /// What a payload is about, read without reading the rest of it: enough to put a delivery in its place.
 #[derive(Deserialize)]
-struct Named {
-    installation: Option<Id<InstallationId>>,
-    repository: Option<Id<RepoId>>,
-    issue: Option<Number>,
-    pull_request: Option<Number>,
+struct SubjectPayload {
+    installation: Option<IdField<InstallationId>>,
+    repository: Option<IdField<RepoId>>,
+    issue: Option<IssueNumberField>,
+    pull_request: Option<IssueNumberField>,
 }
 
 #[derive(Deserialize)]
-struct Id<T> {
+struct IdField<T> {
     id: T,
 }
 
 #[derive(Deserialize)]
-struct Number {
+struct IssueNumberField {
     number: IssueNo,
 }
 
@@ -55,17 +55,17 @@ pub struct RepoRef {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum WebhookEvent {
     Issue(IssueEvent),
     Comment(CommentEvent),
-    Touched(TouchedEvent),
-    PullRequest(PullEvent),
+    Touched(CommentEditedEvent),
+    PullRequest(PullRequestEvent),
     Review(ReviewEvent),
     ReviewComment(ReviewCommentEvent),
     /// CI has something to say of a commit.
     Ci(CiEvent),
     /// Somebody wants a check, or all of a suite, run again.
-    Rerequested(RerequestEvent),
+    Rerequested(CheckRerequestEvent),
     Repository(RepositoryEvent),
     Installation(InstallationEvent),
     InstallationRepositories {
@@ -128,7 +128,7 @@ pub struct CommentEvent {
 
 /// A comment that somebody else than its author edited or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TouchedEvent {
+pub struct CommentEditedEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
     pub issue: IssueNo,
@@ -142,8 +142,8 @@ pub struct TouchedEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PullEvent {
-    pub action: PullAction,
+pub struct PullRequestEvent {
+    pub action: PullRequestAction,
     pub repo: RepoRef,
     pub installation: InstallationId,
     pub pull: IssueNo,
@@ -160,7 +160,7 @@ pub struct PullEvent {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PullAction {
+pub enum PullRequestAction {
     Opened,
     Closed { merged: bool },
     Reopened,
@@ -222,7 +222,7 @@ pub struct CiEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RerequestEvent {
+pub struct CheckRerequestEvent {
     pub repo: RepoRef,
     pub installation: InstallationId,
     /// The App whose check it is.
@@ -273,7 +273,7 @@ pub enum InstallationAction {
     PermissionsAccepted,
 }
 
-impl Event {
+impl WebhookEvent {
     /// The events that the App subscribes to, as `app-manifest.yml` lists them. Those about the
     /// installation itself come without asking.
     pub const SUBSCRIBED: &'static [&'static str] = &[
@@ -295,9 +295,11 @@ impl Event {
     }
 
     /// What a delivery is about, for whoever stores it.
-    pub fn subject(event_name: &str, body: &[u8]) -> Subject {
-        let Ok(named) = serde_json::from_slice::<Named>(body) else { return Subject::default() };
-        Subject {
+    pub fn subject(event_name: &str, body: &[u8]) -> DeliverySubject {
+        let Ok(named) = serde_json::from_slice::<SubjectPayload>(body) else {
+            return DeliverySubject::default();
+        };
+        DeliverySubject {
             installation: named.installation.map(|of| of.id),
             repository: named.repository.map(|of| of.id),
             issue: named.issue.or(named.pull_request).map(|of| of.number),
@@ -350,8 +352,8 @@ mod tests {
         let body =
             br#"{"action":"x","issue":{"user":{"id":1},"number":4},"repository":{"id":9,"owner":{"id":2}},
             "installation":{"id":7,"node_id":"m"}}"#;
-        let found = Event::subject("issues", body);
-        let expected = Subject {
+        let found = WebhookEvent::subject("issues", body);
+        let expected = DeliverySubject {
             installation: Some(InstallationId(7)),
             repository: Some(RepoId(9)),
             issue: Some(IssueNo(4)),
@@ -359,12 +361,12 @@ mod tests {
         };
         assert_eq!(found, expected);
         assert_eq!(
-            Event::subject("pull_request", br#"{"pull_request":{"number":5}}"#).issue,
+            WebhookEvent::subject("pull_request", br#"{"pull_request":{"number":5}}"#).issue,
             Some(IssueNo(5))
         );
-        assert!(Event::subject("installation", br#"{"installation":{"id":7}}"#).fence);
+        assert!(WebhookEvent::subject("installation", br#"{"installation":{"id":7}}"#).fence);
         for nothing in [&b""[..], b"[]", b"{\"installation\":7}", b"\xff"] {
-            assert_eq!(Event::subject("issues", nothing), Subject::default());
+            assert_eq!(WebhookEvent::subject("issues", nothing), DeliverySubject::default());
         }
     }
 }

@@ -1,21 +1,21 @@
-//! From a payload to an [`Event`]: one short function for each event.
+//! From a payload to an [`WebhookEvent`]: one short function for each event.
 
 use serde_json::Value;
 
 use super::{
-    CiEvent, CommentEvent, Event, InstallationAction, InstallationEvent, IssueAction, IssueEvent,
-    PayloadError, PullAction, PullEvent, RepositoryAction, RepositoryEvent, RerequestEvent,
-    ReviewCommentEvent, ReviewEvent, ReviewState, TouchedEvent, payload::Payload,
+    CheckRerequestEvent, CiEvent, CommentEditedEvent, CommentEvent, InstallationAction, InstallationEvent,
+    IssueAction, IssueEvent, PayloadError, PullRequestAction, PullRequestEvent, RepositoryAction,
+    RepositoryEvent, ReviewCommentEvent, ReviewEvent, ReviewState, WebhookEvent, payload::WebhookPayload,
 };
 use crate::{
     github::wire::with_unix_lines,
     types::{CommentId, RepoId},
 };
 
-type Parsed = Result<Event, PayloadError>;
+type WebhookEventResult = Result<WebhookEvent, PayloadError>;
 
-pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
-    let reader: fn(Payload<'_>) -> Parsed = match event {
+pub(super) fn parse(event: &str, body: &[u8]) -> WebhookEventResult {
+    let reader: fn(WebhookPayload<'_>) -> WebhookEventResult = match event {
         "issues" => issue,
         "issue_comment" => comment,
         "pull_request" => pull_request,
@@ -28,26 +28,26 @@ pub(super) fn parse(event: &str, body: &[u8]) -> Parsed {
         "repository" => repository,
         "installation" => installation,
         "installation_repositories" => installation_repositories,
-        "ping" => |_| Ok(Event::Ping),
+        "ping" => |_| Ok(WebhookEvent::Ping),
         _ => |p| Ok(ignored(format!("nothing acts on `{}` events", shown(p.event)))),
     };
     let value: Value =
         serde_json::from_slice(body).map_err(|e| PayloadError::NotJson { why: e.to_string() })?;
     let value = with_unix_lines(value);
-    let payload = Payload { event, value: &value };
+    let payload = WebhookPayload { event, value: &value };
     // A hook that someone set up in a repository or organization may share our address. It speaks
     // for no installation, and without one nothing can be done.
-    if Event::SUBSCRIBED.contains(&event) && payload.at("installation").is_none() {
+    if WebhookEvent::SUBSCRIBED.contains(&event) && payload.at("installation").is_none() {
         return Ok(ignored("it came through no installation of this App"));
     }
     reader(payload)
 }
 
-fn ignored(why: impl Into<String>) -> Event {
-    Event::Ignored { why: why.into() }
+fn ignored(why: impl Into<String>) -> WebhookEvent {
+    WebhookEvent::Ignored { why: why.into() }
 }
 
-fn unknown_action(payload: Payload<'_>) -> Event {
+fn unknown_action(payload: WebhookPayload<'_>) -> WebhookEvent {
     let action = shown(payload.text_or_empty("action"));
     ignored(format!("nothing acts on `{}` `{action}`", payload.event))
 }
@@ -57,7 +57,7 @@ fn shown(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(60).collect()
 }
 
-fn issue(p: Payload<'_>) -> Parsed {
+fn issue(p: WebhookPayload<'_>) -> WebhookEventResult {
     let label = || p.text("label.name").map(str::to_owned);
     let action = match p.text_or_empty("action") {
         "opened" => IssueAction::Opened,
@@ -74,7 +74,7 @@ fn issue(p: Payload<'_>) -> Parsed {
         "unlabeled" => IssueAction::Unlabeled { label: label()? },
         _ => return Ok(unknown_action(p)),
     };
-    Ok(Event::Issue(IssueEvent {
+    Ok(WebhookEvent::Issue(IssueEvent {
         action,
         repo: p.repo()?,
         installation: p.installation()?,
@@ -85,14 +85,14 @@ fn issue(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn comment(p: Payload<'_>) -> Parsed {
+fn comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "created" => {}
         "edited" | "deleted" if p.sender()?.id != p.author("comment.user")?.id => return touched(p),
         "edited" => return Ok(ignored("an edited comment never acts")),
         _ => return Ok(unknown_action(p)),
     }
-    Ok(Event::Comment(CommentEvent {
+    Ok(WebhookEvent::Comment(CommentEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
@@ -109,10 +109,10 @@ fn comment(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn touched(p: Payload<'_>) -> Parsed {
+fn touched(p: WebhookPayload<'_>) -> WebhookEventResult {
     // What an edited one says now is anybody's.
     let said = if p.text_or_empty("action") == "edited" { "changes.body.from" } else { "comment.body" };
-    Ok(Event::Touched(TouchedEvent {
+    Ok(WebhookEvent::Touched(CommentEditedEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         issue: p.issue_no("issue.number")?,
@@ -125,17 +125,17 @@ fn touched(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn pull_request(p: Payload<'_>) -> Parsed {
+fn pull_request(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
-        "opened" => PullAction::Opened,
-        "closed" => PullAction::Closed { merged: p.flag("pull_request.merged") },
-        "reopened" => PullAction::Reopened,
-        "synchronize" => PullAction::Synchronize,
-        "ready_for_review" => PullAction::ReadyForReview,
-        "converted_to_draft" => PullAction::ConvertedToDraft,
+        "opened" => PullRequestAction::Opened,
+        "closed" => PullRequestAction::Closed { merged: p.flag("pull_request.merged") },
+        "reopened" => PullRequestAction::Reopened,
+        "synchronize" => PullRequestAction::Synchronize,
+        "ready_for_review" => PullRequestAction::ReadyForReview,
+        "converted_to_draft" => PullRequestAction::ConvertedToDraft,
         _ => return Ok(unknown_action(p)),
     };
-    Ok(Event::PullRequest(PullEvent {
+    Ok(WebhookEvent::PullRequest(PullRequestEvent {
         action,
         repo: p.repo()?,
         installation: p.installation()?,
@@ -152,7 +152,7 @@ fn pull_request(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn review(p: Payload<'_>) -> Parsed {
+fn review(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "submitted" => {}
         "edited" => return Ok(ignored("an edited review never acts")),
@@ -164,7 +164,7 @@ fn review(p: Payload<'_>) -> Parsed {
         "commented" => ReviewState::Commented,
         other => return Ok(ignored(format!("nothing acts on a review that is `{}`", shown(other)))),
     };
-    Ok(Event::Review(ReviewEvent {
+    Ok(WebhookEvent::Review(ReviewEvent {
         state,
         repo: p.repo()?,
         installation: p.installation()?,
@@ -179,13 +179,13 @@ fn review(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn review_comment(p: Payload<'_>) -> Parsed {
+fn review_comment(p: WebhookPayload<'_>) -> WebhookEventResult {
     match p.text_or_empty("action") {
         "created" => {}
         "edited" => return Ok(ignored("an edited comment never acts")),
         _ => return Ok(unknown_action(p)),
     }
-    Ok(Event::ReviewComment(ReviewCommentEvent {
+    Ok(WebhookEvent::ReviewComment(ReviewCommentEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         pull: p.issue_no("pull_request.number")?,
@@ -201,7 +201,7 @@ fn review_comment(p: Payload<'_>) -> Parsed {
 }
 
 /// Check runs, suites and workflow runs differ in little but the key they are under.
-fn check(p: Payload<'_>, key: &str) -> Parsed {
+fn check(p: WebhookPayload<'_>, key: &str) -> WebhookEventResult {
     let branch = if key == "check_run" {
         "check_run.check_suite.head_branch".into()
     } else {
@@ -213,7 +213,7 @@ fn check(p: Payload<'_>, key: &str) -> Parsed {
         "completed" if key == "check_run" && p.text_or_empty("check_run.app.slug") == "github-actions" => {
             Ok(ignored("a job, of which its workflow tells"))
         }
-        "completed" => Ok(Event::Ci(CiEvent {
+        "completed" => Ok(WebhookEvent::Ci(CiEvent {
             repo: p.repo()?,
             installation: p.installation()?,
             app: p.number(&at("app.id")).ok(),
@@ -221,7 +221,7 @@ fn check(p: Payload<'_>, key: &str) -> Parsed {
             branches: p.owned(&branch).into_iter().collect(),
             head_repo: p.number(&at("head_repository.id")).ok().map(RepoId),
         })),
-        "rerequested" if key != "workflow_run" => Ok(Event::Rerequested(RerequestEvent {
+        "rerequested" if key != "workflow_run" => Ok(WebhookEvent::Rerequested(CheckRerequestEvent {
             repo: p.repo()?,
             installation: p.installation()?,
             app: p.number(&at("app.id"))?,
@@ -234,12 +234,12 @@ fn check(p: Payload<'_>, key: &str) -> Parsed {
     }
 }
 
-fn status(p: Payload<'_>) -> Parsed {
+fn status(p: WebhookPayload<'_>) -> WebhookEventResult {
     if p.text("state")? == "pending" {
         return Ok(ignored("a status that is pending says nothing yet"));
     }
     let listed = p.at("branches").and_then(Value::as_array).into_iter().flatten();
-    Ok(Event::Ci(CiEvent {
+    Ok(WebhookEvent::Ci(CiEvent {
         repo: p.repo()?,
         installation: p.installation()?,
         app: None,
@@ -249,7 +249,7 @@ fn status(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn repository(p: Payload<'_>) -> Parsed {
+fn repository(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
         "renamed" => RepositoryAction::Renamed,
         "transferred" => RepositoryAction::Transferred,
@@ -262,10 +262,10 @@ fn repository(p: Payload<'_>) -> Parsed {
         _ => return Ok(unknown_action(p)),
     };
     let (repo, installation, sender) = (p.repo()?, p.installation()?, p.sender()?);
-    Ok(Event::Repository(RepositoryEvent { action, repo, installation, sender }))
+    Ok(WebhookEvent::Repository(RepositoryEvent { action, repo, installation, sender }))
 }
 
-fn installation(p: Payload<'_>) -> Parsed {
+fn installation(p: WebhookPayload<'_>) -> WebhookEventResult {
     let action = match p.text_or_empty("action") {
         "created" => InstallationAction::Created,
         "deleted" => InstallationAction::Deleted,
@@ -278,7 +278,7 @@ fn installation(p: Payload<'_>) -> Parsed {
     let account = p
         .text("installation.account.login")
         .or_else(|e| p.text("installation.account.slug").map_err(|_| e))?;
-    Ok(Event::Installation(InstallationEvent {
+    Ok(WebhookEvent::Installation(InstallationEvent {
         action,
         installation: p.installation()?,
         account: account.to_owned(),
@@ -287,11 +287,11 @@ fn installation(p: Payload<'_>) -> Parsed {
     }))
 }
 
-fn installation_repositories(p: Payload<'_>) -> Parsed {
+fn installation_repositories(p: WebhookPayload<'_>) -> WebhookEventResult {
     if !matches!(p.text_or_empty("action"), "added" | "removed") {
         return Ok(unknown_action(p));
     }
-    Ok(Event::InstallationRepositories {
+    Ok(WebhookEvent::InstallationRepositories {
         installation: p.installation()?,
         added: p.repositories("repositories_added"),
         removed: p.repositories("repositories_removed"),
@@ -319,15 +319,15 @@ mod tests {
         payload
     }
 
-    fn read(event: &str, payload: &Value) -> Event {
-        Event::parse(event, payload.to_string().as_bytes()).unwrap()
+    fn read(event: &str, payload: &Value) -> WebhookEvent {
+        WebhookEvent::parse(event, payload.to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn lines_of_a_text_end_in_newlines_whatever_was_sent() {
         let mut payload = comment_payload();
         payload["comment"]["body"] = "one\r\n\r\ntwo\rthree\u{2028}".into();
-        let Event::Comment(e) = read("issue_comment", &payload) else { panic!() };
+        let WebhookEvent::Comment(e) = read("issue_comment", &payload) else { panic!() };
         assert_eq!(e.body, "one\n\ntwo\nthree\u{2028}");
     }
 
@@ -345,7 +345,7 @@ mod tests {
     fn a_label_is_read_with_who_set_it_and_whose_issue_it_is() {
         let event =
             read("issues", &base(json!({ "action": "labeled", "label": { "name": "countersign:lld" } })));
-        let Event::Issue(issue) = &event else { panic!("{event:?}") };
+        let WebhookEvent::Issue(issue) = &event else { panic!("{event:?}") };
         assert_eq!(issue.action, IssueAction::Labeled { label: "countersign:lld".into() });
         assert_eq!(issue.sender, Actor { id: UserId(7), login: "ann".into(), bot: false });
         assert_eq!(issue.issue_author.login, "bob");
@@ -358,13 +358,13 @@ mod tests {
     fn only_a_new_comment_is_a_comment() {
         let mut payload = comment_payload();
         let event = read("issue_comment", &payload);
-        let Event::Comment(comment) = event else { panic!("{event:?}") };
+        let WebhookEvent::Comment(comment) = event else { panic!("{event:?}") };
         assert_eq!((comment.issue, comment.body.as_str()), (IssueNo(42), "/approve"));
         assert!(!comment.is_pull && !comment.via_app);
         payload["action"] = "edited".into();
         assert_eq!(
             read("issue_comment", &payload),
-            Event::Ignored { why: "an edited comment never acts".into() }
+            WebhookEvent::Ignored { why: "an edited comment never acts".into() }
         );
     }
 
@@ -374,7 +374,7 @@ mod tests {
         payload["comment"]["performed_via_github_app"] = json!({ "id": 1 });
         payload["sender"]["type"] = "Bot".into();
         payload["issue"]["pull_request"] = json!({});
-        let Event::Comment(comment) = read("issue_comment", &payload) else { panic!() };
+        let WebhookEvent::Comment(comment) = read("issue_comment", &payload) else { panic!() };
         assert!(comment.via_app && comment.sender.bot && comment.is_pull);
     }
 
@@ -382,9 +382,9 @@ mod tests {
     fn what_is_missing_is_named_by_its_path() {
         let mut payload = comment_payload();
         payload["comment"].as_object_mut().unwrap().remove("id");
-        let error = Event::parse("issue_comment", payload.to_string().as_bytes()).unwrap_err();
+        let error = WebhookEvent::parse("issue_comment", payload.to_string().as_bytes()).unwrap_err();
         assert_eq!(error.to_string(), "the `issue_comment` payload has no `comment.id` that is a number");
-        assert!(matches!(Event::parse("issues", b"{"), Err(PayloadError::NotJson { .. })));
+        assert!(matches!(WebhookEvent::parse("issues", b"{"), Err(PayloadError::NotJson { .. })));
     }
 
     #[test]
@@ -397,20 +397,21 @@ mod tests {
             ("issues", json!([])),
             ("check_run", base(json!({ "action": "created" }))),
         ] {
-            assert!(matches!(read(event, &payload), Event::Ignored { .. }), "{event} {payload}");
+            assert!(matches!(read(event, &payload), WebhookEvent::Ignored { .. }), "{event} {payload}");
         }
     }
 
     #[test]
     fn every_subscribed_event_has_a_reader() {
-        for event in Event::SUBSCRIBED {
+        for event in WebhookEvent::SUBSCRIBED {
             let why = match read(event, &json!({})) {
-                Event::Ignored { why } => why,
+                WebhookEvent::Ignored { why } => why,
                 other => panic!("{other:?}"),
             };
             assert!(!why.contains("nothing acts"), "{event}: {why}");
             let bare = json!({ "installation": { "id": 1 }, "action": "no such action" });
-            if let Ok(Event::Ignored { why }) = Event::parse(event, bare.to_string().as_bytes()) {
+            if let Ok(WebhookEvent::Ignored { why }) = WebhookEvent::parse(event, bare.to_string().as_bytes())
+            {
                 assert!(!why.ends_with("events"), "{event} is not read: {why}");
             }
         }
@@ -425,7 +426,7 @@ mod tests {
             "review": { "id": 11, "state": "APPROVED", "body": null, "commit_id": oid, "user": null,
                         "submitted_at": "2026-02-19T10:00:01Z" },
         }));
-        let Event::Review(review) = read("pull_request_review", &payload) else { panic!() };
+        let WebhookEvent::Review(review) = read("pull_request_review", &payload) else { panic!() };
         assert_eq!(review.state, ReviewState::Approved);
         assert_eq!(review.commit_id.unwrap().as_str(), oid);
         assert_eq!(review.author.login, "ghost");
@@ -439,7 +440,7 @@ mod tests {
             "repositories": [{ "id": 9, "full_name": "octo/hello" }, { "id": 10 }],
             "sender": { "id": 7, "login": "ann", "type": "User" },
         });
-        let Event::Installation(event) = read("installation", &payload) else { panic!() };
+        let WebhookEvent::Installation(event) = read("installation", &payload) else { panic!() };
         assert_eq!((event.account.as_str(), event.repositories.len()), ("octo", 1));
     }
 }

@@ -11,14 +11,14 @@ use super::{PayloadError, RepoRef};
 
 /// A delivery's body, read as one event.
 #[derive(Clone, Copy)]
-pub(super) struct Payload<'a> {
+pub(super) struct WebhookPayload<'a> {
     pub(super) event: &'a str,
     pub(super) value: &'a Value,
 }
 
-type Read<T> = Result<T, PayloadError>;
+type PayloadResult<T> = Result<T, PayloadError>;
 
-impl<'a> Payload<'a> {
+impl<'a> WebhookPayload<'a> {
     /// The value at `issue.user.id`; `None` also for `null`.
     pub(super) fn at(self, path: &str) -> Option<&'a Value> {
         path.split('.').try_fold(self.value, |value, key| value.get(key)).filter(|value| !value.is_null())
@@ -28,7 +28,7 @@ impl<'a> Payload<'a> {
         PayloadError::Field { event: self.event.to_owned(), path: path.to_owned(), expected }
     }
 
-    pub(super) fn text(self, path: &str) -> Read<&'a str> {
+    pub(super) fn text(self, path: &str) -> PayloadResult<&'a str> {
         self.at(path).and_then(Value::as_str).ok_or_else(|| self.missing(path, "a text"))
     }
 
@@ -45,28 +45,28 @@ impl<'a> Payload<'a> {
         self.at(path).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    pub(super) fn number(self, path: &str) -> Read<u64> {
+    pub(super) fn number(self, path: &str) -> PayloadResult<u64> {
         self.at(path).and_then(Value::as_u64).ok_or_else(|| self.missing(path, "a number"))
     }
 
-    pub(super) fn issue_no(self, path: &str) -> Read<IssueNo> {
+    pub(super) fn issue_no(self, path: &str) -> PayloadResult<IssueNo> {
         self.number(path).map(IssueNo)
     }
 
-    pub(super) fn oid(self, path: &str) -> Read<Oid> {
+    pub(super) fn oid(self, path: &str) -> PayloadResult<Oid> {
         self.text(path)?.parse().map_err(|_| self.missing(path, "a commit id"))
     }
 
-    pub(super) fn time(self, path: &str) -> Read<Timestamp> {
+    pub(super) fn time(self, path: &str) -> PayloadResult<Timestamp> {
         Timestamp::parse(self.text(path)?).map_err(|_| self.missing(path, "a time"))
     }
 
     /// Who did it, by the `sender` that GitHub puts into every payload.
-    pub(super) fn sender(self) -> Read<Actor> {
+    pub(super) fn sender(self) -> PayloadResult<Actor> {
         self.actor("sender")
     }
 
-    pub(super) fn actor(self, path: &str) -> Read<Actor> {
+    pub(super) fn actor(self, path: &str) -> PayloadResult<Actor> {
         Ok(Actor {
             id: UserId(self.number(&format!("{path}.id"))?),
             login: self.text(&format!("{path}.login"))?.to_owned(),
@@ -75,11 +75,11 @@ impl<'a> Payload<'a> {
     }
 
     /// Who wrote it; `null` once the account is gone.
-    pub(super) fn author(self, path: &str) -> Read<Actor> {
+    pub(super) fn author(self, path: &str) -> PayloadResult<Actor> {
         if self.at(path).is_some() { self.actor(path) } else { Ok(ghost()) }
     }
 
-    pub(super) fn repo(self) -> Read<RepoRef> {
+    pub(super) fn repo(self) -> PayloadResult<RepoRef> {
         let name = self.text("repository.full_name")?;
         Ok(RepoRef {
             id: RepoId(self.number("repository.id")?),
@@ -90,7 +90,7 @@ impl<'a> Payload<'a> {
         })
     }
 
-    pub(super) fn installation(self) -> Read<InstallationId> {
+    pub(super) fn installation(self) -> PayloadResult<InstallationId> {
         self.number("installation.id").map(InstallationId)
     }
 

@@ -11,9 +11,9 @@ use crate::{documents::unix_lines, limits};
 
 /// A text that may be posted. Its lines end in `\n`, so that we count the same lines as the parser.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Body(pub(super) String);
+pub struct OutboundBody(pub(super) String);
 
-impl Body {
+impl OutboundBody {
     /// Text that is ours, with nothing of anybody else's in it that did not pass [`clean`](super::clean),
     /// [`plain`](super::plain) or [`code`](super::code). Only `messages` calls this.
     ///
@@ -70,7 +70,7 @@ impl Body {
             let mut block = block;
             if open.checked_add_signed(block.folds).is_none() {
                 // Where the fold was opened, it had become code.
-                block = Block { text: fence("", block.text.trim_end()) + "\n\n", folds: 0 };
+                block = OutboundBlock { text: fence("", block.text.trim_end()) + "\n\n", folds: 0 };
             }
             let added = block.text.chars().count();
             if length + added > limit - ROOM && length > 0 {
@@ -174,15 +174,15 @@ fn is_ours(html: &str) -> bool {
 
 /// A block of a body as it is written, with the blank lines below it, and how many more folds it opens than closes.
 #[derive(Default)]
-struct Block {
+struct OutboundBlock {
     text: String,
     folds: isize,
 }
 
 /// A body's blocks in order. What stands above something stays with it, and what is longer than `limit` becomes
 /// blocks of code.
-fn blocks(text: &str, limit: usize) -> Vec<Block> {
-    let (mut out, mut block) = (Vec::new(), Block::default());
+fn blocks(text: &str, limit: usize) -> Vec<OutboundBlock> {
+    let (mut out, mut block) = (Vec::new(), OutboundBlock::default());
     each_block(text, |text, node| {
         if block.text.len() + text.chars().count() > limit {
             out.push(std::mem::take(&mut block));
@@ -192,7 +192,7 @@ fn blocks(text: &str, limit: usize) -> Vec<Block> {
             while !rest.is_empty() {
                 // In the worst case each of its two fences is as long.
                 let (chunk, after) = rest.split_at(cut_at_line(rest, limit / 3).len());
-                out.push(Block { text: fence("", chunk) + "\n\n", folds: 0 });
+                out.push(OutboundBlock { text: fence("", chunk) + "\n\n", folds: 0 });
                 rest = after;
             }
             return;
@@ -238,7 +238,8 @@ mod tests {
             "[//]: # (hidden)",
             " \nbegins too late",
         ] {
-            let body = Body::frame(format!("ours\n\n{SEAM}{harmless}{SEAM}\n\n{SEAM}{text}{SEAM}\n\nours"));
+            let body =
+                OutboundBody::frame(format!("ours\n\n{SEAM}{harmless}{SEAM}\n\n{SEAM}{text}{SEAM}\n\nours"));
             let expected = format!("ours\n\n{harmless}\n\n{}\n\nours", fence("", text));
             assert_eq!(body.as_str(), expected);
         }
@@ -249,7 +250,7 @@ mod tests {
         let section =
             |n: usize| format!("## Part {n}\n\n```rust\n{}```\n\ntext {n}\n\n", "let x = 1;\n".repeat(1500));
         let whole: String = (0..12).map(section).collect();
-        let body = Body::frame(format!("<details><summary>Draft</summary>\n\n{whole}\n</details>\n"));
+        let body = OutboundBody::frame(format!("<details><summary>Draft</summary>\n\n{whole}\n</details>\n"));
         let pieces = body.pieces();
         assert!(pieces.len() >= 3);
         for (i, piece) in pieces.iter().enumerate() {
@@ -261,14 +262,14 @@ mod tests {
         assert!(pieces[1].starts_with("<details open><summary>(continued)</summary>\n\n## Part"));
         let lines = |text: &str| text.matches("let x = 1;").count();
         assert_eq!(pieces.iter().map(|p| lines(p)).sum::<usize>(), 18_000, "nothing is lost");
-        let unbroken = Body::frame("é".repeat(200_000)).pieces();
+        let unbroken = OutboundBody::frame("é".repeat(200_000)).pieces();
         assert_eq!(unbroken.iter().map(|p| p.matches('é').count()).sum::<usize>(), 200_000);
     }
 
     #[test]
     fn no_piece_is_longer_than_a_comment_may_be() {
         for text in ["`", "`\n", "# a\n"] {
-            for piece in Body::frame(text.repeat(200_000 / text.len())).pieces() {
+            for piece in OutboundBody::frame(text.repeat(200_000 / text.len())).pieces() {
                 assert!(piece.chars().count() <= limits::BODY_CHARS - 200, "{text:?}: {}", piece.len());
             }
         }
@@ -311,13 +312,13 @@ mod tests {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 text.push_str(parts[(seed >> 33) as usize % parts.len()]);
             }
-            let again = Body::again(text.clone());
+            let again = OutboundBody::again(text.clone());
             assert!(!again.as_str().contains('\r'), "{text:?}");
-            assert_eq!(Body::again(again.as_str().to_owned()), again, "{text:?}");
-            let framed = Body::frame(format!("ours {text}\n\n{}", super::super::clean(&text, 1_000)));
+            assert_eq!(OutboundBody::again(again.as_str().to_owned()), again, "{text:?}");
+            let framed = OutboundBody::frame(format!("ours {text}\n\n{}", super::super::clean(&text, 1_000)));
             assert!(!framed.pieces().is_empty());
         }
-        assert_eq!(Body::again("b\r\rr".to_owned()).as_str(), "b\n\nr");
+        assert_eq!(OutboundBody::again("b\r\rr".to_owned()).as_str(), "b\n\nr");
     }
 
     #[test]
@@ -325,7 +326,7 @@ mod tests {
         let ours = "### ✋ A\n\n[the pull request, #3](https://github.com/o/r/pull/3)\n\n```\n/approve lld 3f9c\n```\n\n\
                     | F1 |\n|--:|\n| `@mona` |\n\n<details><summary>D <code>3f</code></summary>\n\n@\u{200b}mona\n\n\
                     </details>\n\n<sub>`/stop` · 1</sub>";
-        assert_eq!(Body::again(ours.to_owned()).as_str(), ours);
+        assert_eq!(OutboundBody::again(ours.to_owned()).as_str(), ours);
         for text in [
             "@mona",
             "Fixes #1",
@@ -339,11 +340,11 @@ mod tests {
             "- [ ] a box",
             "```mermaid\na\n```",
         ] {
-            let again = Body::again(format!("{text}\n\n{ours}"));
+            let again = OutboundBody::again(format!("{text}\n\n{ours}"));
             let fenced = again.as_str().trim_start_matches('`').strip_prefix('\n');
             assert!(fenced.is_some_and(|code| code.starts_with(&text[..5])), "{again:?}");
-            assert_eq!(Body::again(again.as_str().to_owned()), again);
+            assert_eq!(OutboundBody::again(again.as_str().to_owned()), again);
         }
-        assert_eq!(Body::again("```\nopen".to_owned()).as_str(), fence("", "```\nopen"));
+        assert_eq!(OutboundBody::again("```\nopen".to_owned()).as_str(), fence("", "```\nopen"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Posted text acts: it pages people, closes issues, obeys other bots, loads pictures, breaks out
 //! of the fold it stands in. Here it is read with the parser that GitHub's is derived from, and written anew with
-//! nothing in it but what a text needs. What may be posted is a [`Body`], which only `messages` builds and which is
+//! nothing in it but what a text needs. What may be posted is a [`OutboundBody`], which only `messages` builds and which is
 //! read once more as a whole. This file knows nothing of GitHub's API.
 
 use std::fmt;
@@ -10,11 +10,11 @@ use std::fmt;
 use crate::documents::{is_invisible, secrets, unix_lines};
 
 mod body;
-mod history;
+mod commit_marks;
 mod rewrite;
-pub use body::Body;
-pub use history::{has_marks, message, subject};
-use rewrite::{Boxes, Container, Words, rewrite};
+pub use body::OutboundBody;
+pub use commit_marks::{has_marks, message, subject};
+use rewrite::{CheckboxMode, InlineContainer, InlineWriter, rewrite};
 
 /// Stands between a sign that acts and what it would act on. Invisible, and no white space to
 /// anybody's `trim`.
@@ -30,9 +30,9 @@ const PASSES: usize = 6;
 
 /// Markdown of a model's or a stranger's that was made inert. It can be read; a frame takes it by `{}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Clean(String);
+pub struct InertMarkdown(String);
 
-impl Clean {
+impl InertMarkdown {
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -42,8 +42,8 @@ impl Clean {
     }
 }
 
-/// Between seams, for [`Body::frame`].
-impl fmt::Display for Clean {
+/// Between seams, for [`OutboundBody::frame`].
+impl fmt::Display for InertMarkdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SEAM}{}{SEAM}", self.0)
     }
@@ -51,16 +51,16 @@ impl fmt::Display for Clean {
 
 /// Makes Markdown inert and at most `cap_chars` long. Text in code stays as written, except for
 /// secrets and control characters. Cleaning what is clean changes nothing.
-pub fn clean(text: &str, cap_chars: usize) -> Clean {
-    cleaned(text, cap_chars, Boxes::Words)
+pub fn clean(text: &str, cap_chars: usize) -> InertMarkdown {
+    cleaned(text, cap_chars, CheckboxMode::Words)
 }
 
 /// As [`clean`], and the boxes of lists stay boxes that people can tick: for the text of an issue.
-pub fn clean_with_boxes(text: &str, cap_chars: usize) -> Clean {
-    cleaned(text, cap_chars, Boxes::Kept)
+pub fn clean_with_boxes(text: &str, cap_chars: usize) -> InertMarkdown {
+    cleaned(text, cap_chars, CheckboxMode::Kept)
 }
 
-fn cleaned(text: &str, cap_chars: usize, boxes: Boxes) -> Clean {
+fn cleaned(text: &str, cap_chars: usize, boxes: CheckboxMode) -> InertMarkdown {
     let text = secrets::redact(&scrub(text));
     let mut keep = cap_chars;
     loop {
@@ -69,10 +69,10 @@ fn cleaned(text: &str, cap_chars: usize, boxes: Boxes) -> Clean {
         let out = (settle(head, boxes) + note).trim_start().to_owned();
         let length = out.chars().count();
         if length <= cap_chars {
-            return Clean(out);
+            return InertMarkdown(out);
         }
         if keep == 0 {
-            return Clean(String::new());
+            return InertMarkdown(String::new());
         }
         // What was made inert grew: keep less, in proportion, and always a little less.
         keep = (keep * cap_chars / length).min(keep - keep / 50 - 1);
@@ -92,7 +92,7 @@ pub fn plain(text: &str, cap_chars: usize) -> String {
             0 => n == 0 || n == last || !part.is_empty(),
             _ => trimmed(part),
         });
-    let mut words = Words::new(Container::Line);
+    let mut words = InlineWriter::new(InlineContainer::Line);
     if !pairs {
         words.text(&text);
         return words.finish();
@@ -184,7 +184,7 @@ fn cut_at_line(text: &str, keep: usize) -> &str {
 }
 
 /// Written anew until nothing changes: what gave way to words can change what the words beside it mean.
-fn settle(source: &str, boxes: Boxes) -> String {
+fn settle(source: &str, boxes: CheckboxMode) -> String {
     let mut text = source.to_owned();
     for _ in 0..PASSES {
         match rewrite(&scrub(&text), boxes) {
@@ -260,7 +260,7 @@ mod tests {
         for same in ["- [ ] **a** `b_c`\n  d\n- [x] e\n  - [ ] f", "1. [ ] a", "- [ ] /\u{200B}stop"] {
             assert_eq!(clean_with_boxes(same, 99).as_str(), same);
         }
-        let body = Body::frame(format!("ours\n\n{}", clean_with_boxes("* [ ] @mona", 99)));
+        let body = OutboundBody::frame(format!("ours\n\n{}", clean_with_boxes("* [ ] @mona", 99)));
         assert_eq!(body.as_str().replace(GUARD, "·"), "ours\n\n- [ ] @·mona");
     }
 

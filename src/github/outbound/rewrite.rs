@@ -21,7 +21,7 @@ const DRAWN: [&str; 6] = ["mermaid", "geojson", "topojson", "stl", "math", "sugg
 
 /// What becomes of boxes to tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Boxes {
+pub(super) enum CheckboxMode {
     /// Words that nobody can tick.
     Words,
     Kept,
@@ -37,9 +37,9 @@ pub(super) fn options() -> Options<'static> {
 }
 
 /// The text with nothing in it that acts, or `None` where it is nested too deep.
-pub(super) fn rewrite(text: &str, boxes: Boxes) -> Option<String> {
+pub(super) fn rewrite(text: &str, boxes: CheckboxMode) -> Option<String> {
     let (arena, mut options) = (Arena::new(), options());
-    options.extension.tasklist = boxes == Boxes::Kept;
+    options.extension.tasklist = boxes == CheckboxMode::Kept;
     written(parse_document(&arena, text, &options).children())
 }
 
@@ -85,9 +85,9 @@ fn blocks<'a>(nodes: impl Iterator<Item = Node<'a>>, tight: bool) -> String {
 
 fn block(node: Node<'_>, tight: bool) -> String {
     match &node.data().value {
-        NodeValue::Paragraph => Words::of(node, Container::Paragraph),
+        NodeValue::Paragraph => InlineWriter::of(node, InlineContainer::Paragraph),
         NodeValue::Heading(heading) => {
-            format!("{} {}", "#".repeat(heading.level.into()), Words::of(node, Container::Line))
+            format!("{} {}", "#".repeat(heading.level.into()), InlineWriter::of(node, InlineContainer::Line))
                 .trim_end()
                 .to_owned()
         }
@@ -114,7 +114,7 @@ fn block(node: Node<'_>, tight: bool) -> String {
         NodeValue::Table(table) => {
             let row = |row: Node<'_>| {
                 row.children()
-                    .map(|cell| format!("| {} ", Words::of(cell, Container::Cell)))
+                    .map(|cell| format!("| {} ", InlineWriter::of(cell, InlineContainer::Cell)))
                     .collect::<String>()
                     + "|"
             };
@@ -139,7 +139,7 @@ fn behind(mark: &str, below: &str, inside: &str) -> String {
 
 /// Where words stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Container {
+pub(super) enum InlineContainer {
     Paragraph,
     /// Where a line must not break.
     Line,
@@ -147,15 +147,15 @@ pub(super) enum Container {
 }
 
 /// Words being written, with the few things that may stand between them.
-pub(super) struct Words {
+pub(super) struct InlineWriter {
     out: String,
-    container: Container,
+    container: InlineContainer,
     /// Where the line begins that is being written.
     line: usize,
 }
 
-impl Words {
-    pub(super) fn new(container: Container) -> Self {
+impl InlineWriter {
+    pub(super) fn new(container: InlineContainer) -> Self {
         Self { out: String::new(), container, line: 0 }
     }
 
@@ -163,7 +163,7 @@ impl Words {
         self.out.trim_end().to_owned()
     }
 
-    fn of(node: Node<'_>, container: Container) -> String {
+    fn of(node: Node<'_>, container: InlineContainer) -> String {
         let mut words = Self::new(container);
         words.inside(node);
         words.finish()
@@ -226,7 +226,7 @@ impl Words {
 
     fn code(&mut self, code: &str) {
         let code = scrub(code).replace('\n', " ");
-        let code = if self.container == Container::Cell { code.replace('|', "\\|") } else { code };
+        let code = if self.container == InlineContainer::Cell { code.replace('|', "\\|") } else { code };
         let fence = longer_than(&code, 0);
         let spaced = code.starts_with(' ') && code.ends_with(' ') && !code.trim().is_empty();
         let pad = if spaced || code.starts_with('`') || code.ends_with('`') { " " } else { "" };
@@ -235,7 +235,7 @@ impl Words {
 
     fn line_break(&mut self, mark: &str) {
         self.out.truncate(self.out.trim_end().len());
-        if self.container == Container::Paragraph {
+        if self.container == InlineContainer::Paragraph {
             self.out.push_str(mark);
             self.out.push('\n');
             self.line = self.out.len();

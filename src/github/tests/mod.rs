@@ -1,8 +1,8 @@
 //! The client against a server that answers what each test says and remembers what it was sent.
 
-mod door;
 mod pace;
 mod refusals;
+mod transport;
 mod writes;
 
 use std::{
@@ -32,19 +32,19 @@ const BOT: u64 = 77;
 
 /// A clock that stands still until it is moved.
 #[derive(Default)]
-struct Still {
+struct SteppedClock {
     passed: AtomicI64,
     moved: Notify,
 }
 
-impl Still {
+impl SteppedClock {
     fn pass(&self, duration: Duration) {
         self.passed.fetch_add(i64::try_from(duration.as_millis()).unwrap(), Ordering::SeqCst);
         self.moved.notify_waiters();
     }
 }
 
-impl Clock for Still {
+impl Clock for SteppedClock {
     fn now(&self) -> Timestamp {
         Timestamp(NOW.0 + self.passed.load(Ordering::SeqCst))
     }
@@ -65,7 +65,7 @@ impl Clock for Still {
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
-struct Seen {
+struct ReceivedApiRequest {
     /// `GET /repos/o/r?x=y`
     line: String,
     authorization: String,
@@ -75,37 +75,39 @@ struct Seen {
 }
 
 /// What the server answers; the number is how often this line came before.
-type Script = Arc<dyn Fn(&Seen, usize) -> Option<Canned> + Send + Sync>;
+type ApiResponseScript = Arc<dyn Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync>;
 
-struct Canned {
+struct CannedApiResponse {
     status: u16,
     headers: Vec<(&'static str, String)>,
     body: Value,
 }
 
-fn answer(status: u16, body: Value) -> Option<Canned> {
-    Some(Canned { status, headers: Vec::new(), body })
+fn answer(status: u16, body: Value) -> Option<CannedApiResponse> {
+    Some(CannedApiResponse { status, headers: Vec::new(), body })
 }
 
-impl Canned {
+impl CannedApiResponse {
     fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
     }
 }
 
-struct Fake {
+struct FakeGitHub {
     origin: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
-    clock: Arc<Still>,
+    seen: Arc<Mutex<Vec<ReceivedApiRequest>>>,
+    clock: Arc<SteppedClock>,
 }
 
-impl Fake {
+impl FakeGitHub {
     /// Answers tokens, the repository and our bot's account by itself, all else by `script`; what
     /// that does not know is 404.
-    async fn start(script: impl Fn(&Seen, usize) -> Option<Canned> + Send + Sync + 'static) -> Self {
-        let seen = Arc::<Mutex<Vec<Seen>>>::default();
-        let script: Script = Arc::new(script);
+    async fn start(
+        script: impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> + Send + Sync + 'static,
+    ) -> Self {
+        let seen = Arc::<Mutex<Vec<ReceivedApiRequest>>>::default();
+        let script: ApiResponseScript = Arc::new(script);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
         let log = Arc::clone(&seen);
@@ -137,11 +139,11 @@ impl Fake {
         self.github_at("/")
     }
 
-    fn repo(&self) -> Repo {
+    fn repo(&self) -> GitHubRepo {
         self.github().repo(InstallationId(3), OURS, "o/r".parse().unwrap())
     }
 
-    fn seen(&self) -> Vec<Seen> {
+    fn seen(&self) -> Vec<ReceivedApiRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -150,18 +152,24 @@ impl Fake {
     }
 
     /// The writes that arrived, in order; token requests are none.
-    fn writes(&self) -> Vec<Seen> {
-        let write = |seen: &Seen| !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens");
+    fn writes(&self) -> Vec<ReceivedApiRequest> {
+        let write = |seen: &ReceivedApiRequest| {
+            !seen.line.starts_with("GET ") && !seen.line.contains("access_tokens")
+        };
         self.seen().into_iter().filter(write).collect()
     }
 }
 
-async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>, script: Script) -> Response {
+async fn respond(
+    request: Request<axum::body::Body>,
+    log: Arc<Mutex<Vec<ReceivedApiRequest>>>,
+    script: ApiResponseScript,
+) -> Response {
     let (head, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     let authorization =
         head.headers.get("authorization").map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
-    let seen = Seen {
+    let seen = ReceivedApiRequest {
         line: format!("{} {}", head.method, head.uri),
         authorization,
         known: head.headers.get("if-none-match").map(|v| v.to_str().unwrap().to_owned()),
@@ -178,7 +186,7 @@ async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>,
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
     let given = script(&seen, before).or_else(|| known(&seen, before));
-    let Canned { status, headers, body } = given.unwrap_or_else(|| Canned {
+    let CannedApiResponse { status, headers, body } = given.unwrap_or_else(|| CannedApiResponse {
         status: 404,
         headers: Vec::new(),
         body: json!({ "message": format!("Not Found: {}", seen.line) }),
@@ -190,7 +198,7 @@ async fn respond(request: Request<axum::body::Body>, log: Arc<Mutex<Vec<Seen>>>,
     response.body(body.to_string().into()).unwrap()
 }
 
-fn known(seen: &Seen, before: usize) -> Option<Canned> {
+fn known(seen: &ReceivedApiRequest, before: usize) -> Option<CannedApiResponse> {
     match seen.line.as_str() {
         "POST /app/installations/3/access_tokens" | "POST /api/v3/app/installations/3/access_tokens" => {
             answer(

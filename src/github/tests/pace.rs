@@ -4,12 +4,12 @@ use super::*;
 use crate::types::{CommentId, IssueNo};
 
 /// A server that takes every write there is here.
-async fn willing() -> Fake {
+async fn willing() -> FakeGitHub {
     let comment = json!({
         "id": 5, "user": null, "html_url": "https://x/c",
         "created_at": "2026-02-19T10:00:00Z", "updated_at": "2026-02-19T10:00:05Z",
     });
-    Fake::start(move |seen, _| match seen.line.as_str() {
+    FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         line if line.starts_with("POST /repos") || line.starts_with("PATCH ") => answer(200, comment.clone()),
         _ => None,
     })
@@ -17,7 +17,7 @@ async fn willing() -> Fake {
 }
 
 /// Until that many writes have arrived. The clock stands; only the loopback connection takes time.
-async fn arrived(fake: &Fake, writes: usize) -> Vec<String> {
+async fn arrived(fake: &FakeGitHub, writes: usize) -> Vec<String> {
     while fake.writes().len() < writes {
         tokio::task::yield_now().await;
     }
@@ -30,13 +30,13 @@ async fn eyes_are_seen_while_everything_else_waits() {
     let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
     // The name is known and the token there, so that what follows is the pace alone.
     for _ in 0..3 {
-        repo.edit_comment(CommentId(1), "m", &Body::frame("text".to_owned())).await.unwrap();
+        repo.edit_comment(CommentId(1), "m", &OutboundBody::frame("text".to_owned())).await.unwrap();
     }
     let waiting: Vec<_> = [1, 2, 3]
         .map(|n| {
             let repo = repo.clone();
             tokio::spawn(async move {
-                let body = Body::frame("text".to_owned());
+                let body = OutboundBody::frame("text".to_owned());
                 match n {
                     3 => drop(repo.ensure_comment(IssueNo(1), "m", &body, false).await.unwrap()),
                     n => drop(repo.edit_comment(CommentId(10 + n), "m", &body).await.unwrap()),
@@ -44,7 +44,7 @@ async fn eyes_are_seen_while_everything_else_waits() {
             })
         })
         .into();
-    repo.react(On::Comment(CommentId(7)), Reaction::Eyes).await.unwrap();
+    repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::Eyes).await.unwrap();
     repo.remove_label(IssueNo(1), "countersign:lld").await.unwrap();
     assert_eq!(
         arrived(&fake, 5).await[3..],
@@ -69,9 +69,9 @@ async fn a_refusal_without_room_is_not_for_now() {
     let fake = willing().await;
     let repo = fake.paced_at("/", Pacing::GitHub).repo(InstallationId(3), OURS, "o/r".parse().unwrap());
     for _ in 0..3 {
-        repo.react(On::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap();
+        repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap();
     }
-    let left_out = repo.react(On::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap_err();
-    assert!(matches!(left_out, Fault::NotNow { .. }), "{left_out}");
+    let left_out = repo.react(ReactionTarget::Comment(CommentId(7)), Reaction::ThumbsDown).await.unwrap_err();
+    assert!(matches!(left_out, GitHubApiError::NotNow { .. }), "{left_out}");
     assert_eq!(fake.writes().len(), 3);
 }

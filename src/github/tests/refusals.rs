@@ -17,8 +17,8 @@ const POST: &str = "POST /repos/o/r/issues/1/comments";
 const LOOK: &str = "GET /repos/o/r/issues/1/comments";
 
 /// What a label swap comes to whose GraphQL answer has this error, and the repository.
-async fn swap_with(error: Value) -> (Fault, Repo) {
-    let fake = Fake::start(move |seen, _| match seen.line.as_str() {
+async fn swap_with(error: Value) -> (GitHubApiError, GitHubRepo) {
+    let fake = FakeGitHub::start(move |seen, _| match seen.line.as_str() {
         line if line.starts_with("GET /repos/o/r/labels/") => answer(200, json!({ "node_id": "LA_1" })),
         "GET /repos/o/r/issues/1" => answer(
             200,
@@ -43,20 +43,20 @@ async fn graphql_is_final_only_where_it_is_known_to_be() {
             error["type"] = json!(kind);
         }
         let (fault, _) = swap_with(error).await;
-        assert!(matches!(fault, Fault::Transient { .. }), "{kind:?}: {fault}");
+        assert!(matches!(fault, GitHubApiError::Transient { .. }), "{kind:?}: {fault}");
     }
     let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": "no" })).await;
-    assert!(matches!(fault, Fault::Forbidden { .. }), "{fault}");
+    assert!(matches!(fault, GitHubApiError::Forbidden { .. }), "{fault}");
     for error in [
         json!({ "type": "UNPROCESSABLE", "message": "no" }),
         json!({ "extensions": { "code": "undefinedField" }, "message": "no such field" }),
     ] {
         let (fault, _) = swap_with(error).await;
-        assert!(matches!(fault, Fault::Rejected { .. }), "{fault}");
+        assert!(matches!(fault, GitHubApiError::Rejected { .. }), "{fault}");
     }
     let listed = "the `acme` organization has an IP allow list enabled, and 192.0.2.1 is not permitted";
     let (fault, _) = swap_with(json!({ "type": "FORBIDDEN", "message": listed })).await;
-    assert!(matches!(fault, Fault::NotNow { .. }), "{fault}");
+    assert!(matches!(fault, GitHubApiError::NotNow { .. }), "{fault}");
 }
 
 #[tokio::test]
@@ -66,14 +66,14 @@ async fn graphqls_rate_limit_is_the_installations_by_either_name() {
         let (fault, repo) =
             swap_with(json!({ "type": kind, "code": "graphql_rate_limit", "message": message })).await;
         let until = NOW.plus(limits::RATE_PAUSE);
-        assert_eq!(fault, Fault::RateLimited { until });
+        assert_eq!(fault, GitHubApiError::RateLimited { until });
         assert_eq!(repo.info().await.unwrap_err(), fault, "{kind}: nothing is sent before it ends");
     }
 }
 
 #[tokio::test]
 async fn what_was_refused_was_not_written_and_is_not_looked_for() {
-    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+    let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0..4) => answer(403, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, 4) => {
             answer(422, json!({ "message": "Validation Failed", "errors": ["was submitted too quickly"] }))
@@ -84,19 +84,19 @@ async fn what_was_refused_was_not_written_and_is_not_looked_for() {
     .await;
     let repo = fake.repo();
     for attempt in 0..5 {
-        let body = Body::frame("hello".to_owned());
+        let body = OutboundBody::frame("hello".to_owned());
         let refused = repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
         assert!(refused.passes(), "{refused}");
         fake.clock.pass(Duration::from_secs(1));
     }
-    let body = Body::frame("hello".to_owned());
+    let body = OutboundBody::frame("hello".to_owned());
     assert_eq!(repo.ensure_comment(IssueNo(1), "m", &body, true).await.unwrap().id, CommentId(5));
     assert_eq!((fake.count(POST), fake.count(LOOK)), (6, 0));
 }
 
 #[tokio::test]
 async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
-    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+    let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         (POST, 0) => answer(502, json!({})),
         (POST, 1) => answer(429, json!({ "message": "slow down" })).map(|a| a.header("retry-after", "1")),
         (POST, _) => answer(201, comment(5)),
@@ -107,7 +107,7 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
     })
     .await;
     let repo = fake.repo();
-    let body = Body::frame("hello".to_owned());
+    let body = OutboundBody::frame("hello".to_owned());
     for attempt in 0..3 {
         repo.ensure_comment(IssueNo(1), "m", &body, attempt > 0).await.unwrap_err();
         fake.clock.pass(limits::LOOK_GAP);
@@ -118,7 +118,7 @@ async fn a_refusal_ends_no_doubt_that_was_there_before_it_and_adds_none() {
 
 #[tokio::test]
 async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
-    let fake = Fake::start(|seen, before| match (seen.line.as_str(), before) {
+    let fake = FakeGitHub::start(|seen, before| match (seen.line.as_str(), before) {
         ("POST /app/installations/3/access_tokens", 0) => {
             answer(403, json!({ "message": "Diese Installation ruht." }))
         }
@@ -134,29 +134,29 @@ async fn a_suspension_is_waited_for_and_no_other_refusal_is() {
     let repo = fake.repo();
     for refused in ["a token", "a call"] {
         let fault = repo.info().await.unwrap_err();
-        assert!(matches!(fault, Fault::NotNow { .. }), "{refused}: {fault}");
+        assert!(matches!(fault, GitHubApiError::NotNow { .. }), "{refused}: {fault}");
     }
-    let fault = repo.react(On::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
-    assert!(matches!(fault, Fault::Forbidden { .. }), "{fault}");
+    let fault = repo.react(ReactionTarget::Issue(IssueNo(1)), Reaction::Eyes).await.unwrap_err();
+    assert!(matches!(fault, GitHubApiError::Forbidden { .. }), "{fault}");
 }
 
 #[tokio::test]
 async fn the_newest_comment_is_found_though_nobody_says_which_page_is_the_last() {
-    let fake = Fake::start(|seen, _| {
+    let fake = FakeGitHub::start(|seen, _| {
         let page: u64 = seen.line.strip_prefix(&format!("{LOOK}?per_page=100&page="))?.parse().unwrap();
         let listed = answer(200, if page == 3 { json!([comment(5)]) } else { json!([]) });
         let next = format!("<https://x/y?page={}>; rel=\"next\"", page + 1);
         listed.map(|a| if page < 3 { a.header("link", next) } else { a })
     })
     .await;
-    let body = Body::frame("x".to_owned());
+    let body = OutboundBody::frame("x".to_owned());
     let found = fake.repo().ensure_comment(IssueNo(1), "m", &body, true).await.unwrap();
     assert_eq!(found.id, CommentId(5));
 }
 
 #[tokio::test]
 async fn a_team_is_known_where_github_tells_of_it() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /orgs/octo/teams/core/members?per_page=100" => answer(200, json!([{ "id": 7 }, { "id": 8 }])),
         "GET /orgs/octo/teams/dark/members?per_page=100" => {
             answer(403, json!({ "message": "Resource not accessible by integration" }))

@@ -3,8 +3,8 @@
 use super::*;
 use crate::types::{CommentId, InstallationId, IssueNo, Oid};
 
-fn body(text: &str) -> Body {
-    Body::frame(text.to_owned())
+fn body(text: &str) -> OutboundBody {
+    OutboundBody::frame(text.to_owned())
 }
 
 fn oid(digit: char) -> Oid {
@@ -22,7 +22,7 @@ const MARKED: &str = "hello\n\n<!-- countersign:m -->";
 
 #[tokio::test]
 async fn a_comment_is_written_with_its_marker_last() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/comments" => {
             answer(201, comment(5, BOT, seen.body["body"].as_str().unwrap()))
         }
@@ -38,7 +38,7 @@ async fn a_comment_is_written_with_its_marker_last() {
 
 #[tokio::test]
 async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_double_removed() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/issues/1/comments?per_page=100&page=1" => {
             answer(200, json!([comment(1, 8, "/lld")])).map(|a| {
                 a.header("link", "<https://x/repos/o/r/issues/1/comments?per_page=100&page=2>; rel=\"next\", <https://x/repos/o/r/issues/1/comments?per_page=100&page=2>; rel=\"last\"")
@@ -60,7 +60,7 @@ async fn after_an_interruption_our_comment_is_found_on_a_late_page_and_its_doubl
 
 #[tokio::test]
 async fn what_fits_no_comment_becomes_several() {
-    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "POST /repos/o/r/issues/1/comments" => answer(201, comment(5 + before as u64, BOT, "")),
         "PATCH /repos/o/r/issues/comments/5" => answer(200, comment(5, BOT, "")),
         _ => None,
@@ -81,7 +81,7 @@ async fn what_fits_no_comment_becomes_several() {
 
 #[tokio::test]
 async fn a_label_is_made_at_its_first_use() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => answer(201, json!({})),
         "POST /repos/o/r/issues/1/labels" => answer(200, json!([])),
         _ => None,
@@ -112,7 +112,7 @@ fn spec(path: &str) -> CommitSpec {
 }
 
 /// A repository whose branch is at `head` and takes our commit only when that is where we think it is.
-fn tree(head: char) -> impl Fn(&Seen, usize) -> Option<Canned> {
+fn tree(head: char) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     move |seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/countersign/issue-1" => {
             answer(200, json!({ "ref": "refs/heads/countersign/issue-1", "object": { "sha": oid(head) } }))
@@ -147,7 +147,7 @@ fn stale() -> Value {
 
 #[tokio::test]
 async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
-    let fake = Fake::start(tree('a')).await;
+    let fake = FakeGitHub::start(tree('a')).await;
     let commit = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap();
     assert_eq!(commit.oid, oid('c'));
     assert_eq!(commit.url, format!("{}/o/r/commit/{}", fake.origin, oid('c')));
@@ -170,7 +170,7 @@ async fn a_commit_is_bytes_on_top_of_where_the_branch_was_seen() {
 
 #[tokio::test]
 async fn a_branch_begins_with_its_first_commit() {
-    let fake = Fake::start(tree('a')).await;
+    let fake = FakeGitHub::start(tree('a')).await;
     let spec = CommitSpec { begins: true, ..spec("docs/a.md") };
     fake.repo().ensure_commit(&spec, false).await.unwrap();
     assert_eq!(fake.writes().len(), 1);
@@ -182,7 +182,7 @@ async fn a_branch_begins_with_its_first_commit() {
 
 #[tokio::test]
 async fn graphql_is_beside_the_third_version_of_rest() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /api/v3/repos/o/r" => {
             answer(200, json!({ "id": 9, "full_name": "o/r", "default_branch": "main" }))
         }
@@ -199,19 +199,19 @@ async fn graphql_is_beside_the_third_version_of_rest() {
 
 #[tokio::test]
 async fn an_interrupted_commit_is_recognised_and_another_is_not() {
-    let fake = Fake::start(tree('c')).await;
+    let fake = FakeGitHub::start(tree('c')).await;
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap().oid, oid('c'));
     assert_eq!(fake.count("POST /graphql"), 0);
     // The look before it may have been behind.
     assert_eq!(fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap().oid, oid('c'));
-    let fake = Fake::start(tree('d')).await;
+    let fake = FakeGitHub::start(tree('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
-    assert!(matches!(fault, Fault::Conflict { .. }), "{fault}");
+    assert!(matches!(fault, GitHubApiError::Conflict { .. }), "{fault}");
 }
 
 #[tokio::test]
 async fn a_copied_message_around_other_bytes_is_not_ours() {
-    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "GET /repos/o/r/contents/docs/a.md?ref=cccccccccccccccccccccccccccccccccccccccc" => answer(
             200,
             json!({ "type": "file", "sha": oid('b'), "content": "aGVsbG8=\n", "encoding": "base64" }),
@@ -220,12 +220,12 @@ async fn a_copied_message_around_other_bytes_is_not_ours() {
     })
     .await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), true).await.unwrap_err();
-    assert!(matches!(fault, Fault::Conflict { .. }), "{fault}");
+    assert!(matches!(fault, GitHubApiError::Conflict { .. }), "{fault}");
 }
 
 #[tokio::test]
 async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
-    let fake = Fake::start(tree('d')).await;
+    let fake = FakeGitHub::start(tree('d')).await;
     let fault = fake.repo().ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
     assert_eq!(
         fault.to_string(),
@@ -233,7 +233,7 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
          it is at ddddddd and no longer at aaaaaaa"
     );
     // Refused, though the branch shows where it should be: reads that are behind, or a rule of the branch.
-    let fake = Fake::start(|seen, before| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, before| match seen.line.as_str() {
         "POST /graphql" => answer(200, stale()),
         _ => tree('a')(seen, before),
     })
@@ -243,12 +243,12 @@ async fn a_refused_commit_is_a_conflict_only_if_the_branch_moved() {
     assert!(fault.passes(), "{fault}");
     fake.clock.pass(crate::limits::LAG);
     let fault = repo.ensure_commit(&spec("docs/a.md"), false).await.unwrap_err();
-    assert!(matches!(fault, Fault::Rejected { status: 422, .. }), "a rule of the branch: {fault}");
+    assert!(matches!(fault, GitHubApiError::Rejected { status: 422, .. }), "a rule of the branch: {fault}");
 }
 
 #[tokio::test]
 async fn a_label_takes_anothers_place_in_one_write() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/labels/working" => answer(200, json!({ "node_id": "LA_1" })),
         "POST /repos/o/r/labels" => answer(201, json!({ "node_id": "LA_2" })),
         "GET /repos/o/r/issues/1" => answer(
@@ -281,7 +281,7 @@ async fn a_label_takes_anothers_place_in_one_write() {
 }
 
 /// Comments as a server shows them that is behind: those written by `Said` show only from the `from`th look.
-fn behind(from: usize, lost: usize) -> impl Fn(&Seen, usize) -> Option<Canned> {
+fn behind(from: usize, lost: usize) -> impl Fn(&ReceivedApiRequest, usize) -> Option<CannedApiResponse> {
     let looks = Mutex::new(0);
     let written = Mutex::new(Vec::<(u64, usize)>::new());
     move |seen, before| match seen.line.as_str() {
@@ -307,7 +307,7 @@ fn behind(from: usize, lost: usize) -> impl Fn(&Seen, usize) -> Option<Canned> {
 }
 
 /// Writes the comment as a step does: again after a while, as long as it is told that this may help.
-async fn persistent(fake: &Fake) -> Comment {
+async fn persistent(fake: &FakeGitHub) -> Comment {
     let repo = fake.repo();
     for attempt in 0..60 {
         match repo.ensure_comment(IssueNo(1), "m", &body("hello"), attempt > 0).await {
@@ -323,7 +323,7 @@ async fn persistent(fake: &Fake) -> Comment {
 async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
     for looks in 0..6 {
         for lost in 1..3 {
-            let fake = Fake::start(behind(looks, lost)).await;
+            let fake = FakeGitHub::start(behind(looks, lost)).await;
             assert_eq!(persistent(&fake).await.id, CommentId(5), "the first stays");
             let (made, removed) = (fake.count("POST /repos/o/r/issues/1/comments"), fake.count("DELETE "));
             assert_eq!(made - removed, 1, "{looks} looks behind, {lost} answers lost");
@@ -334,17 +334,17 @@ async fn a_lost_answer_leaves_one_comment_however_far_github_is_behind() {
 
 #[tokio::test]
 async fn a_path_out_of_the_tree_is_never_sent() {
-    let fake = Fake::start(tree('a')).await;
+    let fake = FakeGitHub::start(tree('a')).await;
     for path in ["../x", ".git/config", "/x"] {
         let fault = fake.repo().ensure_commit(&spec(path), false).await.unwrap_err();
-        assert!(matches!(fault, Fault::Invalid(_)), "{fault}");
+        assert!(matches!(fault, GitHubApiError::Invalid(_)), "{fault}");
     }
     assert!(fake.seen().is_empty());
 }
 
 #[tokio::test]
 async fn a_file_is_read_also_when_github_keeps_its_content_apart() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/contents/a%20b/small?ref=main" => answer(
             200,
             json!({ "type": "file", "sha": oid('b'), "content": "aGVs\nbG8=\n", "encoding": "base64" }),
@@ -376,8 +376,8 @@ fn pull(number: u64, head_repo: u64, draft: bool) -> Value {
     })
 }
 
-fn pull_spec() -> PullSpec {
-    PullSpec {
+fn pull_spec() -> PullRequestSpec {
+    PullRequestSpec {
         head: "countersign/issue-1".into(),
         base: "main".into(),
         title: "Design".into(),
@@ -390,7 +390,7 @@ const PULLS: &str = "GET /repos/o/r/pulls?head=o%3Acountersign%2Fissue-1&state=o
 
 #[tokio::test]
 async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => answer(200, json!([pull(1, 10, false), pull(2, 9, true)])),
         _ => None,
     })
@@ -401,7 +401,7 @@ async fn the_pull_request_that_is_open_is_ours_only_from_our_repository() {
 
 #[tokio::test]
 async fn where_drafts_are_unknown_a_normal_one_says_so() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         PULLS => answer(200, json!([])),
         "POST /repos/o/r/pulls" if seen.body["draft"] == true => {
             answer(422, json!({ "message": "Draft pull requests are not supported in this repository." }))
@@ -418,7 +418,7 @@ async fn where_drafts_are_unknown_a_normal_one_says_so() {
 
 #[tokio::test]
 async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_it_is_made_again() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "GET /repos/o/r/git/ref/heads/main" => {
             let object = json!({ "sha": oid('a'), "type": "commit" });
             answer(200, json!({ "ref": "refs/heads/main", "object": object }))
@@ -431,15 +431,15 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
         _ => None,
     })
     .await;
-    let place = |branch: &str, head| CheckPlace {
+    let place = |branch: &str, head| CheckRunTarget {
         branch: branch.into(),
         head,
         name: "countersign / lld".into(),
         run: "9-4".parse().unwrap(),
         turn: "lld/12-status".into(),
     };
-    let text = CheckText {
-        state: CheckState::Failure,
+    let text = CheckRunContent {
+        state: CheckRunStatus::Failure,
         title: "Halted".into(),
         summary: body("It halted."),
         url: None,
@@ -448,7 +448,7 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
     let repo = fake.repo();
     for refused in [place("countersign/issue-1", oid('a')), place("main", oid('b'))] {
         let made = repo.ensure_check(&refused, &text, false, false).await;
-        assert!(matches!(made, Err(Fault::Invalid(_))), "{made:?}");
+        assert!(matches!(made, Err(GitHubApiError::Invalid(_))), "{made:?}");
     }
     assert!(fake.writes().is_empty());
     let ours = place("countersign/issue-1", oid('b'));
@@ -456,13 +456,13 @@ async fn a_check_is_made_on_a_commit_of_ours_alone_and_looked_for_twice_before_i
     let sent = &fake.writes()[0].body;
     assert_eq!((&sent["external_id"], &sent["conclusion"]), (&json!("9-4/lld/12-status"), &json!("failure")));
     let unsure = repo.ensure_check(&ours, &text, true, false).await;
-    assert!(matches!(unsure, Err(Fault::Transient { .. })), "{unsure:?}");
+    assert!(matches!(unsure, Err(GitHubApiError::Transient { .. })), "{unsure:?}");
     assert_eq!(fake.writes().len(), 1);
 }
 
 #[tokio::test]
 async fn a_trial_takes_away_what_it_made_and_says_what_it_could_not() {
-    let fake = Fake::start(|seen, _| match seen.line.as_str() {
+    let fake = FakeGitHub::start(|seen, _| match seen.line.as_str() {
         "POST /repos/o/r/labels" => answer(201, json!({"node_id": "L", "name": seen.body["name"]})),
         "POST /repos/o/r/issues" => answer(201, json!({"number": 4, "html_url": "h", "labels": []})),
         "PATCH /repos/o/r/issues/4" => answer(200, json!({"state": "closed"})),
@@ -473,8 +473,8 @@ async fn a_trial_takes_away_what_it_made_and_says_what_it_could_not() {
     let name = "o/r".parse().unwrap();
     let repo = RepoRef { id: OURS, name, private: false, default_branch: None, user_owned: false };
     let (made, taken_away) = write(&fake.github(), InstallationId(3), &repo, "scratch-1").await;
-    let good = |looked: &&Looked| matches!(looked.seen, crate::github::Seen::AsAssumed(_));
-    let calls = |some: &[&Looked]| some.iter().map(|looked| looked.call.clone()).collect::<Vec<_>>();
+    let good = |looked: &&AssumptionCheck| matches!(looked.seen, AssumptionOutcome::AsAssumed(_));
+    let calls = |some: &[&AssumptionCheck]| some.iter().map(|looked| looked.call.clone()).collect::<Vec<_>>();
     assert_eq!(
         calls(&made.iter().filter(good).collect::<Vec<_>>()),
         ["POST /repos/{owner}/{repo}/labels", "POST /repos/{owner}/{repo}/issues"]

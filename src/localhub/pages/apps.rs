@@ -8,20 +8,20 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 
-use super::{Oops, PageResult, Visit, layout::Esc, redirect};
+use super::{HubPageError, HubPageRequest, HubPageResult, layout::EscapedHtml, redirect};
 use crate::{
-    localhub::{Hub, HubError, acts::AppSpec, keys::new_key, model::Conversion, random_hex},
+    localhub::{Hub, HubError, actions::AppSpec, keys::new_key, model::HubManifestConversion, random_hex},
     types::{RepoId, UserId},
 };
 
 /// What a manifest says, of which localhub heeds this much.
 #[derive(Deserialize)]
-struct Manifest {
+struct SubmittedManifest {
     name: String,
     url: String,
     redirect_url: Option<String>,
     #[serde(default)]
-    hook_attributes: Hook,
+    hook_attributes: SubmittedManifestHook,
     #[serde(default)]
     default_permissions: BTreeMap<String, String>,
     #[serde(default)]
@@ -29,11 +29,11 @@ struct Manifest {
 }
 
 #[derive(Deserialize, Default)]
-struct Hook {
+struct SubmittedManifestHook {
     url: Option<Url>,
 }
 
-impl Manifest {
+impl SubmittedManifest {
     fn parse(text: &str) -> Result<Self, HubError> {
         let manifest: Self = serde_json::from_str(text)
             .map_err(|e| HubError::Refused(format!("The manifest is not what GitHub takes: {e}.")))?;
@@ -65,7 +65,7 @@ impl Hub {
     /// Presses the button of the manifest page as `owner`: makes the App and answers where the
     /// browser would be sent, with `code` and `state`.
     pub fn approve_manifest(&self, manifest: &str, state: &str, owner: UserId) -> Result<Url, HubError> {
-        let manifest = Manifest::parse(manifest)?;
+        let manifest = SubmittedManifest::parse(manifest)?;
         let pem = new_key()?;
         let (code, secret) = (random_hex(20)?, random_hex(20)?);
         let webhook_secret = SecretString::from(random_hex(20)?);
@@ -87,7 +87,7 @@ impl Hub {
                 owner,
             };
             let made = c.create_app(spec, pem, manifest.url)?;
-            let row = Conversion { app: made.id, client_secret: secret, at: c.at };
+            let row = HubManifestConversion { app: made.id, client_secret: secret, at: c.at };
             c.state.conversions.insert(code, row);
             Ok::<_, HubError>(())
         })?;
@@ -95,24 +95,28 @@ impl Hub {
     }
 }
 
-impl Visit<'_> {
+impl HubPageRequest<'_> {
     /// Shows what the manifest would make; the button makes it.
-    pub(super) fn new_app(&self) -> PageResult {
+    pub(super) fn new_app(&self) -> HubPageResult {
         let fields =
             if self.request.method == Method::POST { self.fields() } else { self.request.query.clone() };
         let Some(text) = fields.get("manifest") else {
-            return Err(Oops::new(
+            return Err(HubPageError::new(
                 StatusCode::BAD_REQUEST,
                 "Send the App's manifest in the field `manifest`.",
             ));
         };
-        let manifest = Manifest::parse(text)?;
+        let manifest = SubmittedManifest::parse(text)?;
         let state = self.request.query("state").unwrap_or_default();
         let permissions: String = manifest
             .default_permissions
             .iter()
             .map(|(name, level)| {
-                format!("<li class=file><span class=grow>{}</span><b>{}</b></li>", Esc(name), Esc(level))
+                format!(
+                    "<li class=file><span class=grow>{}</span><b>{}</b></li>",
+                    EscapedHtml(name),
+                    EscapedHtml(level)
+                )
             })
             .collect();
         let hook = manifest.hook_attributes.url.map_or_else(|| "none".to_owned(), String::from);
@@ -121,24 +125,24 @@ impl Visit<'_> {
              <code>{}</code>, and may ask for:</p><ul class=box>{permissions}</ul>\
              <form method=post action=\"/settings/apps/create\">{}<input type=hidden name=manifest value=\"{}\">\
              <input type=hidden name=state value=\"{}\"><button class=\"go wide\">Create GitHub App</button></form></div>",
-            Esc(&self.acting.map(|u| self.hub.read(|s| s.login(u))).unwrap_or_default()),
-            Esc(&manifest.name),
+            EscapedHtml(&self.acting.map(|u| self.hub.read(|s| s.login(u))).unwrap_or_default()),
+            EscapedHtml(&manifest.name),
             manifest.default_events.len(),
-            Esc(&hook),
+            EscapedHtml(&hook),
             self.csrf(),
-            Esc(text),
-            Esc(state)
+            EscapedHtml(text),
+            EscapedHtml(state)
         );
         self.plain_page("Create GitHub App", &body)
     }
 
-    pub(super) fn create_app(&self, form: &BTreeMap<String, String>) -> PageResult {
+    pub(super) fn create_app(&self, form: &BTreeMap<String, String>) -> HubPageResult {
         let field = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
         let back = self.hub.approve_manifest(field("manifest"), field("state"), self.user()?)?;
         Ok(redirect(back.as_str()))
     }
 
-    pub(super) fn choose_repositories(&self, slug: &str) -> PageResult {
+    pub(super) fn choose_repositories(&self, slug: &str) -> HubPageResult {
         let user = self.user()?;
         let body = self.hub.read(|s| {
             let app = s.app_by_slug(slug)?;
@@ -159,15 +163,15 @@ impl Visit<'_> {
                 "<div class=narrow><h1>Install {}</h1><p>On which repositories?</p>\
                  <form method=post action=\"/apps/{}/installations/new\">{}<ul class=box>{rows}</ul>\
                  <button class=\"go wide\">Install</button></form></div>",
-                Esc(&app.name),
+                EscapedHtml(&app.name),
                 app.slug,
                 self.csrf()
             ))
         });
-        self.plain_page("Install", &body.ok_or_else(Oops::not_found)?)
+        self.plain_page("Install", &body.ok_or_else(HubPageError::not_found)?)
     }
 
-    pub(super) fn install(&self, slug: &str) -> PageResult {
+    pub(super) fn install(&self, slug: &str) -> HubPageResult {
         let user = self.user()?;
         let chosen: Vec<RepoId> = url::form_urlencoded::parse(&self.request.body)
             .filter(|(name, _)| name == "repository")
@@ -182,9 +186,12 @@ impl Visit<'_> {
                 let own = chosen.iter().all(|id| s.repositories.get(id).is_some_and(|r| r.owner == user));
                 s.app_by_slug(slug).map(|a| (a.id, own))
             })
-            .ok_or_else(Oops::not_found)?;
+            .ok_or_else(HubPageError::not_found)?;
         if !own {
-            return Err(Oops::new(StatusCode::FORBIDDEN, "Only a repository's owner installs Apps on it."));
+            return Err(HubPageError::new(
+                StatusCode::FORBIDDEN,
+                "Only a repository's owner installs Apps on it.",
+            ));
         }
         self.hub.install(app, &chosen)?;
         Ok(redirect("/"))

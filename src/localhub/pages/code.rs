@@ -1,29 +1,29 @@
 //! A file, and the other two tabs of a pull request: its commits and its files.
 
 use super::{
-    Oops, PageResult, Visit,
-    layout::{Esc, Tab, ago, counted},
+    HubPageError, HubPageRequest, HubPageResult,
+    layout::{EscapedHtml, RepositoryTab, ago, counted},
     markdown::render,
 };
 use crate::{
     localhub::{
-        git::{Commit, FileDiff},
+        git::{FileDiff, HubCommit},
         json_pulls::changed_files,
-        model::{Issue, Pull},
+        model::{HubIssue, HubPullRequest},
     },
     types::RepoId,
 };
 
-impl Visit<'_> {
+impl HubPageRequest<'_> {
     /// The file at `BRANCH-OR-COMMIT/PATH`. Branch names hold slashes, so the longest one that fits counts.
-    pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> PageResult {
+    pub(super) fn blob(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
         let git = self.git(repo);
         let found = (1..rest.len()).rev().find_map(|length| {
             let commit = git.commit_at(&rest[..length].join("/"))?;
             let path = rest[length..].join("/");
             git.file(&commit, &path).map(|bytes| (path, String::from_utf8_lossy(&bytes).into_owned()))
         });
-        let (path, text) = found.ok_or_else(Oops::not_found)?;
+        let (path, text) = found.ok_or_else(HubPageError::not_found)?;
         let content = if path.ends_with(".md") {
             let name = self.with_repo(repo, |s, r| s.name_of(r))?;
             format!("<div class=\"markdown\">{}</div>", render(&text, &format!("/{name}")))
@@ -32,49 +32,54 @@ impl Visit<'_> {
         };
         let body = format!(
             "<div class=card><div class=cardhead><b>{}</b></div>{content}</div>",
-            Esc(&rest.join("/"))
+            EscapedHtml(&rest.join("/"))
         );
-        self.repo_page(repo, Tab::Issues, &path, &body)
+        self.repo_page(repo, RepositoryTab::Issues, &path, &body)
     }
 
     /// The pull request's row and its heading with the given tab open.
-    fn pull_heading(&self, repo: RepoId, number: &str, here: &str) -> Result<(Pull, String), Oops> {
-        let number: u64 = number.parse().map_err(|_| Oops::not_found())?;
+    fn pull_heading(
+        &self,
+        repo: RepoId,
+        number: &str,
+        here: &str,
+    ) -> Result<(HubPullRequest, String), HubPageError> {
+        let number: u64 = number.parse().map_err(|_| HubPageError::not_found())?;
         let found = self.with_repo(repo, |s, r| {
-            let issue: &Issue = r.issues.get(&number)?;
+            let issue: &HubIssue = r.issues.get(&number)?;
             Some((issue.pull.clone()?, self.heading(s, r, issue, here)))
         })?;
-        found.ok_or_else(Oops::not_found)
+        found.ok_or_else(HubPageError::not_found)
     }
 
-    pub(super) fn pull_commits(&self, repo: RepoId, number: &str) -> PageResult {
+    pub(super) fn pull_commits(&self, repo: RepoId, number: &str) -> HubPageResult {
         let (pull, heading) = self.pull_heading(repo, number, "commits")?;
         let commits = self.git(repo).log(&format!("{}..{}", pull.base_oid, pull.head_oid), 250)?;
         let rows: String = commits.iter().rev().map(|commit| self.commit_line(commit)).collect();
         self.repo_page(
             repo,
-            Tab::Pulls,
+            RepositoryTab::Pulls,
             "Commits",
             &format!("{heading}<ul id=list data-live class=box>{rows}</ul>"),
         )
     }
 
-    fn commit_line(&self, commit: &Commit) -> String {
+    fn commit_line(&self, commit: &HubCommit) -> String {
         format!(
             "<li><span class=grow><b>{}</b> {}</span><span class=muted>{} · {}</span></li>",
-            Esc(&commit.author.name),
-            Esc(commit.message.lines().next().unwrap_or_default()),
+            EscapedHtml(&commit.author.name),
+            EscapedHtml(commit.message.lines().next().unwrap_or_default()),
             commit.oid.short(),
             ago(self.now(), commit.committer.at)
         )
     }
 
-    pub(super) fn pull_files(&self, repo: RepoId, number: &str) -> PageResult {
+    pub(super) fn pull_files(&self, repo: RepoId, number: &str) -> HubPageResult {
         let (pull, heading) = self.pull_heading(repo, number, "files")?;
         let files = diff_html(&changed_files(&self.git(repo), &pull));
         self.repo_page(
             repo,
-            Tab::Pulls,
+            RepositoryTab::Pulls,
             "Files changed",
             &format!("{heading}<div id=list data-live>{files}</div>"),
         )
@@ -83,7 +88,7 @@ impl Visit<'_> {
 
 fn numbered(text: &str) -> String {
     let row = |(index, line): (usize, &str)| {
-        format!("<tr><td class=no>{}</td><td><pre>{}</pre></td></tr>", index + 1, Esc(line))
+        format!("<tr><td class=no>{}</td><td><pre>{}</pre></td></tr>", index + 1, EscapedHtml(line))
     };
     format!("<table class=code>{}</table>", text.lines().enumerate().map(row).collect::<String>())
 }
@@ -100,7 +105,7 @@ fn diff_html(files: &[FileDiff]) -> String {
         out.push_str(&format!(
             "<details class=\"card diff\" open><summary class=cardhead><b>{}</b> <span class=tag>{}</span><span class=grow></span>\
              <span class=plus>+{}</span>&nbsp;<span class=minus>−{}</span></summary><table class=code>{}</table></details>",
-            Esc(&file.path),
+            EscapedHtml(&file.path),
             file.status,
             file.additions,
             file.deletions,
@@ -118,7 +123,7 @@ fn hunks(patch: &str) -> String {
             (old, new) = (a, b);
             rows.push_str(&format!(
                 "<tr class=hunk><td class=no></td><td class=no></td><td><pre>{}</pre></td></tr>",
-                Esc(line)
+                EscapedHtml(line)
             ));
             continue;
         }
@@ -135,7 +140,7 @@ fn hunks(patch: &str) -> String {
             "<tr class=\"{class}\"><td class=no>{}</td><td class=no>{}</td><td><pre>{}</pre></td></tr>",
             number(left),
             number(right),
-            Esc(line)
+            EscapedHtml(line)
         ));
     }
     rows

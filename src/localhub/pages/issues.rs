@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 
 use super::{
-    Oops, PageResult, Visit,
-    layout::{Esc, Tab, ago, pill},
+    HubPageError, HubPageRequest, HubPageResult,
+    layout::{EscapedHtml, RepositoryTab, ago, pill},
     redirect,
 };
 use crate::{
     localhub::{
         HubError,
-        model::{Issue, Repository, State},
+        model::{HubIssue, HubRepository, HubState},
         views::labels_of,
     },
     types::{IssueNo, RepoId, Role, UserId},
 };
 
 /// A state as a small coloured mark.
-pub(super) fn state_mark(issue: &Issue) -> (&'static str, &'static str) {
+pub(super) fn state_mark(issue: &HubIssue) -> (&'static str, &'static str) {
     match &issue.pull {
         Some(pull) if pull.merged_at.is_some() => ("merged", "Merged"),
         Some(pull) if issue.open && pull.draft => ("draft", "Draft"),
@@ -29,8 +29,8 @@ pub(super) fn state_mark(issue: &Issue) -> (&'static str, &'static str) {
     }
 }
 
-impl Visit<'_> {
-    pub(super) fn issue_list(&self, repo: RepoId, pulls: bool) -> PageResult {
+impl HubPageRequest<'_> {
+    pub(super) fn issue_list(&self, repo: RepoId, pulls: bool) -> HubPageResult {
         let closed = self.request.query("state") == Some("closed");
         let body = self.with_repo(repo, |s, r| {
             let count = |open: bool| {
@@ -61,11 +61,12 @@ impl Visit<'_> {
                 count(false)
             )
         })?;
-        let (tab, title) = if pulls { (Tab::Pulls, "Pull requests") } else { (Tab::Issues, "Issues") };
+        let (tab, title) =
+            if pulls { (RepositoryTab::Pulls, "Pull requests") } else { (RepositoryTab::Issues, "Issues") };
         self.repo_page(repo, tab, title, &body)
     }
 
-    fn row(&self, state: &State, repo: &Repository, issue: &Issue) -> String {
+    fn row(&self, state: &HubState, repo: &HubRepository, issue: &HubIssue) -> String {
         let (mark, word) = state_mark(issue);
         let kind = if issue.pull.is_some() { "pull" } else { "issues" };
         let labels: String = labels_of(repo, issue).into_iter().map(pill).collect();
@@ -78,14 +79,14 @@ impl Visit<'_> {
              <p class=muted>#{} opened {} by {}</p></div>{comments}</li>",
             state.name_of(repo),
             issue.number,
-            Esc(&issue.title),
+            EscapedHtml(&issue.title),
             issue.number,
             ago(self.now(), issue.created_at),
-            Esc(&state.login(issue.author)),
+            EscapedHtml(&state.login(issue.author)),
         )
     }
 
-    pub(super) fn new_issue_form(&self, repo: RepoId) -> PageResult {
+    pub(super) fn new_issue_form(&self, repo: RepoId) -> HubPageResult {
         let name = self.with_repo(repo, |s, r| s.name_of(r))?;
         let body = format!(
             "<h1>New issue</h1><form class=write method=post action=\"/{name}/issues\">{}\
@@ -94,10 +95,10 @@ impl Visit<'_> {
              <div class=bar><span class=grow></span><button class=go>Create</button></div></form>",
             self.csrf()
         );
-        self.repo_page(repo, Tab::Issues, "New issue", &body)
+        self.repo_page(repo, RepositoryTab::Issues, "New issue", &body)
     }
 
-    pub(super) fn open_issue(&self, repo: RepoId, form: &BTreeMap<String, String>) -> PageResult {
+    pub(super) fn open_issue(&self, repo: RepoId, form: &BTreeMap<String, String>) -> HubPageResult {
         let title = field(form, "title")?;
         let body = form.get("body").cloned().unwrap_or_default();
         let number = self.hub.open_issue(repo, self.user()?, title, &body)?;
@@ -113,11 +114,11 @@ impl Visit<'_> {
         action: &str,
         form: &BTreeMap<String, String>,
         back: &str,
-    ) -> PageResult {
+    ) -> HubPageResult {
         let by = self.user()?;
-        let number = number.parse().map(IssueNo).map_err(|_| Oops::not_found())?;
+        let number = number.parse().map(IssueNo).map_err(|_| HubPageError::not_found())?;
         let author = self.with_repo(repo, |_, r| r.issues.get(&number.0).map(|i| i.author))?;
-        let author = author.ok_or_else(Oops::not_found)?;
+        let author = author.ok_or_else(HubPageError::not_found)?;
         let body = form.get("body").map(|b| b.trim()).unwrap_or_default();
         match action {
             "comment" => {
@@ -142,14 +143,14 @@ impl Visit<'_> {
                 let comment = form.get("comment").and_then(|c| c.parse().ok());
                 let content = field(form, "content")?;
                 if !crate::localhub::json::REACTIONS.contains(&content) {
-                    return Err(Oops::not_found());
+                    return Err(HubPageError::not_found());
                 }
                 self.hub.change(|c| c.react(repo, number, comment, by, content).map(drop))?;
             }
             "review" => {
                 let state = field(form, "state")?;
                 if !["APPROVED", "CHANGES_REQUESTED", "COMMENTED"].contains(&state) {
-                    return Err(Oops::not_found());
+                    return Err(HubPageError::not_found());
                 }
                 self.hub.review(repo, number, by, state, body)?;
             }
@@ -161,22 +162,28 @@ impl Visit<'_> {
                 self.needs(repo, by, Role::Write, None)?;
                 self.hub.merge(repo, number, by)?;
             }
-            _ => return Err(Oops::not_found()),
+            _ => return Err(HubPageError::not_found()),
         }
         Ok(redirect(back))
     }
 
     /// The author may always; others need the role.
-    fn needs(&self, repo: RepoId, by: UserId, role: Role, author: Option<UserId>) -> Result<(), Oops> {
+    fn needs(
+        &self,
+        repo: RepoId,
+        by: UserId,
+        role: Role,
+        author: Option<UserId>,
+    ) -> Result<(), HubPageError> {
         if author == Some(by) || self.role(repo) >= role {
             return Ok(());
         }
         let sentence = format!("That takes the role {role} in this repository. Switch to a user who has it.");
-        Err(Oops::new(StatusCode::FORBIDDEN, sentence))
+        Err(HubPageError::new(StatusCode::FORBIDDEN, sentence))
     }
 }
 
-fn field<'f>(form: &'f BTreeMap<String, String>, name: &str) -> Result<&'f str, Oops> {
+fn field<'f>(form: &'f BTreeMap<String, String>, name: &str) -> Result<&'f str, HubPageError> {
     let value = form.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
     value.ok_or_else(|| HubError::Refused(format!("Fill in the field `{name}`.")).into())
 }

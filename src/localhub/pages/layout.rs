@@ -4,11 +4,11 @@ use std::fmt;
 
 use http::StatusCode;
 
-use super::{Oops, PageResult, Visit};
+use super::{HubPageError, HubPageRequest, HubPageResult};
 use crate::{
     localhub::{
-        model::{Label, Repository, State},
-        server::Reply,
+        model::{HubLabel, HubRepository, HubState},
+        server::HubReply,
     },
     types::{RepoId, Timestamp, UserId},
 };
@@ -17,9 +17,9 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("live.js");
 
 /// Text that becomes HTML as itself.
-pub(super) struct Esc<'a>(pub(super) &'a str);
+pub(super) struct EscapedHtml<'a>(pub(super) &'a str);
 
-impl fmt::Display for Esc<'_> {
+impl fmt::Display for EscapedHtml<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {
@@ -53,34 +53,39 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 }
 
 /// A coloured square or circle with someone's initial.
-pub(super) fn avatar(state: &State, user: UserId, size: u32) -> String {
+pub(super) fn avatar(state: &HubState, user: UserId, size: u32) -> String {
     let login = state.login(user);
     let bot = state.accounts.get(&user).is_some_and(|a| a.app.is_some());
     let shape = if bot { "avatar bot" } else { "avatar" };
     format!(
         "<img class=\"{shape}\" src=\"/avatars/{user}\" width={size} height={size} alt=\"@{}\">",
-        Esc(&login)
+        EscapedHtml(&login)
     )
 }
 
 /// A login in bold, marked when it is a bot's.
-pub(super) fn person(state: &State, user: UserId) -> String {
+pub(super) fn person(state: &HubState, user: UserId) -> String {
     let login = state.login(user);
     match login.strip_suffix("[bot]") {
-        Some(name) => format!("<b>{}</b> <span class=\"tag\">bot</span>", Esc(name)),
-        None => format!("<b>{}</b>", Esc(&login)),
+        Some(name) => format!("<b>{}</b> <span class=\"tag\">bot</span>", EscapedHtml(name)),
+        None => format!("<b>{}</b>", EscapedHtml(&login)),
     }
 }
 
 /// A label as a coloured pill. Colours are classes made by [`label_styles`]: the content policy
 /// allows no style attributes.
-pub(super) fn pill(label: &Label) -> String {
+pub(super) fn pill(label: &HubLabel) -> String {
     let title = label.description.as_deref().unwrap_or_default();
-    format!("<span class=\"label l{}\" title=\"{}\">{}</span>", label.id, Esc(title), Esc(&label.name))
+    format!(
+        "<span class=\"label l{}\" title=\"{}\">{}</span>",
+        label.id,
+        EscapedHtml(title),
+        EscapedHtml(&label.name)
+    )
 }
 
-fn label_styles(repo: &Repository) -> String {
-    let rule = |label: &Label| {
+fn label_styles(repo: &HubRepository) -> String {
+    let rule = |label: &HubLabel| {
         let channel = |at: usize| {
             label.color.get(at..at + 2).and_then(|h| u32::from_str_radix(h, 16).ok()).unwrap_or(200)
         };
@@ -94,12 +99,12 @@ fn label_styles(repo: &Repository) -> String {
 
 /// Which of a repository's tabs a page belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tab {
+pub(super) enum RepositoryTab {
     Issues,
     Pulls,
 }
 
-impl Visit<'_> {
+impl HubPageRequest<'_> {
     pub(super) fn now(&self) -> Timestamp {
         (self.hub.0.now)()
     }
@@ -110,26 +115,32 @@ impl Visit<'_> {
     }
 
     /// A page of a repository, below its name and tabs.
-    pub(super) fn repo_page(&self, repo: RepoId, tab: Tab, title: &str, body: &str) -> PageResult {
+    pub(super) fn repo_page(
+        &self,
+        repo: RepoId,
+        tab: RepositoryTab,
+        title: &str,
+        body: &str,
+    ) -> HubPageResult {
         let (head, styles) = self.with_repo(repo, |s, r| (repo_head(s, r, tab), label_styles(r)))?;
         let extra = format!("{head}<main id=page data-repo=\"{repo}\">{body}</main>");
         Ok(self.html(StatusCode::OK, title, &extra, &styles))
     }
 
-    pub(super) fn plain_page(&self, title: &str, body: &str) -> PageResult {
+    pub(super) fn plain_page(&self, title: &str, body: &str) -> HubPageResult {
         Ok(self.html(StatusCode::OK, title, &format!("<main id=page>{body}</main>"), ""))
     }
 
-    pub(super) fn apologise(&self, oops: &Oops) -> Reply {
+    pub(super) fn apologise(&self, oops: &HubPageError) -> HubReply {
         let body = format!(
             "<main id=page><div class=blank><h1>{}</h1><p>{}</p><p><a href=\"/\">All repositories</a></p></div></main>",
             oops.status.as_u16(),
-            Esc(&oops.sentence)
+            EscapedHtml(&oops.sentence)
         );
         self.html(oops.status, "localhub", &body, "")
     }
 
-    fn html(&self, status: StatusCode, title: &str, body: &str, styles: &str) -> Reply {
+    fn html(&self, status: StatusCode, title: &str, body: &str, styles: &str) -> HubReply {
         let nonce = &self.nonce;
         let page = format!(
             "<!doctype html><html lang=en><head><meta charset=utf-8><title>{}</title>\
@@ -137,10 +148,10 @@ impl Visit<'_> {
              <style nonce=\"{nonce}\">{STYLE}</style>\
              <style nonce=\"{nonce}\" id=labels data-live>{styles}</style></head><body>{}{body}\
              <script nonce=\"{nonce}\">{SCRIPT}</script></body></html>",
-            Esc(title),
+            EscapedHtml(title),
             self.header(),
         );
-        Reply::new(status, "text/html; charset=utf-8", page.into_bytes())
+        HubReply::new(status, "text/html; charset=utf-8", page.into_bytes())
     }
 
     /// The bar at the top, with the switch of users.
@@ -149,7 +160,7 @@ impl Visit<'_> {
             let mut options = String::new();
             for account in s.accounts.values().filter(|a| a.app.is_none()) {
                 let selected = if Some(account.id) == self.acting { " selected" } else { "" };
-                options.push_str(&format!("<option{selected}>{}</option>", Esc(&account.login)));
+                options.push_str(&format!("<option{selected}>{}</option>", EscapedHtml(&account.login)));
             }
             let face = self.acting.map(|user| avatar(s, user, 24)).unwrap_or_default();
             format!(
@@ -158,17 +169,18 @@ impl Visit<'_> {
                  <form class=who method=post action=\"/act-as\">{}<input type=hidden name=back value=\"{}\">{face}\
                  <label><span>act as </span><select name=login>{options}</select></label><button>Switch</button></form></header>",
                 self.csrf(),
-                Esc(&self.request.path),
+                EscapedHtml(&self.request.path),
             )
         })
     }
 
     /// The repositories one may see.
-    pub(super) fn home(&self) -> PageResult {
+    pub(super) fn home(&self) -> HubPageResult {
         let body = self.hub.read(|s| {
             let mut rows = String::new();
-            let seen =
-                |repo: &&Repository| self.acting.is_some_and(|u| repo.role_of(u) > crate::types::Role::None);
+            let seen = |repo: &&HubRepository| {
+                self.acting.is_some_and(|u| repo.role_of(u) > crate::types::Role::None)
+            };
             for repo in s.repositories.values().filter(seen) {
                 let name = s.name_of(repo);
                 let open =
@@ -190,9 +202,9 @@ impl Visit<'_> {
         self.plain_page("localhub", &body)
     }
 
-    pub(super) fn avatar(&self, id: &str) -> PageResult {
-        let id = id.parse().map(UserId).map_err(|_| Oops::not_found())?;
-        let account = self.hub.read(|s| s.accounts.get(&id).cloned()).ok_or_else(Oops::not_found)?;
+    pub(super) fn avatar(&self, id: &str) -> HubPageResult {
+        let id = id.parse().map(UserId).map_err(|_| HubPageError::not_found())?;
+        let account = self.hub.read(|s| s.accounts.get(&id).cloned()).ok_or_else(HubPageError::not_found)?;
         let initial = account.login.chars().next().unwrap_or('?').to_uppercase().to_string();
         let hue = (id.0 * 101) % 360;
         let corner = if account.app.is_some() { 9 } else { 20 };
@@ -201,16 +213,16 @@ impl Visit<'_> {
              <rect width=\"40\" height=\"40\" rx=\"{corner}\" fill=\"hsl({hue},52%,45%)\"/>\
              <text x=\"20\" y=\"27\" font-family=\"sans-serif\" font-size=\"20\" font-weight=\"600\" fill=\"#fff\" \
              text-anchor=\"middle\">{}</text></svg>",
-            Esc(&initial)
+            EscapedHtml(&initial)
         );
-        Ok(Reply::new(StatusCode::OK, "image/svg+xml", svg.into_bytes()))
+        Ok(HubReply::new(StatusCode::OK, "image/svg+xml", svg.into_bytes()))
     }
 }
 
-fn repo_head(state: &State, repo: &Repository, tab: Tab) -> String {
+fn repo_head(state: &HubState, repo: &HubRepository, tab: RepositoryTab) -> String {
     let name = state.name_of(repo);
     let open = |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
-    let item = |this: Tab, path: &str, text: &str, count: usize| {
+    let item = |this: RepositoryTab, path: &str, text: &str, count: usize| {
         let class = if this == tab { " class=here" } else { "" };
         format!("<a{class} href=\"/{name}{path}\">{text} <span class=count>{count}</span></a>")
     };
@@ -220,8 +232,8 @@ fn repo_head(state: &State, repo: &Repository, tab: Tab) -> String {
         name.owner,
         name.name,
         if repo.private { "Private" } else { "Public" },
-        item(Tab::Issues, "/issues", "Issues", open(false)),
-        item(Tab::Pulls, "/pulls", "Pull requests", open(true)),
+        item(RepositoryTab::Issues, "/issues", "Issues", open(false)),
+        item(RepositoryTab::Pulls, "/pulls", "Pull requests", open(true)),
     )
 }
 
@@ -231,6 +243,6 @@ mod tests {
 
     #[test]
     fn text_stays_text() {
-        assert_eq!(Esc("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
+        assert_eq!(EscapedHtml("<a href='x'>&\"").to_string(), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;");
     }
 }

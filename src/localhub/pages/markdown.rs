@@ -6,7 +6,7 @@ use std::{collections::HashSet, sync::LazyLock};
 use ammonia::Builder;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd, html};
 
-use super::layout::Esc;
+use super::layout::EscapedHtml;
 
 static CLEANER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut cleaner = Builder::default();
@@ -77,7 +77,7 @@ fn references(text: &str, base: &str) -> String {
         match first {
             '#' if taken > 0 => out.push_str(&format!("<a href=\"{base}/issues/{word}\">#{word}</a>")),
             '@' if taken > 0 => out.push_str(&format!("<strong>@{word}</strong>")),
-            other => out.push_str(&Esc(other.encode_utf8(&mut [0; 4])).to_string()),
+            other => out.push_str(&EscapedHtml(other.encode_utf8(&mut [0; 4])).to_string()),
         }
         before = word.chars().last().unwrap_or(first);
         rest = &tail[taken..];

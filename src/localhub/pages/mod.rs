@@ -22,24 +22,24 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::{
     Hub, HubError,
-    git::{Git, GitError},
-    model::{Repository, State},
-    server::{Reply, Request},
+    git::{BareRepository, HubGitError},
+    model::{HubRepository, HubState},
+    server::{HubReply, HubRequest},
 };
 use crate::types::{Hash, RepoId, Role, UserId};
 
 const COOKIE: &str = "localhub";
 const ACTING_COOKIE: &str = "localhub_as";
 
-type PageResult = Result<Reply, Oops>;
+type HubPageResult = Result<HubReply, HubPageError>;
 
 /// A page that can't be shown, with the sentence to show instead.
-struct Oops {
+struct HubPageError {
     status: StatusCode,
     sentence: String,
 }
 
-impl Oops {
+impl HubPageError {
     fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
         Self { status, sentence: sentence.into() }
     }
@@ -49,7 +49,7 @@ impl Oops {
     }
 }
 
-impl From<HubError> for Oops {
+impl From<HubError> for HubPageError {
     fn from(error: HubError) -> Self {
         match error {
             HubError::Missing(_) => Self::not_found(),
@@ -59,47 +59,47 @@ impl From<HubError> for Oops {
     }
 }
 
-impl From<GitError> for Oops {
-    fn from(error: GitError) -> Self {
+impl From<HubGitError> for HubPageError {
+    fn from(error: HubGitError) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
     }
 }
 
 /// One look at a page, by someone acting as one of the hub's users.
-struct Visit<'a> {
+struct HubPageRequest<'a> {
     hub: &'a Hub,
-    request: &'a Request,
+    request: &'a HubRequest,
     acting: Option<UserId>,
     /// Lets our own script run, and none that slipped into the page.
     nonce: String,
     csrf: String,
 }
 
-pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
+pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     if let Some(token) = request.query("token") {
         return enter(hub, request, token);
     }
     if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
         let text = "Open localhub by the address it printed: it ends in ?token=….\n";
-        return Reply::text(StatusCode::FORBIDDEN, text);
+        return HubReply::text(StatusCode::FORBIDDEN, text);
     }
     let acting = hub.read(|s| {
         let named = cookie(request, ACTING_COOKIE).and_then(|login| s.account_named(&login).map(|a| a.id));
         named.or_else(|| s.accounts.values().find(|a| a.app.is_none()).map(|a| a.id))
     });
     let Ok(nonce) = super::random_hex(16) else {
-        return Reply::text(StatusCode::INTERNAL_SERVER_ERROR, "No random numbers.\n");
+        return HubReply::text(StatusCode::INTERNAL_SERVER_ERROR, "No random numbers.\n");
     };
     let csrf = Hash::of_parts([b"form".as_slice(), hub.0.page_token.as_bytes()]).to_string();
-    let visit = Visit { hub, request, acting, nonce, csrf };
+    let visit = HubPageRequest { hub, request, acting, nonce, csrf };
     let reply = visit.dispatch().unwrap_or_else(|oops| visit.apologise(&oops));
     secure(reply, &visit.nonce)
 }
 
 /// Exchanges the token of the printed address for a cookie, and takes it out of the address bar.
-fn enter(hub: &Hub, request: &Request, token: &str) -> Reply {
+fn enter(hub: &Hub, request: &HubRequest, token: &str) -> HubReply {
     if !same(token, &hub.0.page_token) {
-        return Reply::text(
+        return HubReply::text(
             StatusCode::FORBIDDEN,
             "This address is of an earlier start; use the one printed last.\n",
         );
@@ -107,7 +107,7 @@ fn enter(hub: &Hub, request: &Request, token: &str) -> Reply {
     // Only a path of ours: `//elsewhere` would leave.
     let path = format!("/{}", request.path.trim_start_matches('/'));
     let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
-    Reply::empty(StatusCode::SEE_OTHER).with("location", &path).with("set-cookie", &cookie)
+    HubReply::empty(StatusCode::SEE_OTHER).with("location", &path).with("set-cookie", &cookie)
 }
 
 /// Compared by hash, so that time tells nothing of where two texts part.
@@ -115,13 +115,13 @@ fn same(a: &str, b: &str) -> bool {
     Hash::of(a.as_bytes()) == Hash::of(b.as_bytes())
 }
 
-fn cookie(request: &Request, name: &str) -> Option<String> {
+fn cookie(request: &HubRequest, name: &str) -> Option<String> {
     let all = request.header("cookie")?;
     let mut pairs = all.split(';').filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(n, _)| *n == name).map(|(_, value)| value.to_owned())
 }
 
-fn secure(reply: Reply, nonce: &str) -> Reply {
+fn secure(reply: HubReply, nonce: &str) -> HubReply {
     // A form may end in a redirect to the program that asked for an App, on this machine.
     let policy = format!(
         "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; img-src 'self' data:; \
@@ -136,16 +136,16 @@ fn secure(reply: Reply, nonce: &str) -> Reply {
         .with("cache-control", "no-store")
 }
 
-fn redirect(to: &str) -> Reply {
-    Reply::empty(StatusCode::SEE_OTHER).with("location", to)
+fn redirect(to: &str) -> HubReply {
+    HubReply::empty(StatusCode::SEE_OTHER).with("location", to)
 }
 
-impl Visit<'_> {
-    fn dispatch(&self) -> PageResult {
+impl HubPageRequest<'_> {
+    fn dispatch(&self) -> HubPageResult {
         let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
         let posting = self.request.method == Method::POST;
         if !posting && self.request.method != Method::GET && self.request.method != Method::HEAD {
-            return Err(Oops::new(StatusCode::METHOD_NOT_ALLOWED, "Pages take GET and POST."));
+            return Err(HubPageError::new(StatusCode::METHOD_NOT_ALLOWED, "Pages take GET and POST."));
         }
         match segments.as_slice() {
             // A manifest comes from another page by design; it only shows what would be made.
@@ -162,7 +162,7 @@ impl Visit<'_> {
         }
     }
 
-    fn show(&self, repo: RepoId, rest: &[&str]) -> PageResult {
+    fn show(&self, repo: RepoId, rest: &[&str]) -> HubPageResult {
         match rest {
             // The bot links to a branch, whose files are in its pull request.
             [] | ["issues"] | ["tree", ..] => self.issue_list(repo, false),
@@ -173,12 +173,12 @@ impl Visit<'_> {
             ["pull", number, "commits"] => self.pull_commits(repo, number),
             ["pull", number, "files"] => self.pull_files(repo, number),
             ["blob", rest @ ..] => self.blob(repo, rest),
-            _ => Err(Oops::not_found()),
+            _ => Err(HubPageError::not_found()),
         }
     }
 
     /// A form was sent.
-    fn act(&self, segments: &[&str]) -> PageResult {
+    fn act(&self, segments: &[&str]) -> HubPageResult {
         let form = self.form()?;
         match segments {
             ["act-as"] => self.act_as(&form),
@@ -190,22 +190,25 @@ impl Visit<'_> {
                 let back = format!("/{owner}/{name}/{kind}/{number}");
                 self.act_on_issue(repo, number, action, &form, &back)
             }
-            _ => Err(Oops::not_found()),
+            _ => Err(HubPageError::not_found()),
         }
     }
 
     /// A form's fields, once it is sure that it is ours.
-    fn form(&self) -> Result<BTreeMap<String, String>, Oops> {
+    fn form(&self) -> Result<BTreeMap<String, String>, HubPageError> {
         let origin = self.request.header("origin");
         let port = self.hub.0.address.port();
         let ours =
             [self.hub.0.base.clone(), format!("http://localhost:{port}"), format!("http://127.0.0.1:{port}")];
         if !origin.is_some_and(|o| ours.iter().any(|own| own == o)) {
-            return Err(Oops::new(StatusCode::FORBIDDEN, "That form was not sent from a page of localhub."));
+            return Err(HubPageError::new(
+                StatusCode::FORBIDDEN,
+                "That form was not sent from a page of localhub.",
+            ));
         }
         let form = self.fields();
         if !form.get("csrf").is_some_and(|sent| same(sent, &self.csrf)) {
-            return Err(Oops::new(
+            return Err(HubPageError::new(
                 StatusCode::FORBIDDEN,
                 "That form is of an earlier start; go back, reload, try again.",
             ));
@@ -217,48 +220,52 @@ impl Visit<'_> {
         url::form_urlencoded::parse(&self.request.body).into_owned().collect()
     }
 
-    fn act_as(&self, form: &BTreeMap<String, String>) -> PageResult {
+    fn act_as(&self, form: &BTreeMap<String, String>) -> HubPageResult {
         let login = form.get("login").map(String::as_str).unwrap_or_default();
         let known =
             self.hub.read(|s| s.account_named(login).filter(|a| a.app.is_none()).map(|a| a.login.clone()));
-        let login = known.ok_or_else(Oops::not_found)?;
+        let login = known.ok_or_else(HubPageError::not_found)?;
         let back = form.get("back").map(|b| format!("/{}", b.trim_start_matches('/')));
         let cookie = format!("{ACTING_COOKIE}={login}; Path=/; HttpOnly; SameSite=Strict");
         Ok(redirect(&back.unwrap_or_else(|| "/".into())).with("set-cookie", &cookie))
     }
 
-    fn find(&self, owner: &str, name: &str) -> Result<RepoId, Oops> {
+    fn find(&self, owner: &str, name: &str) -> Result<RepoId, HubPageError> {
         let id = self.hub.read(|s| {
             let moved = || s.renamed.get(&format!("{owner}/{name}").to_ascii_lowercase()).copied();
             s.repository_named(owner, name).map(|r| r.id).or_else(moved)
         });
-        id.filter(|id| self.role(*id) > Role::None).ok_or_else(Oops::not_found)
+        id.filter(|id| self.role(*id) > Role::None).ok_or_else(HubPageError::not_found)
     }
 
     fn role(&self, repo: RepoId) -> Role {
         self.acting.map_or(Role::None, |user| self.hub.role(repo, user))
     }
 
-    fn user(&self) -> Result<UserId, Oops> {
-        self.acting.ok_or_else(|| Oops::new(StatusCode::FORBIDDEN, "There is no user to act as yet."))
+    fn user(&self) -> Result<UserId, HubPageError> {
+        self.acting.ok_or_else(|| HubPageError::new(StatusCode::FORBIDDEN, "There is no user to act as yet."))
     }
 
-    fn git(&self, repo: RepoId) -> Git {
+    fn git(&self, repo: RepoId) -> BareRepository {
         self.hub.0.git(repo)
     }
 
-    fn with_repo<T>(&self, repo: RepoId, look: impl FnOnce(&State, &Repository) -> T) -> Result<T, Oops> {
-        self.hub.read(|s| s.repositories.get(&repo).map(|r| look(s, r))).ok_or_else(Oops::not_found)
+    fn with_repo<T>(
+        &self,
+        repo: RepoId,
+        look: impl FnOnce(&HubState, &HubRepository) -> T,
+    ) -> Result<T, HubPageError> {
+        self.hub.read(|s| s.repositories.get(&repo).map(|r| look(s, r))).ok_or_else(HubPageError::not_found)
     }
 }
 
 /// Asks to be told of what happens in a repository.
-pub(super) fn wants_events(request: &Request) -> bool {
+pub(super) fn wants_events(request: &HubRequest) -> bool {
     request.path == "/_events"
 }
 
 /// A stream that says when a page is out of date; the page then fetches itself.
-pub(super) fn events(hub: &Hub, request: &Request) -> Response {
+pub(super) fn events(hub: &Hub, request: &HubRequest) -> Response {
     if cookie(request, COOKIE).is_none_or(|c| !same(&c, &hub.0.page_token)) {
         return StatusCode::FORBIDDEN.into_response();
     }

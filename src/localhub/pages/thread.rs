@@ -2,16 +2,19 @@
 //! to take part.
 
 use super::{
-    Oops, PageResult, Visit,
+    HubPageError, HubPageRequest, HubPageResult,
     issues::state_mark,
-    layout::{Esc, Tab, ago, avatar, counted, person, pill},
+    layout::{EscapedHtml, RepositoryTab, ago, avatar, counted, person, pill},
     markdown::render,
     redirect,
 };
 use crate::{
     localhub::{
         json::REACTIONS,
-        model::{CheckRun, Comment, Issue, IssueEvent, Reaction, Repository, Review, State},
+        model::{
+            HubCheckRun, HubComment, HubIssue, HubReaction, HubRepository, HubReview, HubState,
+            HubTimelineEvent,
+        },
         views::labels_of,
     },
     types::{CommentId, RepoId, Role, Timestamp, UserId},
@@ -20,19 +23,19 @@ use crate::{
 const FACES: [&str; 8] = ["👍", "👎", "😄", "😕", "❤️", "🎉", "👀", "🚀"];
 
 /// A text in the thread with its author.
-struct Said<'a> {
+struct ThreadEntry<'a> {
     anchor: String,
     author: UserId,
     at: Timestamp,
     edited: bool,
     body: &'a str,
-    reactions: &'a [Reaction],
+    reactions: &'a [HubReaction],
     comment: Option<CommentId>,
 }
 
-impl Visit<'_> {
-    pub(super) fn thread(&self, repo: RepoId, number: &str, pull: bool) -> PageResult {
-        let number: u64 = number.parse().map_err(|_| Oops::not_found())?;
+impl HubPageRequest<'_> {
+    pub(super) fn thread(&self, repo: RepoId, number: &str, pull: bool) -> HubPageResult {
+        let number: u64 = number.parse().map_err(|_| HubPageError::not_found())?;
         let found = self.with_repo(repo, |s, r| {
             let issue = r.issues.get(&number)?;
             if issue.pull.is_some() != pull {
@@ -41,15 +44,18 @@ impl Visit<'_> {
             }
             Some(Ok((format!("{} · #{number}", issue.title), self.thread_html(s, r, issue))))
         })?;
-        match found.ok_or_else(Oops::not_found)? {
+        match found.ok_or_else(HubPageError::not_found)? {
             Err(elsewhere) => Ok(redirect(&elsewhere)),
-            Ok((title, body)) => {
-                self.repo_page(repo, if pull { Tab::Pulls } else { Tab::Issues }, &title, &body)
-            }
+            Ok((title, body)) => self.repo_page(
+                repo,
+                if pull { RepositoryTab::Pulls } else { RepositoryTab::Issues },
+                &title,
+                &body,
+            ),
         }
     }
 
-    fn thread_html(&self, s: &State, r: &Repository, issue: &Issue) -> String {
+    fn thread_html(&self, s: &HubState, r: &HubRepository, issue: &HubIssue) -> String {
         let base = self.issue_path(s, r, issue);
         let merge = if issue.pull.is_some() { self.merge_box(r, issue, &base) } else { String::new() };
         format!(
@@ -64,13 +70,13 @@ impl Visit<'_> {
         )
     }
 
-    pub(super) fn issue_path(&self, s: &State, r: &Repository, issue: &Issue) -> String {
+    pub(super) fn issue_path(&self, s: &HubState, r: &HubRepository, issue: &HubIssue) -> String {
         let kind = if issue.pull.is_some() { "pull" } else { "issues" };
         format!("/{}/{kind}/{}", s.name_of(r), issue.number)
     }
 
     /// Title and state, and for a pull request what it would merge and its own tabs.
-    pub(super) fn heading(&self, s: &State, r: &Repository, issue: &Issue, here: &str) -> String {
+    pub(super) fn heading(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, here: &str) -> String {
         let (mark, word) = state_mark(issue);
         let mut line = format!(
             "<span class=\"state {mark}\">{word}</span> <span class=muted>{} opened this {} · {}</span>",
@@ -80,7 +86,7 @@ impl Visit<'_> {
         );
         let mut tabs = String::new();
         if let Some(pull) = &issue.pull {
-            let branch = |b: &str| format!("<span class=branch>{}</span>", Esc(b));
+            let branch = |b: &str| format!("<span class=branch>{}</span>", EscapedHtml(b));
             line = format!(
                 "<span class=\"state {mark}\">{word}</span> <span class=muted>{} wants to merge {} into {}</span>",
                 person(s, issue.author),
@@ -101,14 +107,14 @@ impl Visit<'_> {
         }
         format!(
             "<div id=heading data-live><h1>{} <span class=number>#{}</span></h1><p>{line}</p>{tabs}</div>",
-            Esc(&issue.title),
+            EscapedHtml(&issue.title),
             issue.number
         )
     }
 
     /// Texts and events in the order they came.
-    fn conversation(&self, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
-        let first = Said {
+    fn conversation(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
+        let first = ThreadEntry {
             anchor: format!("issue-{}", issue.number),
             author: issue.author,
             at: issue.created_at,
@@ -132,7 +138,7 @@ impl Visit<'_> {
         format!("{}{rows}", self.said(s, r, &first, base))
     }
 
-    fn said(&self, s: &State, r: &Repository, said: &Said<'_>, base: &str) -> String {
+    fn said(&self, s: &HubState, r: &HubRepository, said: &ThreadEntry<'_>, base: &str) -> String {
         let body = if said.body.trim().is_empty() {
             "<p class=muted><em>No description provided.</em></p>".to_owned()
         } else {
@@ -155,7 +161,7 @@ impl Visit<'_> {
         )
     }
 
-    fn reactions(&self, s: &State, said: &Said<'_>, base: &str) -> String {
+    fn reactions(&self, s: &HubState, said: &ThreadEntry<'_>, base: &str) -> String {
         let comment =
             said.comment.map(|c| format!("<input type=hidden name=comment value={c}>")).unwrap_or_default();
         let mut counted = String::new();
@@ -169,7 +175,7 @@ impl Visit<'_> {
                 let title = who.join(", ");
                 counted.push_str(&format!(
                     "<button name=content value=\"{content}\" title=\"{}\">{face} {}</button>",
-                    Esc(&title),
+                    EscapedHtml(&title),
                     who.len()
                 ));
             }
@@ -181,7 +187,7 @@ impl Visit<'_> {
         )
     }
 
-    fn event(&self, s: &State, r: &Repository, event: &IssueEvent) -> String {
+    fn event(&self, s: &HubState, r: &HubRepository, event: &HubTimelineEvent) -> String {
         let label = event.label.as_ref().map(|l| pill(r.label(&l.name).unwrap_or(l))).unwrap_or_default();
         let what = match (event.event.as_str(), &event.rename) {
             ("labeled", _) => format!("added the label {label}"),
@@ -191,9 +197,13 @@ impl Visit<'_> {
             ("ready_for_review", _) => "marked this ready for review".to_owned(),
             ("comment_deleted", _) => "deleted a comment".to_owned(),
             (_, Some((from, to))) => {
-                format!("changed the title from <del>{}</del> to <b>{}</b>", Esc(from), Esc(to))
+                format!(
+                    "changed the title from <del>{}</del> to <b>{}</b>",
+                    EscapedHtml(from),
+                    EscapedHtml(to)
+                )
             }
-            (other, None) => Esc(&other.replace('_', " ")).to_string(),
+            (other, None) => EscapedHtml(&other.replace('_', " ")).to_string(),
         };
         format!(
             "<div class=event>{}<span>{} {what} <span class=muted>{}</span></span></div>",
@@ -203,7 +213,7 @@ impl Visit<'_> {
         )
     }
 
-    fn review_line(&self, s: &State, r: &Repository, review: &Review) -> String {
+    fn review_line(&self, s: &HubState, r: &HubRepository, review: &HubReview) -> String {
         let (class, what) = match review.state.as_str() {
             "APPROVED" => ("open", "approved these changes"),
             "CHANGES_REQUESTED" => ("stopped", "requested changes"),
@@ -225,7 +235,7 @@ impl Visit<'_> {
         )
     }
 
-    fn comment_box(&self, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
+    fn comment_box(&self, s: &HubState, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let Some(user) = self.acting else { return String::new() };
         let may_close = r.role_of(user) >= Role::Triage || issue.author == user;
         let merged = issue.pull.as_ref().is_some_and(|p| p.merged_at.is_some());
@@ -241,7 +251,7 @@ impl Visit<'_> {
              <div class=bar><span class=grow></span>{switch}<button class=go>Comment</button></div></form></div>{review}",
             avatar(s, user, 40),
             self.csrf(),
-            Esc(&s.login(user)),
+            EscapedHtml(&s.login(user)),
         )
     }
 
@@ -256,7 +266,7 @@ impl Visit<'_> {
     }
 
     /// What a person may do with a pull request here: mark it ready, merge it.
-    fn merge_box(&self, r: &Repository, issue: &Issue, base: &str) -> String {
+    fn merge_box(&self, r: &HubRepository, issue: &HubIssue, base: &str) -> String {
         let Some(pull) = issue.pull.as_ref().filter(|_| issue.open) else { return String::new() };
         if self.acting.is_none_or(|u| r.role_of(u) < Role::Write) {
             return String::new();
@@ -273,11 +283,12 @@ impl Visit<'_> {
         )
     }
 
-    fn label_box(&self, r: &Repository, base: &str) -> String {
+    fn label_box(&self, r: &HubRepository, base: &str) -> String {
         if self.acting.is_none_or(|u| r.role_of(u) < Role::Triage) {
             return String::new();
         }
-        let known: String = r.labels.iter().map(|l| format!("<option value=\"{}\">", Esc(&l.name))).collect();
+        let known: String =
+            r.labels.iter().map(|l| format!("<option value=\"{}\">", EscapedHtml(&l.name))).collect();
         format!(
             "<form class=labelbox method=post action=\"{base}/label\">{}<input name=name list=known placeholder=\"countersign:lld\" required>\
              <datalist id=known>{known}<option value=\"countersign:lld\"></datalist><button>Add label</button></form>",
@@ -287,15 +298,20 @@ impl Visit<'_> {
 }
 
 /// What the checks on a pull request's head say, the newest of each name, in one line.
-fn checks_line(r: &Repository, issue: &Issue) -> String {
+fn checks_line(r: &HubRepository, issue: &HubIssue) -> String {
     let Some(pull) = &issue.pull else { return String::new() };
     let here: Vec<_> = r.checks.iter().filter(|c| c.head == pull.head_oid).collect();
     let newest = here.iter().filter(|c| here.iter().all(|other| other.name != c.name || other.id <= c.id));
-    let one = |c: &&&CheckRun| {
+    let one = |c: &&&HubCheckRun| {
         let state = c.conclusion.as_ref().unwrap_or(&c.status).replace('_', " ");
-        let (name, title) = (Esc(&c.name), c.title.as_deref().unwrap_or_default());
+        let (name, title) = (EscapedHtml(&c.name), c.title.as_deref().unwrap_or_default());
         let link = c.details_url.as_deref().unwrap_or_default();
-        format!("<a href=\"{}\">{name}</a> <b>{}</b> {}", Esc(link), Esc(&state), Esc(title))
+        format!(
+            "<a href=\"{}\">{name}</a> <b>{}</b> {}",
+            EscapedHtml(link),
+            EscapedHtml(&state),
+            EscapedHtml(title)
+        )
     };
     let all: Vec<String> = newest.map(|c| one(&c)).collect();
     if all.is_empty() {
@@ -305,8 +321,8 @@ fn checks_line(r: &Repository, issue: &Issue) -> String {
     }
 }
 
-fn said(comment: &Comment) -> Said<'_> {
-    Said {
+fn said(comment: &HubComment) -> ThreadEntry<'_> {
+    ThreadEntry {
         anchor: format!("issuecomment-{}", comment.id),
         author: comment.author,
         at: comment.created_at,
@@ -317,7 +333,13 @@ fn said(comment: &Comment) -> Said<'_> {
     }
 }
 
-fn labels_and_people(visit: &Visit<'_>, s: &State, r: &Repository, issue: &Issue, base: &str) -> String {
+fn labels_and_people(
+    visit: &HubPageRequest<'_>,
+    s: &HubState,
+    r: &HubRepository,
+    issue: &HubIssue,
+    base: &str,
+) -> String {
     let may = visit.acting.is_some_and(|u| r.role_of(u) >= Role::Triage);
     let mut labels = String::new();
     for label in labels_of(r, issue) {
@@ -326,7 +348,7 @@ fn labels_and_people(visit: &Visit<'_>, s: &State, r: &Repository, issue: &Issue
                 "<form method=post action=\"{base}/unlabel\">{}<input type=hidden name=name value=\"{}\">\
                  <button class=off title=\"Remove this label\">×</button></form>",
                 visit.csrf(),
-                Esc(&label.name)
+                EscapedHtml(&label.name)
             )
         } else {
             String::new()

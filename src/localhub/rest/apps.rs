@@ -6,13 +6,13 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Call, Caller, Level, Refusal, RestResult};
+use super::{HubPermissionLevel, RestCall, RestCaller, RestError, RestResult};
 use crate::{
     localhub::{
         json::merge,
-        model::{App, Delivery, Installation, Token},
+        model::{HubApp, HubDelivery, HubInstallation, HubToken},
         random_hex,
-        server::Reply,
+        server::HubReply,
     },
     types::{Hash, InstallationId, RepoId, Timestamp},
 };
@@ -21,13 +21,13 @@ use crate::{
 const TOKEN_MILLISECONDS: i64 = 3_600_000;
 
 #[derive(Deserialize, Default)]
-struct TokenRequest {
+struct AccessTokenRequest {
     repositories: Option<Vec<String>>,
     repository_ids: Option<Vec<u64>>,
     permissions: Option<BTreeMap<String, String>>,
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn app_route(&self, method: &str, segments: &[&str]) -> RestResult {
         match (method, segments) {
             ("GET", ["app"]) => self.own_app(|call, app| call.state(|s| call.json(s).own_app(app))),
@@ -46,17 +46,17 @@ impl Call<'_> {
         }
     }
 
-    fn own_app(&self, show: impl FnOnce(&Self, &App) -> Value) -> RestResult {
+    fn own_app(&self, show: impl FnOnce(&Self, &HubApp) -> Value) -> RestResult {
         let id = self.app()?;
-        let app = self.state(|s| s.apps.get(&id).cloned()).ok_or_else(Refusal::not_found)?;
+        let app = self.state(|s| s.apps.get(&id).cloned()).ok_or_else(RestError::not_found)?;
         Ok(self.ok(&show(self, &app)))
     }
 
-    fn own_installation(&self, id: &str) -> Result<Installation, Refusal> {
+    fn own_installation(&self, id: &str) -> Result<HubInstallation, RestError> {
         let app = self.app()?;
-        let id = id.parse().map(InstallationId).map_err(|_| Refusal::not_found())?;
+        let id = id.parse().map(InstallationId).map_err(|_| RestError::not_found())?;
         let row = self.state(|s| s.installations.get(&id).filter(|i| i.app == app).cloned());
-        row.ok_or_else(Refusal::not_found)
+        row.ok_or_else(RestError::not_found)
     }
 
     fn installations(&self) -> RestResult {
@@ -71,15 +71,15 @@ impl Call<'_> {
     fn access_token(&self, id: &str) -> RestResult {
         let installation = self.own_installation(id)?;
         if installation.suspended_at.is_some() {
-            return Err(Refusal::new(403, "This installation has been suspended"));
+            return Err(RestError::new(403, "This installation has been suspended"));
         }
-        let asked: TokenRequest =
-            if self.request.body.is_empty() { TokenRequest::default() } else { self.body()? };
+        let asked: AccessTokenRequest =
+            if self.request.body.is_empty() { AccessTokenRequest::default() } else { self.body()? };
         let repositories = self.narrowed_repositories(&installation, &asked)?;
         let permissions = self.narrowed_permissions(&installation, asked.permissions)?;
         let token = format!("ghs_{}", random_hex(18)?);
         let expires_at = Timestamp((self.hub.0.now)().0 + TOKEN_MILLISECONDS);
-        let row = Token {
+        let row = HubToken {
             installation: installation.id,
             expires_at,
             permissions: permissions.clone(),
@@ -90,7 +90,7 @@ impl Call<'_> {
             let now = c.at;
             c.state.tokens.retain(|_, t| t.expires_at > now);
             c.state.tokens.insert(key, row);
-            Ok::<_, Refusal>(())
+            Ok::<_, RestError>(())
         })?;
         let mut body = json!({
             "token": token, "expires_at": expires_at.to_string(), "permissions": permissions,
@@ -102,14 +102,14 @@ impl Call<'_> {
                 rows.map(|r| self.json(s).repository(r)).collect()
             });
         }
-        Ok(Reply::json(StatusCode::CREATED, &body))
+        Ok(HubReply::json(StatusCode::CREATED, &body))
     }
 
     fn narrowed_repositories(
         &self,
-        installation: &Installation,
-        asked: &TokenRequest,
-    ) -> Result<Option<BTreeSet<RepoId>>, Refusal> {
+        installation: &HubInstallation,
+        asked: &AccessTokenRequest,
+    ) -> Result<Option<BTreeSet<RepoId>>, RestError> {
         if asked.repository_ids.is_none() && asked.repositories.is_none() {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ impl Call<'_> {
         });
         let ids: Option<BTreeSet<RepoId>> = by_id.chain(by_name).collect();
         let ids = ids.filter(|ids| ids.is_subset(&installation.repositories)).ok_or_else(|| {
-            Refusal::new(
+            RestError::new(
                 422,
                 "There is at least one repository that does not exist or is not accessible to the parent installation.",
             )
@@ -129,19 +129,20 @@ impl Call<'_> {
 
     fn narrowed_permissions(
         &self,
-        installation: &Installation,
+        installation: &HubInstallation,
         asked: Option<BTreeMap<String, String>>,
-    ) -> Result<BTreeMap<String, String>, Refusal> {
+    ) -> Result<BTreeMap<String, String>, RestError> {
         let granted = self.state(|s| s.apps.get(&installation.app).map(|a| a.permissions.clone()));
         let mut granted = granted.unwrap_or_default();
         granted.entry("metadata".into()).or_insert_with(|| "read".into());
         let Some(mut asked) = asked else { return Ok(granted) };
-        let held = |name: &str| granted.get(name).and_then(|word| Level::parse(word));
-        let fits =
-            asked.iter().all(|(name, level)| Level::parse(level).is_some_and(|l| held(name) >= Some(l)));
+        let held = |name: &str| granted.get(name).and_then(|word| HubPermissionLevel::parse(word));
+        let fits = asked
+            .iter()
+            .all(|(name, level)| HubPermissionLevel::parse(level).is_some_and(|l| held(name) >= Some(l)));
         if !fits {
             let message = "The permissions requested are not granted to this installation.";
-            return Err(Refusal::new(422, message));
+            return Err(RestError::new(422, message));
         }
         asked.entry("metadata".into()).or_insert_with(|| "read".into());
         Ok(asked)
@@ -154,10 +155,10 @@ impl Call<'_> {
             Some(cursor) => cursor
                 .strip_prefix("v1_")
                 .and_then(|id| id.parse().ok())
-                .ok_or_else(|| Refusal::new(422, "Invalid cursor"))?,
+                .ok_or_else(|| RestError::new(422, "Invalid cursor"))?,
         };
         let size = self.page().1;
-        let mut rows: Vec<Delivery> = self.state(|s| {
+        let mut rows: Vec<HubDelivery> = self.state(|s| {
             let own = s.deliveries.iter().rev().filter(|d| d.app == app && d.id < before);
             own.take(size + 1).cloned().collect()
         });
@@ -169,10 +170,10 @@ impl Call<'_> {
         Ok(reply.with("link", &format!("<{url}?per_page={size}&cursor=v1_{}>; rel=\"next\"", oldest.id)))
     }
 
-    fn own_delivery(&self, id: &str) -> Result<Delivery, Refusal> {
-        let (app, id) = (self.app()?, id.parse::<u64>().map_err(|_| Refusal::not_found())?);
+    fn own_delivery(&self, id: &str) -> Result<HubDelivery, RestError> {
+        let (app, id) = (self.app()?, id.parse::<u64>().map_err(|_| RestError::not_found())?);
         let row = self.state(|s| s.deliveries.iter().find(|d| d.id == id && d.app == app).cloned());
-        row.ok_or_else(Refusal::not_found)
+        row.ok_or_else(RestError::not_found)
     }
 
     fn delivery(&self, id: &str) -> RestResult {
@@ -196,8 +197,8 @@ impl Call<'_> {
     }
 
     fn installation_repositories(&self) -> RestResult {
-        let Caller::Installation { id, token, .. } = &self.caller else {
-            return Err(Refusal::new(401, "Bad credentials"));
+        let RestCaller::Installation { id, token, .. } = &self.caller else {
+            return Err(RestError::new(401, "Bad credentials"));
         };
         let rows = self.state(|s| {
             let all = s.installations.get(id).map(|i| i.repositories.clone()).unwrap_or_default();
@@ -212,20 +213,20 @@ impl Call<'_> {
         let hour_ago = (self.hub.0.now)().0 - TOKEN_MILLISECONDS;
         let (app, secret) = self.hub.change(|c| {
             let conversion = c.state.conversions.remove(code).filter(|x| x.at.0 > hour_ago);
-            let conversion = conversion.ok_or_else(Refusal::not_found)?;
-            let app = c.state.apps.get(&conversion.app).cloned().ok_or_else(Refusal::not_found)?;
-            Ok::<_, Refusal>((app, conversion.client_secret))
+            let conversion = conversion.ok_or_else(RestError::not_found)?;
+            let app = c.state.apps.get(&conversion.app).cloned().ok_or_else(RestError::not_found)?;
+            Ok::<_, RestError>((app, conversion.client_secret))
         })?;
         let mut body = self.state(|s| self.json(s).app(&app));
         merge(
             &mut body,
             json!({ "client_secret": secret, "webhook_secret": app.webhook_secret, "pem": app.pem }),
         );
-        Ok(Reply::json(StatusCode::CREATED, &body))
+        Ok(HubReply::json(StatusCode::CREATED, &body))
     }
 }
 
-fn hook_config(app: &App) -> Value {
+fn hook_config(app: &HubApp) -> Value {
     let mut body = json!({ "content_type": "json", "insecure_ssl": "0", "secret": "********" });
     if let Some(url) = &app.webhook_url {
         body["url"] = json!(url);
@@ -233,7 +234,7 @@ fn hook_config(app: &App) -> Value {
     body
 }
 
-fn delivery_item(row: &Delivery) -> Value {
+fn delivery_item(row: &HubDelivery) -> Value {
     let (status, code) = match row.status {
         None => ("pending", 0),
         Some(0) => ("failed to connect to host", 0),

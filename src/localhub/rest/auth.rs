@@ -8,12 +8,12 @@ use base64::{
 };
 use serde_json::Value;
 
-use super::{Call, Refusal};
+use super::{RestCall, RestError};
 use crate::{
     localhub::{
         Hub, keys,
-        model::{State, Token},
-        server::Request,
+        model::{HubState, HubToken},
+        server::HubRequest,
     },
     types::{Hash, InstallationId, RepoId},
 };
@@ -25,12 +25,12 @@ const JWT_SECONDS: i64 = 600;
 const SKEW_SECONDS: i64 = 60;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::localhub) enum Level {
+pub(in crate::localhub) enum HubPermissionLevel {
     Read,
     Write,
 }
 
-impl Level {
+impl HubPermissionLevel {
     pub(super) fn parse(word: &str) -> Option<Self> {
         match word {
             "read" => Some(Self::Read),
@@ -47,7 +47,7 @@ impl Level {
     }
 }
 
-pub(in crate::localhub) enum Caller {
+pub(in crate::localhub) enum RestCaller {
     Anonymous,
     /// An App, by a token it signed.
     App(u64),
@@ -55,12 +55,12 @@ pub(in crate::localhub) enum Caller {
     Installation {
         app: u64,
         id: InstallationId,
-        token: Token,
+        token: HubToken,
         key: String,
     },
 }
 
-impl Caller {
+impl RestCaller {
     /// Whose hourly limit a request counts against.
     pub(super) fn key(&self) -> String {
         match self {
@@ -70,7 +70,7 @@ impl Caller {
         }
     }
 
-    pub(super) fn name(&self, state: &State) -> String {
+    pub(super) fn name(&self, state: &HubState) -> String {
         let app = |id: &u64| state.apps.get(id);
         match self {
             Self::Anonymous => "anonymous".into(),
@@ -80,17 +80,17 @@ impl Caller {
     }
 }
 
-pub(super) fn authenticate(hub: &Hub, request: &Request) -> Result<Caller, Refusal> {
-    let Some(header) = request.header("authorization") else { return Ok(Caller::Anonymous) };
+pub(super) fn authenticate(hub: &Hub, request: &HubRequest) -> Result<RestCaller, RestError> {
+    let Some(header) = request.header("authorization") else { return Ok(RestCaller::Anonymous) };
     let (scheme, value) = header.split_once(' ').unwrap_or(("", header));
     let value = value.trim();
     match scheme.to_ascii_lowercase().as_str() {
         "bearer" | "token" if value.split('.').count() == 3 && value.starts_with("ey") => {
-            app_of_jwt(hub, value).map(Caller::App)
+            app_of_jwt(hub, value).map(RestCaller::App)
         }
         "bearer" | "token" => installation_of(hub, value),
         "basic" => installation_of(hub, &password(value).unwrap_or_default()),
-        _ => Err(Refusal::new(401, "Bad credentials")),
+        _ => Err(RestError::new(401, "Bad credentials")),
     }
 }
 
@@ -101,25 +101,25 @@ fn password(encoded: &str) -> Option<String> {
 }
 
 /// Recognises an installation's token, for git as for REST.
-pub(in crate::localhub) fn installation_of(hub: &Hub, token: &str) -> Result<Caller, Refusal> {
-    let bad = || Refusal::new(401, "Bad credentials");
+pub(in crate::localhub) fn installation_of(hub: &Hub, token: &str) -> Result<RestCaller, RestError> {
+    let bad = || RestError::new(401, "Bad credentials");
     let key = Hash::of(token.as_bytes()).to_string();
     let now = (hub.0.now)();
     hub.read(|s| {
         let row = s.tokens.get(&key).filter(|t| t.expires_at > now).ok_or_else(bad)?;
         let installation = s.installations.get(&row.installation).ok_or_else(bad)?;
         if installation.suspended_at.is_some() {
-            return Err(Refusal::new(403, "This installation has been suspended"));
+            return Err(RestError::new(403, "This installation has been suspended"));
         }
         let (app, id) = (installation.app, installation.id);
-        Ok(Caller::Installation { app, id, token: row.clone(), key: key.clone() })
+        Ok(RestCaller::Installation { app, id, token: row.clone(), key: key.clone() })
     })
 }
 
 /// As [`authenticate`], for git: only an installation's token counts.
-pub(in crate::localhub) fn for_git(hub: &Hub, request: &Request) -> Option<Caller> {
+pub(in crate::localhub) fn for_git(hub: &Hub, request: &HubRequest) -> Option<RestCaller> {
     match request.header("authorization") {
-        None => Some(Caller::Anonymous),
+        None => Some(RestCaller::Anonymous),
         Some(header) => {
             let (scheme, value) = header.split_once(' ')?;
             let basic = scheme.eq_ignore_ascii_case("basic");
@@ -130,14 +130,14 @@ pub(in crate::localhub) fn for_git(hub: &Hub, request: &Request) -> Option<Calle
 }
 
 /// A JSON web token, taken apart.
-struct Parts<'a> {
+struct JwtParts<'a> {
     /// Header and claims, the signed part.
     message: &'a str,
     claims: BTreeMap<String, Value>,
     signature: Vec<u8>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> JwtParts<'a> {
     /// `None` if it is not one that is signed with RS256.
     fn of(jwt: &'a str) -> Option<Self> {
         let (message, signature) = jwt.rsplit_once('.')?;
@@ -150,19 +150,19 @@ impl<'a> Parts<'a> {
 }
 
 /// Checks an App's token as GitHub does: signed by its key, not too old, not for too long.
-fn app_of_jwt(hub: &Hub, jwt: &str) -> Result<u64, Refusal> {
-    let undecodable = || Refusal::new(401, "A JSON web token could not be decoded");
-    let Parts { message, claims, signature } = Parts::of(jwt).ok_or_else(undecodable)?;
+fn app_of_jwt(hub: &Hub, jwt: &str) -> Result<u64, RestError> {
+    let undecodable = || RestError::new(401, "A JSON web token could not be decoded");
+    let JwtParts { message, claims, signature } = JwtParts::of(jwt).ok_or_else(undecodable)?;
     let issuer = match claims.get("iss") {
         Some(Value::Number(n)) => n.to_string(),
         Some(Value::String(s)) => s.clone(),
-        _ => return Err(Refusal::new(401, "'Issuer' claim ('iss') must be an Integer")),
+        _ => return Err(RestError::new(401, "'Issuer' claim ('iss') must be an Integer")),
     };
     let app = hub.read(|s| {
         let known = s.apps.values().find(|a| a.id.to_string() == issuer || a.client_id == issuer);
         known.map(|a| (a.id, a.pem.clone()))
     });
-    let (id, pem) = app.ok_or_else(|| Refusal::new(404, "Integration not found"))?;
+    let (id, pem) = app.ok_or_else(|| RestError::new(404, "Integration not found"))?;
     if keys::sign(&pem, message.as_bytes()) != Some(signature) {
         return Err(undecodable());
     }
@@ -170,9 +170,9 @@ fn app_of_jwt(hub: &Hub, jwt: &str) -> Result<u64, Refusal> {
     Ok(id)
 }
 
-fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), Refusal> {
+fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), RestError> {
     let second = |name: &str| claims.get(name).and_then(Value::as_f64).map(|s| s as i64);
-    let refuse = |message: &str| Err(Refusal::new(401, message));
+    let refuse = |message: &str| Err(RestError::new(401, message));
     let Some(expires) = second("exp").filter(|exp| *exp > now - SKEW_SECONDS) else {
         return refuse(
             "'Expiration time' claim ('exp') must be a numeric value representing the future time at which the assertion expires",
@@ -189,55 +189,55 @@ fn check_times(claims: &BTreeMap<String, Value>, now: i64) -> Result<(), Refusal
     Ok(())
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     /// Any one of the permissions in `need` is enough.
-    pub(super) fn allowed(&self, repo: RepoId, need: &[(&str, Level)]) -> Result<(), Refusal> {
+    pub(super) fn allowed(&self, repo: RepoId, need: &[(&str, HubPermissionLevel)]) -> Result<(), RestError> {
         allowed(self.hub, &self.caller, repo, need)
     }
 
     /// The App calling by its own token.
-    pub(super) fn app(&self) -> Result<u64, Refusal> {
+    pub(super) fn app(&self) -> Result<u64, RestError> {
         match self.caller {
-            Caller::App(id) => Ok(id),
-            _ => Err(Refusal::new(401, "A JSON web token could not be decoded")),
+            RestCaller::App(id) => Ok(id),
+            _ => Err(RestError::new(401, "A JSON web token could not be decoded")),
         }
     }
 }
 
 pub(in crate::localhub) fn allowed(
     hub: &Hub,
-    caller: &Caller,
+    caller: &RestCaller,
     repo: RepoId,
-    need: &[(&str, Level)],
-) -> Result<(), Refusal> {
+    need: &[(&str, HubPermissionLevel)],
+) -> Result<(), RestError> {
     let (id, token) = match caller {
-        Caller::Installation { id, token, .. } => (id, token),
-        Caller::Anonymous => {
+        RestCaller::Installation { id, token, .. } => (id, token),
+        RestCaller::Anonymous => {
             let public = hub.read(|s| s.repositories.get(&repo).is_some_and(|r| !r.private));
-            return match need.iter().any(|(_, level)| *level == Level::Read) {
-                _ if !public => Err(Refusal::not_found()),
+            return match need.iter().any(|(_, level)| *level == HubPermissionLevel::Read) {
+                _ if !public => Err(RestError::not_found()),
                 true => Ok(()),
-                false => Err(Refusal::new(401, "Requires authentication")),
+                false => Err(RestError::new(401, "Requires authentication")),
             };
         }
-        Caller::App(_) => return Err(Refusal::new(401, "Bad credentials")),
+        RestCaller::App(_) => return Err(RestError::new(401, "Bad credentials")),
     };
     let covered = hub.read(|s| s.installations.get(id).is_some_and(|i| i.repositories.contains(&repo)))
         && token.repositories.as_ref().is_none_or(|only| only.contains(&repo));
     if !covered {
-        return Err(Refusal::not_found());
+        return Err(RestError::not_found());
     }
     let granted = need.iter().any(|(name, level)| {
-        let held = token.permissions.get(*name).and_then(|word| Level::parse(word));
-        held.or((*name == "metadata").then_some(Level::Read)).is_some_and(|held| held >= *level)
+        let held = token.permissions.get(*name).and_then(|word| HubPermissionLevel::parse(word));
+        held.or((*name == "metadata").then_some(HubPermissionLevel::Read)).is_some_and(|held| held >= *level)
     });
     if granted {
         return Ok(());
     }
     let accepted: Vec<_> = need.iter().map(|(name, level)| format!("{name}={}", level.as_str())).collect();
-    Err(Refusal {
+    Err(RestError {
         headers: vec![("x-accepted-github-permissions", accepted.join("; "))],
-        ..Refusal::new(403, "Resource not accessible by integration")
+        ..RestError::new(403, "Resource not accessible by integration")
     })
 }
 

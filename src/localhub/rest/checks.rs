@@ -3,13 +3,13 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, Level, Refusal, RestResult, auth::Caller};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult, auth::RestCaller};
 use crate::{
     localhub::{
-        checks::CheckBody,
+        checks::CheckRunInput,
         ci::ACTIONS,
-        model::{Annotation, CheckRun},
-        server::Reply,
+        model::{HubAnnotation, HubCheckRun},
+        server::HubReply,
     },
     types::RepoId,
 };
@@ -20,14 +20,14 @@ const ANNOTATIONS: usize = 50;
 const CONCLUSIONS: [&str; 7] =
     ["success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required"];
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn check_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
-        let level = if method == "GET" { Level::Read } else { Level::Write };
+        let level = if method == "GET" { HubPermissionLevel::Read } else { HubPermissionLevel::Write };
         let repo = self.repo(owner, name, &[("checks", level)])?;
         match (method, rest) {
             ("POST", ["check-runs"]) => self.put_check(repo, None),
             ("PATCH", ["check-runs", id]) => {
-                self.put_check(repo, Some(id.parse().map_err(|_| Refusal::not_found())?))
+                self.put_check(repo, Some(id.parse().map_err(|_| RestError::not_found())?))
             }
             ("GET", ["commits", revision, "check-runs"]) => self.checks(repo, revision),
             ("GET", ["check-runs", id, "annotations"]) => self.annotations(repo, id),
@@ -36,11 +36,11 @@ impl Call<'_> {
     }
 
     fn put_check(&self, repo: RepoId, id: Option<u64>) -> RestResult {
-        let Caller::Installation { app, .. } = self.caller else {
-            return Err(Refusal::new(403, "You must authenticate via a GitHub App."));
+        let RestCaller::Installation { app, .. } = self.caller else {
+            return Err(RestError::new(403, "You must authenticate via a GitHub App."));
         };
-        let asked: CheckBody = self.body()?;
-        let invalid = |field, code| Err(Refusal::invalid("CheckRun", field, code, None));
+        let asked: CheckRunInput = self.body()?;
+        let invalid = |field, code| Err(RestError::invalid("CheckRun", field, code, None));
         if id.is_none() && asked.name.as_ref().is_none_or(|name| name.trim().is_empty()) {
             return invalid("name", "missing_field");
         }
@@ -61,40 +61,40 @@ impl Call<'_> {
             return invalid("annotations", "too_many");
         }
         // So say those who tried; the documentation does not.
-        let over = |check: &CheckRun| Some(check.id) == id && check.status == "completed";
+        let over = |check: &HubCheckRun| Some(check.id) == id && check.status == "completed";
         let goes_on = asked.conclusion.is_none() && asked.status.is_some();
-        let known = |wanted: &dyn Fn(&CheckRun) -> bool| {
+        let known = |wanted: &dyn Fn(&HubCheckRun) -> bool| {
             self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.checks.iter().any(wanted)))
         };
         if goes_on && known(&over) {
             return invalid("status", "invalid");
         }
-        let of_another = |check: &CheckRun| Some(check.id) == id && check.app != app;
+        let of_another = |check: &HubCheckRun| Some(check.id) == id && check.app != app;
         if known(&of_another) {
             let message =
                 "Invalid app_id - check run can only be modified by the GitHub App that created it.";
-            return Err(Refusal::new(403, message));
+            return Err(RestError::new(403, message));
         }
         let check = self.hub.change(|c| c.put_check(repo, app, id, asked))?;
         let body = self.hub.read(|s| s.repositories.get(&repo).map(|r| self.json(s).check_run(r, &check)));
-        let body = body.ok_or_else(Refusal::not_found)?;
+        let body = body.ok_or_else(RestError::not_found)?;
         Ok(if id.is_some() { self.ok(&body) } else { self.created(&body) })
     }
 
     /// Of several with one name the newest, unless all are asked for.
     fn checks(&self, repo: RepoId, revision: &str) -> RestResult {
         let head = self.git(repo).commit_at(revision);
-        let head = head.ok_or_else(|| Refusal::new(422, format!("No commit found for SHA: {revision}")))?;
+        let head = head.ok_or_else(|| RestError::new(422, format!("No commit found for SHA: {revision}")))?;
         let (name, app) = (self.request.query("check_name"), self.request.query("app_id"));
         let all = self.request.query("filter") == Some("all");
         let rows: Vec<Value> = self.state(|s| {
             let Some(row) = s.repositories.get(&repo) else { return vec![] };
-            let wanted = |c: &&CheckRun| {
+            let wanted = |c: &&HubCheckRun| {
                 c.head == head
                     && name.is_none_or(|name| c.name == name)
                     && app.is_none_or(|app| c.app.to_string() == app)
             };
-            let mut found: Vec<&CheckRun> = row.checks.iter().rev().filter(wanted).collect();
+            let mut found: Vec<&HubCheckRun> = row.checks.iter().rev().filter(wanted).collect();
             let mut seen = vec![];
             found.retain(|c| {
                 let new = !seen.contains(&(c.suite, &c.name));
@@ -110,20 +110,20 @@ impl Call<'_> {
         let rows = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let check = row.checks.iter().find(|check| check.id.to_string() == id)?;
-            let shown = |said: &Annotation| {
+            let shown = |said: &HubAnnotation| {
                 json!({ "path": said.path, "start_line": said.start_line, "end_line": said.end_line,
                         "annotation_level": said.annotation_level, "title": said.title, "message": said.message,
                         "start_column": null, "end_column": null, "raw_details": null })
             };
             Some(check.annotations.iter().map(shown).collect())
         });
-        Ok(self.list(rows.ok_or_else(Refusal::not_found)?))
+        Ok(self.list(rows.ok_or_else(RestError::not_found)?))
     }
 
     /// Of each context the newest, and what they come to.
     pub(super) fn combined_status(&self, owner: &str, name: &str, revision: &str) -> RestResult {
-        let repo = self.repo(owner, name, &[("statuses", Level::Read)])?;
-        let head = self.git(repo).commit_at(revision).ok_or_else(Refusal::not_found)?;
+        let repo = self.repo(owner, name, &[("statuses", HubPermissionLevel::Read)])?;
+        let head = self.git(repo).commit_at(revision).ok_or_else(RestError::not_found)?;
         let rows: Vec<Value> = self.state(|s| {
             let Some(row) = s.repositories.get(&repo) else { return vec![] };
             let mut seen = vec![];
@@ -146,7 +146,7 @@ impl Call<'_> {
 
     /// The runs of workflows on a commit, each with its suite.
     pub(super) fn workflow_runs(&self, owner: &str, name: &str) -> RestResult {
-        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let head = self.request.query("head_sha").unwrap_or_default();
         let rows: Vec<Value> = self.state(|s| {
             let Some(row) = s.repositories.get(&repo) else { return vec![] };
@@ -161,11 +161,11 @@ impl Call<'_> {
 
     /// The jobs of a run, by the numbers of their checks.
     pub(super) fn jobs(&self, owner: &str, name: &str, run: &str) -> RestResult {
-        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let rows: Vec<Value> = self.state(|s| {
             let Some(row) = s.repositories.get(&repo) else { return vec![] };
             let jobs = s.app_by_slug(ACTIONS).map(|app| app.id);
-            let of_run = |c: &&CheckRun| Some(c.app) == jobs && c.suite.to_string() == run && !c.reported;
+            let of_run = |c: &&HubCheckRun| Some(c.app) == jobs && c.suite.to_string() == run && !c.reported;
             row.checks.iter().filter(of_run).map(|c| json!({ "id": c.id, "name": c.name })).collect()
         });
         Ok(self.list_in("jobs", json!({}), rows))
@@ -173,15 +173,15 @@ impl Call<'_> {
 
     /// Leads to where the log lies, which takes no token.
     pub(super) fn job_log(&self, owner: &str, name: &str, job: &str) -> RestResult {
-        let repo = self.repo(owner, name, &[("actions", Level::Read)])?;
+        let repo = self.repo(owner, name, &[("actions", HubPermissionLevel::Read)])?;
         let known = self.state(|s| {
             s.repositories.get(&repo).is_some_and(|row| row.checks.iter().any(|c| c.id.to_string() == job))
         });
         let there = known && job.parse().is_ok_and(|job| self.hub.0.log_file(job).is_file());
         if !there {
-            return Err(Refusal::not_found());
+            return Err(RestError::not_found());
         }
-        Ok(Reply::empty(StatusCode::FOUND)
+        Ok(HubReply::empty(StatusCode::FOUND)
             .with("location", &format!("{}/_logs/{job}?sig=short", self.hub.0.base)))
     }
 }

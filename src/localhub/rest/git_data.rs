@@ -3,21 +3,21 @@
 use http::StatusCode;
 use serde_json::json;
 
-use super::{Call, Level, Refusal, RestResult, repos::wrapped};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult, repos::wrapped};
 use crate::{
-    localhub::{json::node, server::Reply},
+    localhub::{json::node, server::HubReply},
     types::{Oid, RepoId},
 };
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn git_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
-        let repo = || self.repo(owner, name, &[("contents", Level::Read)]);
+        let repo = || self.repo(owner, name, &[("contents", HubPermissionLevel::Read)]);
         match (method, rest) {
             ("GET", ["blobs", oid]) => self.blob(repo()?, oid),
             ("GET", ["commits", oid]) => self.git_commit(repo()?, oid),
             ("GET", ["ref", name @ ..]) => self.one_ref(repo()?, &name.join("/")),
             ("DELETE", ["refs", "heads", branch @ ..]) => {
-                let write = self.repo(owner, name, &[("contents", Level::Write)])?;
+                let write = self.repo(owner, name, &[("contents", HubPermissionLevel::Write)])?;
                 self.delete_branch(write, &branch.join("/"))
             }
             _ => self.unknown_route(),
@@ -25,10 +25,10 @@ impl Call<'_> {
     }
 
     fn blob(&self, repo: RepoId, oid: &str) -> RestResult {
-        let (git, oid) = (self.git(repo), oid.parse::<Oid>().map_err(|_| Refusal::not_found())?);
-        let bytes = git.blob(&oid).map_err(|_| Refusal::not_found())?;
+        let (git, oid) = (self.git(repo), oid.parse::<Oid>().map_err(|_| RestError::not_found())?);
+        let bytes = git.blob(&oid).map_err(|_| RestError::not_found())?;
         if self.request.header("accept").is_some_and(|a| a.contains("raw")) {
-            return Ok(Reply::new(StatusCode::OK, "application/vnd.github.raw; charset=utf-8", bytes));
+            return Ok(HubReply::new(StatusCode::OK, "application/vnd.github.raw; charset=utf-8", bytes));
         }
         let api = self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).repo_api(r)));
         let url = format!("{}/git/blobs/{oid}", api.unwrap_or_default());
@@ -40,20 +40,20 @@ impl Call<'_> {
 
     fn delete_branch(&self, repo: RepoId, branch: &str) -> RestResult {
         let (by, git) = (self.actor()?, self.git(repo));
-        let from = git.branch(branch).ok_or_else(|| Refusal::new(422, "Reference does not exist"))?;
+        let from = git.branch(branch).ok_or_else(|| RestError::new(422, "Reference does not exist"))?;
         self.hub.change(|c| {
             git.delete_branch(branch)?;
-            c.branch_moved(repo, branch, Some(from), None, by).map_err(Refusal::from)
+            c.branch_moved(repo, branch, Some(from), None, by).map_err(RestError::from)
         })?;
-        Ok(Reply::empty(StatusCode::NO_CONTENT))
+        Ok(HubReply::empty(StatusCode::NO_CONTENT))
     }
 
     fn git_commit(&self, repo: RepoId, oid: &str) -> RestResult {
         let git = self.git(repo);
-        let oid = oid.parse::<Oid>().map_err(|_| Refusal::not_found())?;
-        let commit = git.read_commit(&oid).map_err(|_| Refusal::not_found())?;
+        let oid = oid.parse::<Oid>().map_err(|_| RestError::not_found())?;
+        let commit = git.read_commit(&oid).map_err(|_| RestError::not_found())?;
         let body = self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).git_commit(r, &commit)));
-        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+        body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)
     }
 
     fn one_ref(&self, repo: RepoId, name: &str) -> RestResult {
@@ -63,10 +63,10 @@ impl Call<'_> {
             Some((then, branch)) => then.branch(repo, branch).cloned(),
             None => git.reference(&name),
         };
-        let oid = oid.ok_or_else(Refusal::not_found)?;
+        let oid = oid.ok_or_else(RestError::not_found)?;
         let kind = git.kind(oid.as_str()).unwrap_or_else(|| "commit".into());
         let body =
             self.state(|s| s.repositories.get(&repo).map(|r| self.json(s).reference(r, &name, &oid, &kind)));
-        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+        body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)
     }
 }

@@ -10,20 +10,20 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{Call, Level, Refusal, RestResult};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult};
 use crate::{
     localhub::{
         HubError,
-        acts::signature,
-        git::NewEntry,
+        actions::signature,
+        git::TreeChange,
         json::node,
-        model::{Repository, State},
+        model::{HubRepository, HubState},
     },
     types::{CommentId, IssueNo, Oid, RepoId, RepoName, UserId},
 };
 
 #[derive(Deserialize)]
-struct Asked {
+struct GraphQlRequest {
     query: String,
     #[serde(default)]
     variables: BTreeMap<String, Value>,
@@ -31,7 +31,7 @@ struct Asked {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NewRef {
+struct CreateRefInput {
     repository_id: String,
     name: String,
     oid: Oid,
@@ -39,72 +39,72 @@ struct NewRef {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NewCommit {
-    branch: Branch,
-    message: Message,
+struct CreateCommitInput {
+    branch: CommitBranchInput,
+    message: CommitMessageInput,
     #[serde(default)]
-    file_changes: Files,
+    file_changes: FileChangesInput,
     expected_head_oid: Oid,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Branch {
+struct CommitBranchInput {
     repository_name_with_owner: String,
     branch_name: String,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct CommitMessageInput {
     headline: String,
     #[serde(default)]
     body: String,
 }
 
 #[derive(Deserialize, Default)]
-struct Files {
+struct FileChangesInput {
     #[serde(default)]
-    additions: Vec<Addition>,
+    additions: Vec<FileAdditionInput>,
     #[serde(default)]
-    deletions: Vec<Deletion>,
+    deletions: Vec<FileDeletionInput>,
 }
 
 #[derive(Deserialize)]
-struct Deletion {
+struct FileDeletionInput {
     path: String,
 }
 
 #[derive(Deserialize)]
-struct Addition {
+struct FileAdditionInput {
     path: String,
     contents: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Labels {
+struct LabelsInput {
     labelable_id: String,
     label_ids: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct NewText {
+struct EditCommentInput {
     id: String,
     body: String,
 }
 
 /// Why a field has no result: GitHub's word for the kind, which it does not always have, and its sentence.
-struct Failed(Option<&'static str>, String);
+struct HubGraphQlError(Option<&'static str>, String);
 
-impl Failed {
+impl HubGraphQlError {
     fn new(kind: &'static str, message: impl Into<String>) -> Self {
         Self(Some(kind), message.into())
     }
 }
 
-type Field = Result<Value, Failed>;
+type HubGraphQlResult = Result<Value, HubGraphQlError>;
 
-impl From<HubError> for Failed {
+impl From<HubError> for HubGraphQlError {
     fn from(error: HubError) -> Self {
         match error {
             HubError::Missing(what) => Self::new("NOT_FOUND", format!("Could not resolve to {what}.")),
@@ -113,14 +113,14 @@ impl From<HubError> for Failed {
     }
 }
 
-impl From<crate::localhub::GitError> for Failed {
-    fn from(error: crate::localhub::GitError) -> Self {
+impl From<crate::localhub::HubGitError> for HubGraphQlError {
+    fn from(error: crate::localhub::HubGitError) -> Self {
         HubError::from(error).into()
     }
 }
 
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Self {
+impl From<RestError> for HubGraphQlError {
+    fn from(refusal: RestError) -> Self {
         let kind = match refusal.status {
             404 | 410 => "NOT_FOUND",
             401 | 403 => "FORBIDDEN",
@@ -130,10 +130,10 @@ impl From<Refusal> for Failed {
     }
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn graphql(&self) -> RestResult {
         let by = self.actor()?;
-        let asked: Asked = self.body()?;
+        let asked: GraphQlRequest = self.body()?;
         if asked.query.starts_with("query") && asked.query.contains("createdViaEmail") {
             return self.by_email(&asked.variables);
         }
@@ -144,10 +144,10 @@ impl Call<'_> {
         for (alias, mutation, variable) in mutations(&asked.query) {
             let input = asked.variables.get(&variable).cloned().unwrap_or_default();
             let result = match self.hub.mutation_fault(&mutation) {
-                Some((kind, message)) => Err(Failed(kind, message.to_owned())),
+                Some((kind, message)) => Err(HubGraphQlError(kind, message.to_owned())),
                 None => self.mutate(&mutation, by, input),
             };
-            let value = result.unwrap_or_else(|Failed(kind, message)| {
+            let value = result.unwrap_or_else(|HubGraphQlError(kind, message)| {
                 let mut error = json!({ "path": [alias], "message": message });
                 if let Some(kind) = kind {
                     error["type"] = json!(kind);
@@ -172,7 +172,10 @@ impl Call<'_> {
             let error = json!({ "type": "NOT_FOUND", "path": ["node"], "message": message });
             return Ok(self.ok(&json!({ "data": { "node": null }, "errors": [error] })));
         };
-        self.allowed(repo, &[("issues", Level::Read), ("pull_requests", Level::Read)])?;
+        self.allowed(
+            repo,
+            &[("issues", HubPermissionLevel::Read), ("pull_requests", HubPermissionLevel::Read)],
+        )?;
         let by_email = self.state(|s| {
             let comments = s.repositories.get(&repo)?.issues.values().flat_map(|issue| &issue.comments);
             comments.into_iter().find(|of| of.id == comment).map(|of| of.by_email)
@@ -194,7 +197,7 @@ impl Call<'_> {
     /// Answers who last wrote an issue's text.
     fn authors(&self, variables: &BTreeMap<String, Value>) -> RestResult {
         let word = |name: &str| variables.get(name).and_then(Value::as_str).unwrap_or_default();
-        let repo = self.repo(word("owner"), word("name"), &[("issues", Level::Read)])?;
+        let repo = self.repo(word("owner"), word("name"), &[("issues", HubPermissionLevel::Read)])?;
         let number = variables.get("number").and_then(Value::as_u64).unwrap_or_default();
         let issue = self.state(|s| {
             let home = s.repositories.get(&repo)?;
@@ -218,27 +221,27 @@ impl Call<'_> {
         Ok(self.ok(&json!({ "data": { "repository": { "issue": issue } } })))
     }
 
-    fn mutate(&self, mutation: &str, by: UserId, input: Value) -> Field {
+    fn mutate(&self, mutation: &str, by: UserId, input: Value) -> HubGraphQlResult {
         match mutation {
             "createRef" => read(input).and_then(|input| self.create_ref(by, input)),
             "createCommitOnBranch" => read(input).and_then(|input| self.commit_on_branch(by, input)),
             "addLabelsToLabelable" => read(input).and_then(|input| self.label_all(by, input, true)),
             "updateIssueComment" => read(input).and_then(|input| self.edit_by_node(by, input)),
             "removeLabelsFromLabelable" => read(input).and_then(|input| self.label_all(by, input, false)),
-            other => Err(Failed::new("undefinedField", format!("localhub has no mutation {other}"))),
+            other => Err(HubGraphQlError::new("undefinedField", format!("localhub has no mutation {other}"))),
         }
     }
 
-    fn create_ref(&self, by: UserId, input: NewRef) -> Field {
+    fn create_ref(&self, by: UserId, input: CreateRefInput) -> HubGraphQlResult {
         let found =
             self.state(|s| s.repositories.keys().copied().find(|id| node("R", id.0) == input.repository_id));
-        let repo = found.ok_or_else(Refusal::not_found)?;
-        self.allowed(repo, &[("contents", Level::Write)])?;
+        let repo = found.ok_or_else(RestError::not_found)?;
+        self.allowed(repo, &[("contents", HubPermissionLevel::Write)])?;
         let git = self.git(repo);
         self.hub.change(|c| {
             if git.reference(&input.name).is_some() {
                 let message = format!("A ref named {:?} already exists in the repository.", input.name);
-                return Err(Failed::new("UNPROCESSABLE", message));
+                return Err(HubGraphQlError::new("UNPROCESSABLE", message));
             }
             git.set_reference(&input.name, &input.oid)?;
             if let Some(branch) = input.name.strip_prefix("refs/heads/") {
@@ -248,22 +251,23 @@ impl Call<'_> {
         })
     }
 
-    fn commit_on_branch(&self, by: UserId, input: NewCommit) -> Field {
+    fn commit_on_branch(&self, by: UserId, input: CreateCommitInput) -> HubGraphQlResult {
         let name: RepoName = input
             .branch
             .repository_name_with_owner
             .parse()
-            .map_err(|_| Failed::new("NOT_FOUND", "Could not resolve to a Repository."))?;
-        let repo = self.repo(&name.owner, &name.name, &[("contents", Level::Write)])?;
+            .map_err(|_| HubGraphQlError::new("NOT_FOUND", "Could not resolve to a Repository."))?;
+        let repo = self.repo(&name.owner, &name.name, &[("contents", HubPermissionLevel::Write)])?;
         let (git, branch) = (self.git(repo), input.branch.branch_name);
         let mut entries = Vec::new();
-        for Addition { path, contents } in input.file_changes.additions {
+        for FileAdditionInput { path, contents } in input.file_changes.additions {
             let bytes = STANDARD.decode(contents);
-            let bytes = bytes.map_err(|_| Failed::new("UNPROCESSABLE", "contents is not valid Base64"))?;
-            entries.push(NewEntry { path, mode: "100644".into(), oid: Some(git.write_blob(&bytes)?) });
+            let bytes =
+                bytes.map_err(|_| HubGraphQlError::new("UNPROCESSABLE", "contents is not valid Base64"))?;
+            entries.push(TreeChange { path, mode: "100644".into(), oid: Some(git.write_blob(&bytes)?) });
         }
-        for Deletion { path } in input.file_changes.deletions {
-            entries.push(NewEntry { path, mode: "100644".into(), oid: None });
+        for FileDeletionInput { path } in input.file_changes.deletions {
+            entries.push(TreeChange { path, mode: "100644".into(), oid: None });
         }
         let message = match input.message.body.as_str() {
             "" => input.message.headline,
@@ -272,13 +276,16 @@ impl Call<'_> {
         let expected = input.expected_head_oid;
         self.hub.change(|c| {
             let from = git.branch(&branch).ok_or_else(|| {
-                Failed::new("NOT_FOUND", format!("Could not resolve to a Ref with the name {branch:?}."))
+                HubGraphQlError::new(
+                    "NOT_FOUND",
+                    format!("Could not resolve to a Ref with the name {branch:?}."),
+                )
             })?;
             if from != expected {
                 let message = format!(
                     "Expected branch to point to \"{expected}\" but it did not.  Pull and try again."
                 );
-                return Err(Failed::new("STALE_DATA", message));
+                return Err(HubGraphQlError::new("STALE_DATA", message));
             }
             let author = signature(c.account(by)?, c.at);
             let tree = git.make_tree(git.tree_of(from.as_str()).as_ref(), &entries)?;
@@ -289,20 +296,26 @@ impl Call<'_> {
         })
     }
 
-    fn edit_by_node(&self, by: UserId, input: NewText) -> Field {
-        let (repo, number, comment) = self.comment_of(&input.id).ok_or_else(Refusal::not_found)?;
-        self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+    fn edit_by_node(&self, by: UserId, input: EditCommentInput) -> HubGraphQlResult {
+        let (repo, number, comment) = self.comment_of(&input.id).ok_or_else(RestError::not_found)?;
+        self.allowed(
+            repo,
+            &[("issues", HubPermissionLevel::Write), ("pull_requests", HubPermissionLevel::Write)],
+        )?;
         self.may_speak(repo, number)?;
         self.check_text("IssueComment", Some(&input.body), true)?;
-        self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(Failed::from))?;
+        self.hub.change(|c| c.edit_comment(repo, comment, by, &input.body).map_err(HubGraphQlError::from))?;
         Ok(json!({ "clientMutationId": null }))
     }
 
-    fn label_all(&self, by: UserId, input: Labels, add: bool) -> Field {
-        let (repo, number, names) = self
-            .state(|s| labelable(s, &input))
-            .ok_or_else(|| Failed::new("NOT_FOUND", "Could not resolve to a node with the global id."))?;
-        self.allowed(repo, &[("issues", Level::Write), ("pull_requests", Level::Write)])?;
+    fn label_all(&self, by: UserId, input: LabelsInput, add: bool) -> HubGraphQlResult {
+        let (repo, number, names) = self.state(|s| labelable(s, &input)).ok_or_else(|| {
+            HubGraphQlError::new("NOT_FOUND", "Could not resolve to a node with the global id.")
+        })?;
+        self.allowed(
+            repo,
+            &[("issues", HubPermissionLevel::Write), ("pull_requests", HubPermissionLevel::Write)],
+        )?;
         self.hub.change(|c| {
             if add {
                 c.add_labels(repo, number, by, &names)?;
@@ -318,14 +331,14 @@ impl Call<'_> {
     }
 }
 
-fn read<T: DeserializeOwned>(input: Value) -> Result<T, Failed> {
+fn read<T: DeserializeOwned>(input: Value) -> Result<T, HubGraphQlError> {
     serde_json::from_value(input)
-        .map_err(|e| Failed::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
+        .map_err(|e| HubGraphQlError::new("UNPROCESSABLE", format!("the input can't be read: {e}")))
 }
 
 /// The issue and the labels that an input names.
-fn labelable(state: &State, input: &Labels) -> Option<(RepoId, IssueNo, Vec<String>)> {
-    let on = |repo: &Repository| {
+fn labelable(state: &HubState, input: &LabelsInput) -> Option<(RepoId, IssueNo, Vec<String>)> {
+    let on = |repo: &HubRepository| {
         let issue = repo.issues.values().find(|issue| node("I", issue.id) == input.labelable_id)?;
         let names = input.label_ids.iter().map(|id| {
             repo.labels.iter().find(|label| node("LA", label.id) == *id).map(|label| label.name.clone())

@@ -4,27 +4,29 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Call, Level, Refusal, RestResult};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult};
 use crate::{
     localhub::{
         json::REACTIONS,
-        model::{Issue, Repository, State},
-        server::Reply,
+        model::{HubIssue, HubRepository, HubState},
+        server::HubReply,
     },
     types::{CommentId, IssueNo, RepoId, Timestamp},
 };
 
 /// Comments and labels on a pull request may also be used by its own permission.
-const READ: [(&str, Level); 2] = [("issues", Level::Read), ("pull_requests", Level::Read)];
-const WRITE: [(&str, Level); 2] = [("issues", Level::Write), ("pull_requests", Level::Write)];
+const READ: [(&str, HubPermissionLevel); 2] =
+    [("issues", HubPermissionLevel::Read), ("pull_requests", HubPermissionLevel::Read)];
+const WRITE: [(&str, HubPermissionLevel); 2] =
+    [("issues", HubPermissionLevel::Write), ("pull_requests", HubPermissionLevel::Write)];
 
 #[derive(Deserialize)]
-struct TextBody {
+struct CommentTextBody {
     body: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct NewIssue {
+struct NewIssueBody {
     title: String,
     body: Option<String>,
     #[serde(default)]
@@ -32,37 +34,37 @@ struct NewIssue {
 }
 
 #[derive(Deserialize)]
-struct IssuePatch {
+struct IssuePatchBody {
     title: Option<String>,
     body: Option<String>,
     state: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct ReactionBody {
+struct NewReactionBody {
     content: String,
 }
 
 #[derive(Deserialize)]
-struct LabelBody {
+struct NewLabelBody {
     name: String,
     color: Option<String>,
     description: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct LabelNames {
+struct LabelNamesBody {
     labels: Vec<String>,
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn issue_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
         let need: &[_] = if method == "GET" { &READ } else { &WRITE };
         let repo = || self.repo(owner, name, need);
         match (method, rest) {
             ("GET", ["issues"]) => self.issues(repo()?),
             (_, ["issues", "comments", id, rest @ ..]) => {
-                let id = id.parse().map(CommentId).map_err(|_| Refusal::not_found())?;
+                let id = id.parse().map(CommentId).map_err(|_| RestError::not_found())?;
                 self.comment_route(method, repo()?, id, rest)
             }
             ("GET", ["issues", number]) => {
@@ -96,10 +98,10 @@ impl Call<'_> {
         let by_update = self.request.query("sort") == Some("updated");
         let creator = self.request.query("creator").map(|login| {
             self.state(|s| s.account_named(login).map(|account| account.id))
-                .ok_or_else(|| Refusal::new(422, "Validation Failed"))
+                .ok_or_else(|| RestError::new(422, "Validation Failed"))
         });
         let creator = creator.transpose()?;
-        let wanted = |i: &&Issue| {
+        let wanted = |i: &&HubIssue| {
             (state == "all" || (state == "open") == i.open)
                 && labels.iter().all(|l| i.labels.iter().any(|x| x.eq_ignore_ascii_case(l)))
                 && since.is_none_or(|t| i.updated_at >= t)
@@ -107,7 +109,7 @@ impl Call<'_> {
         };
         let rows = self.state(|s| {
             let row = s.repositories.get(&repo)?;
-            let mut found: Vec<&Issue> = row.issues.values().rev().filter(wanted).collect();
+            let mut found: Vec<&HubIssue> = row.issues.values().rev().filter(wanted).collect();
             if by_update {
                 found.sort_by_key(|i| std::cmp::Reverse(i.updated_at));
             }
@@ -121,19 +123,19 @@ impl Call<'_> {
 
     /// A label that the repository lacks is made, as by whoever may push.
     fn new_issue(&self, repo: RepoId) -> RestResult {
-        let (by, asked): (_, NewIssue) = (self.actor()?, self.body()?);
+        let (by, asked): (_, NewIssueBody) = (self.actor()?, self.body()?);
         self.check_title(Some(&asked.title))?;
         self.check_text("Issue", asked.body.as_deref(), false)?;
-        let NewIssue { title, body, labels } = asked;
+        let NewIssueBody { title, body, labels } = asked;
         let number =
-            self.hub.change(|c| c.open_issue(repo, by, &title, body, &labels).map_err(Refusal::from))?;
+            self.hub.change(|c| c.open_issue(repo, by, &title, body, &labels).map_err(RestError::from))?;
         let body = self.with_issue(repo, &number.to_string(), |s, r, i| self.json(s).issue(r, i))?;
         Ok(self.created(&body))
     }
 
     fn patch_issue(&self, repo: RepoId, number: &str) -> RestResult {
         let (by, number) = (self.actor()?, self.number(repo, number)?);
-        let asked: IssuePatch = self.body()?;
+        let asked: IssuePatchBody = self.body()?;
         self.check_title(asked.title.as_deref())?;
         self.check_text("Issue", asked.body.as_deref(), false)?;
         let (title, text) = (asked.title.as_deref(), asked.body.as_deref());
@@ -148,21 +150,21 @@ impl Call<'_> {
         Ok(self.ok(&body))
     }
 
-    fn check_title(&self, title: Option<&str>) -> Result<(), Refusal> {
+    fn check_title(&self, title: Option<&str>) -> Result<(), RestError> {
         match title {
             Some(title) if title.trim().is_empty() => {
-                Err(Refusal::invalid("Issue", "title", "missing_field", None))
+                Err(RestError::invalid("Issue", "title", "missing_field", None))
             }
             Some(title) if title.chars().count() > 256 => {
                 let message = "title is too long (maximum is 256 characters)";
-                Err(Refusal::invalid("Issue", "title", "custom", Some(message)))
+                Err(RestError::invalid("Issue", "title", "custom", Some(message)))
             }
             _ => Ok(()),
         }
     }
 
-    fn since(&self) -> Result<Option<Timestamp>, Refusal> {
-        let parse = |text: &str| Timestamp::parse(text).map_err(|e| Refusal::new(422, e.to_string()));
+    fn since(&self) -> Result<Option<Timestamp>, RestError> {
+        let parse = |text: &str| Timestamp::parse(text).map_err(|e| RestError::new(422, e.to_string()));
         self.request.query("since").map(parse).transpose()
     }
 
@@ -178,23 +180,23 @@ impl Call<'_> {
     fn new_comment(&self, repo: RepoId, number: &str) -> RestResult {
         let (number, by) = (self.number(repo, number)?, self.actor()?);
         self.may_speak(repo, number)?;
-        let asked: TextBody = self.body()?;
+        let asked: CommentTextBody = self.body()?;
         self.check_text("IssueComment", asked.body.as_deref(), true)?;
         let text = asked.body.unwrap_or_default();
-        let id = self.hub.change(|c| c.comment(repo, number, by, &text).map_err(Refusal::from))?;
+        let id = self.hub.change(|c| c.comment(repo, number, by, &text).map_err(RestError::from))?;
         Ok(self.created(&self.comment_json(repo, id)?))
     }
 
     /// An App is no collaborator, whatever its permissions: in a locked conversation it may neither write nor edit a
     /// comment. Reactions are switched off there for all.
-    pub(super) fn may_speak(&self, repo: RepoId, number: IssueNo) -> Result<(), Refusal> {
+    pub(super) fn may_speak(&self, repo: RepoId, number: IssueNo) -> Result<(), RestError> {
         match self.with_issue(repo, &number.to_string(), |_, _, issue| issue.locked)? {
-            true => Err(Refusal::new(403, "Unable to create comment because issue is locked.")),
+            true => Err(RestError::new(403, "Unable to create comment because issue is locked.")),
             false => Ok(()),
         }
     }
 
-    fn comment_json(&self, repo: RepoId, id: CommentId) -> Result<Value, Refusal> {
+    fn comment_json(&self, repo: RepoId, id: CommentId) -> Result<Value, RestError> {
         self.with_comment(repo, id, |s, r, i, c| self.json(s).comment(r, i, c))
     }
 
@@ -202,14 +204,14 @@ impl Call<'_> {
         &self,
         repo: RepoId,
         id: CommentId,
-        look: impl FnOnce(&State, &Repository, &Issue, &crate::localhub::model::Comment) -> T,
-    ) -> Result<T, Refusal> {
+        look: impl FnOnce(&HubState, &HubRepository, &HubIssue, &crate::localhub::model::HubComment) -> T,
+    ) -> Result<T, RestError> {
         self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let (issue, comment) = row.find_comment(id)?;
             Some(look(s, row, issue, comment))
         })
-        .ok_or_else(Refusal::not_found)
+        .ok_or_else(RestError::not_found)
     }
 
     fn comment_route(&self, method: &str, repo: RepoId, id: CommentId, rest: &[&str]) -> RestResult {
@@ -219,16 +221,16 @@ impl Call<'_> {
             ("PATCH" | "POST", []) => {
                 let by = self.actor()?;
                 self.may_speak(repo, number)?;
-                let asked: TextBody = self.body()?;
+                let asked: CommentTextBody = self.body()?;
                 self.check_text("IssueComment", asked.body.as_deref(), true)?;
                 let text = asked.body.unwrap_or_default();
-                self.hub.change(|c| c.edit_comment(repo, id, by, &text).map_err(Refusal::from))?;
+                self.hub.change(|c| c.edit_comment(repo, id, by, &text).map_err(RestError::from))?;
                 Ok(self.ok(&self.comment_json(repo, id)?))
             }
             ("DELETE", []) => {
                 let by = self.actor()?;
-                self.hub.change(|c| c.delete_comment(repo, id, by).map_err(Refusal::from))?;
-                Ok(Reply::empty(StatusCode::NO_CONTENT))
+                self.hub.change(|c| c.delete_comment(repo, id, by).map_err(RestError::from))?;
+                Ok(HubReply::empty(StatusCode::NO_CONTENT))
             }
             ("POST", ["reactions"]) => self.react(repo, number, Some(id)),
             _ => self.unknown_route(),
@@ -238,14 +240,15 @@ impl Call<'_> {
     fn react(&self, repo: RepoId, number: IssueNo, comment: Option<CommentId>) -> RestResult {
         let by = self.actor()?;
         self.may_speak(repo, number)?;
-        let asked: ReactionBody = self.body()?;
+        let asked: NewReactionBody = self.body()?;
         if !REACTIONS.contains(&asked.content.as_str()) {
-            return Err(Refusal::invalid("Reaction", "content", "invalid", None));
+            return Err(RestError::invalid("Reaction", "content", "invalid", None));
         }
-        let (reaction, new) =
-            self.hub.change(|c| c.react(repo, number, comment, by, &asked.content).map_err(Refusal::from))?;
+        let (reaction, new) = self
+            .hub
+            .change(|c| c.react(repo, number, comment, by, &asked.content).map_err(RestError::from))?;
         let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-        Ok(Reply::json(status, &self.state(|s| self.json(s).reaction(&reaction))))
+        Ok(HubReply::json(status, &self.state(|s| self.json(s).reaction(&reaction))))
     }
 
     fn history(&self, repo: RepoId, number: &str) -> RestResult {
@@ -259,8 +262,8 @@ impl Call<'_> {
         let number = self.number(repo, number)?;
         match (method, rest) {
             ("POST", []) => {
-                let (by, names) = (self.actor()?, self.body::<LabelNames>()?.labels);
-                self.hub.change(|c| c.add_labels(repo, number, by, &names).map_err(Refusal::from))?;
+                let (by, names) = (self.actor()?, self.body::<LabelNamesBody>()?.labels);
+                self.hub.change(|c| c.add_labels(repo, number, by, &names).map_err(RestError::from))?;
             }
             ("DELETE", [label]) => {
                 let by = self.actor()?;
@@ -268,9 +271,9 @@ impl Call<'_> {
                     i.labels.iter().any(|l| l.eq_ignore_ascii_case(label))
                 })?;
                 if !on {
-                    return Err(Refusal::new(404, "Label does not exist"));
+                    return Err(RestError::new(404, "Label does not exist"));
                 }
-                self.hub.change(|c| c.remove_label(repo, number, by, label).map_err(Refusal::from))?;
+                self.hub.change(|c| c.remove_label(repo, number, by, label).map_err(RestError::from))?;
             }
             _ => return self.unknown_route(),
         }
@@ -285,14 +288,14 @@ impl Call<'_> {
         self.actor()?;
         self.hub.change(|c| {
             let row = c.repo_mut(repo)?;
-            row.label(name).ok_or_else(Refusal::not_found)?;
+            row.label(name).ok_or_else(RestError::not_found)?;
             row.labels.retain(|label| !label.name.eq_ignore_ascii_case(name));
             row.issues
                 .values_mut()
                 .for_each(|issue| issue.labels.retain(|label| !label.eq_ignore_ascii_case(name)));
-            Ok::<_, Refusal>(())
+            Ok::<_, RestError>(())
         })?;
-        Ok(Reply::empty(StatusCode::NO_CONTENT))
+        Ok(HubReply::empty(StatusCode::NO_CONTENT))
     }
 
     fn one_label(&self, repo: RepoId, name: &str) -> RestResult {
@@ -300,26 +303,26 @@ impl Call<'_> {
             let row = s.repositories.get(&repo)?;
             Some(self.json(s).label(row, row.label(name)?))
         });
-        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+        body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)
     }
 
     fn new_label(&self, repo: RepoId) -> RestResult {
-        let asked: LabelBody = self.body()?;
+        let asked: NewLabelBody = self.body()?;
         let color = asked.color.as_deref();
         if color.is_some_and(|c| c.len() != 6 || !c.bytes().all(|b| b.is_ascii_hexdigit())) {
-            return Err(Refusal::invalid("Label", "color", "invalid", None));
+            return Err(RestError::invalid("Label", "color", "invalid", None));
         }
         if self.state(|s| s.repositories.get(&repo).is_some_and(|r| r.label(&asked.name).is_some())) {
-            return Err(Refusal::invalid("Label", "name", "already_exists", None));
+            return Err(RestError::invalid("Label", "name", "already_exists", None));
         }
         self.actor()?;
         self.hub.change(|c| {
-            c.ensure_label(repo, &asked.name, color, asked.description.as_deref()).map_err(Refusal::from)
+            c.ensure_label(repo, &asked.name, color, asked.description.as_deref()).map_err(RestError::from)
         })?;
         let body = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             Some(self.json(s).label(row, row.label(&asked.name)?))
         });
-        body.map(|b| self.created(&b)).ok_or_else(Refusal::not_found)
+        body.map(|b| self.created(&b)).ok_or_else(RestError::not_found)
     }
 }

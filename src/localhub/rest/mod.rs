@@ -19,17 +19,17 @@ use serde_json::{Value, json};
 
 use super::{
     Hub, HubError,
-    faults::{Hit, Meets, Moment},
-    git::{Git, GitError},
-    json::Json,
+    faults::{FaultEffect, FaultTarget, HubSnapshot},
+    git::{BareRepository, HubGitError},
+    json::JsonRenderer,
     lock,
-    model::{Issue, Repository, State},
+    model::{HubIssue, HubRepository, HubState},
     random_hex,
-    server::{Reply, Request, Sent},
-    views::RequestView,
+    server::{HubReply, HubRequest, ReplyTiming},
+    views::HubRequestView,
 };
 use crate::types::{Hash, IssueNo, RepoId, RepoName, UserId};
-use auth::{Caller, Level};
+use auth::{HubPermissionLevel, RestCaller};
 
 const DOCS: &str = "https://docs.github.com/rest";
 
@@ -42,10 +42,10 @@ const BODY_CHARS: usize = 65_536;
 /// Requests remembered for [`Hub::requests`].
 const REQUESTS_KEPT: usize = 50_000;
 
-type RestResult = Result<Reply, Refusal>;
+type RestResult = Result<HubReply, RestError>;
 
 /// An answer that is not the one asked for.
-pub(super) struct Refusal {
+pub(super) struct RestError {
     pub(super) status: u16,
     message: String,
     errors: Option<Value>,
@@ -53,7 +53,7 @@ pub(super) struct Refusal {
     url: Option<String>,
 }
 
-impl Refusal {
+impl RestError {
     fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), errors: None, headers: vec![], url: None }
     }
@@ -71,7 +71,7 @@ impl Refusal {
         Self { errors: Some(json!([error])), ..Self::new(422, "Validation Failed") }
     }
 
-    fn reply(&self) -> Reply {
+    fn reply(&self) -> HubReply {
         let mut body = json!({
             "message": self.message, "documentation_url": DOCS, "status": self.status.to_string(),
         });
@@ -82,12 +82,12 @@ impl Refusal {
             body["url"] = json!(url);
         }
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let reply = Reply::json(status, &body);
+        let reply = HubReply::json(status, &body);
         self.headers.iter().fold(reply, |reply, (name, value)| reply.with(name, value))
     }
 }
 
-impl From<HubError> for Refusal {
+impl From<HubError> for RestError {
     fn from(error: HubError) -> Self {
         match error {
             HubError::Missing(_) => Self::not_found(),
@@ -97,31 +97,31 @@ impl From<HubError> for Refusal {
     }
 }
 
-impl From<GitError> for Refusal {
-    fn from(error: GitError) -> Self {
+impl From<HubGitError> for RestError {
+    fn from(error: HubGitError) -> Self {
         Self::new(422, error.to_string())
     }
 }
 
 /// A request being answered.
-struct Call<'a> {
+struct RestCall<'a> {
     hub: &'a Hub,
-    request: &'a Request,
-    caller: Caller,
+    request: &'a HubRequest,
+    caller: RestCaller,
     /// What is read instead of what is, where reads lag.
-    then: Option<Arc<Moment>>,
+    then: Option<Arc<HubSnapshot>>,
 }
 
-pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
+pub(super) fn answer(hub: &Hub, request: &HubRequest) -> HubReply {
     let installation = request.header("authorization").is_some_and(|value| value.contains("ghs_"));
     let (method, path, now) = (request.method.as_str(), request.path.as_str(), (hub.0.now)());
-    let hit = hub.meet_fault(&Meets { method, path, installation, now });
+    let hit = hub.meet_fault(&FaultTarget { method, path, installation, now });
     let lag = match &hit {
-        Some(Hit::Lag(by)) => hub.moment(*by).filter(|_| lags(&request.segments)),
+        Some(FaultEffect::Lag(by)) => hub.moment(*by).filter(|_| lags(&request.segments)),
         _ => None,
     };
     let (caller, reply) = match hit.as_ref().and_then(instead) {
-        Some(reply) => (Caller::Anonymous, reply),
+        Some(reply) => (RestCaller::Anonymous, reply),
         None => {
             let (caller, reply) = route(hub, request, lag);
             (caller, unchanged(request, reply))
@@ -129,39 +129,44 @@ pub(super) fn answer(hub: &Hub, request: &Request) -> Reply {
     };
     note(hub, request, &caller, reply.status.as_u16());
     let reply = match &hit {
-        Some(Hit::LoseAnswer) => Reply::json(StatusCode::BAD_GATEWAY, &json!({ "message": "Server Error" })),
-        Some(Hit::Slow(by)) => Reply { sent: Sent::Late(*by), ..reply },
-        Some(Hit::Drop { .. }) => Reply { sent: Sent::Never, ..reply },
+        Some(FaultEffect::LoseAnswer) => {
+            HubReply::json(StatusCode::BAD_GATEWAY, &json!({ "message": "Server Error" }))
+        }
+        Some(FaultEffect::Slow(by)) => HubReply { sent: ReplyTiming::Late(*by), ..reply },
+        Some(FaultEffect::Drop { .. }) => HubReply { sent: ReplyTiming::Never, ..reply },
         _ => reply,
     };
     match hit {
         // It says itself what is left.
-        Some(Hit::UsedUp { .. }) => reply,
+        Some(FaultEffect::UsedUp { .. }) => reply,
         _ => decorate(hub, &caller, reply),
     }
 }
 
 /// What a fault answers in place of the route, which then has no effect.
-fn instead(hit: &Hit) -> Option<Reply> {
+fn instead(hit: &FaultEffect) -> Option<HubReply> {
     let asked_for = "A fault that was asked for";
     let refusal = match hit {
-        Hit::Instead(status) => Refusal::new(*status, asked_for),
-        Hit::Unprocessable { field, code } => Refusal::invalid("Resource", field, code, None),
-        Hit::Refused { status, message } => Refusal::new(*status, *message),
-        Hit::RetryAfter(wait) => Refusal {
+        FaultEffect::Instead(status) => RestError::new(*status, asked_for),
+        FaultEffect::Unprocessable { field, code } => RestError::invalid("Resource", field, code, None),
+        FaultEffect::Refused { status, message } => RestError::new(*status, *message),
+        FaultEffect::RetryAfter(wait) => RestError {
             headers: vec![("retry-after", wait.as_secs().to_string())],
-            ..Refusal::new(403, "You have exceeded a secondary rate limit.")
+            ..RestError::new(403, "You have exceeded a secondary rate limit.")
         },
-        Hit::UsedUp { status, until } => Refusal {
+        FaultEffect::UsedUp { status, until } => RestError {
             headers: vec![
                 ("x-ratelimit-limit", HOURLY.to_string()),
                 ("x-ratelimit-remaining", "0".to_owned()),
                 ("x-ratelimit-reset", until.0.div_euclid(1000).to_string()),
             ],
-            ..Refusal::new(*status, "API rate limit exceeded for installation.")
+            ..RestError::new(*status, "API rate limit exceeded for installation.")
         },
-        Hit::Drop { after_effect: false } => Refusal::new(503, asked_for),
-        Hit::Drop { after_effect: true } | Hit::LoseAnswer | Hit::Slow(_) | Hit::Lag(_) => return None,
+        FaultEffect::Drop { after_effect: false } => RestError::new(503, asked_for),
+        FaultEffect::Drop { after_effect: true }
+        | FaultEffect::LoseAnswer
+        | FaultEffect::Slow(_)
+        | FaultEffect::Lag(_) => return None,
     };
     Some(refusal.reply())
 }
@@ -177,34 +182,34 @@ fn lags(segments: &[String]) -> bool {
 }
 
 /// Says by which tag an answer is known, or only that it is still the one the caller has.
-fn unchanged(request: &Request, reply: Reply) -> Reply {
+fn unchanged(request: &HubRequest, reply: HubReply) -> HubReply {
     if request.method != Method::GET || reply.status != StatusCode::OK {
         return reply;
     }
     let tag = format!("W/\"{}\"", Hash::of(&reply.body));
     let known = request.header("if-none-match").is_some_and(|known| known == tag);
-    let reply = if known { Reply::empty(StatusCode::NOT_MODIFIED) } else { reply };
+    let reply = if known { HubReply::empty(StatusCode::NOT_MODIFIED) } else { reply };
     reply.with("etag", &tag)
 }
 
-fn route(hub: &Hub, request: &Request, then: Option<Arc<Moment>>) -> (Caller, Reply) {
+fn route(hub: &Hub, request: &HubRequest, then: Option<Arc<HubSnapshot>>) -> (RestCaller, HubReply) {
     if request.header("user-agent").is_none() {
         let text = "Request forbidden by administrative rules. Please make sure your request has a User-Agent header.";
-        return (Caller::Anonymous, Refusal::new(403, text).reply());
+        return (RestCaller::Anonymous, RestError::new(403, text).reply());
     }
     let caller = match auth::authenticate(hub, request) {
         Ok(caller) => caller,
-        Err(refusal) => return (Caller::Anonymous, refusal.reply()),
+        Err(refusal) => return (RestCaller::Anonymous, refusal.reply()),
     };
-    let call = Call { hub, request, caller, then };
+    let call = RestCall { hub, request, caller, then };
     let reply = call.dispatch().unwrap_or_else(|refusal| refusal.reply());
     (call.caller, reply)
 }
 
 /// Remembers the request, and counts it when it changed what people can see.
-fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
+fn note(hub: &Hub, request: &HubRequest, caller: &RestCaller, status: u16) {
     let query = if request.raw_query.is_empty() { String::new() } else { format!("?{}", request.raw_query) };
-    let view = RequestView {
+    let view = HubRequestView {
         method: request.method.to_string(),
         path: format!("{}{query}", request.path),
         status,
@@ -225,12 +230,12 @@ fn note(hub: &Hub, request: &Request, caller: &Caller, status: u16) {
     requests.push(view);
 }
 
-fn is_write(request: &Request, status: u16) -> bool {
+fn is_write(request: &HubRequest, status: u16) -> bool {
     request.method != Method::GET && (200..300).contains(&status)
 }
 
 /// The headers every answer carries.
-fn decorate(hub: &Hub, caller: &Caller, reply: Reply) -> Reply {
+fn decorate(hub: &Hub, caller: &RestCaller, reply: HubReply) -> HubReply {
     let now = (hub.0.now)().0.div_euclid(1000);
     let (hour, used) = {
         let mut all = lock(&hub.0.used);
@@ -259,15 +264,15 @@ fn decorate(hub: &Hub, caller: &Caller, reply: Reply) -> Reply {
         .with("cache-control", "private, max-age=60, s-maxage=60")
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     fn dispatch(&self) -> RestResult {
         let segments: Vec<&str> = self.request.segments.iter().map(String::as_str).collect();
         match (self.request.method.as_str(), segments.as_slice()) {
             (method, ["repos", owner, name, rest @ ..]) => self.in_repository(method, owner, name, rest),
             (method, ["repositories", id, rest @ ..]) => {
-                let id = id.parse().map_err(|_| Refusal::not_found())?;
+                let id = id.parse().map_err(|_| RestError::not_found())?;
                 let name = self.state(|s| s.repositories.get(&RepoId(id)).map(|r| s.name_of(r)));
-                let name: RepoName = name.ok_or_else(Refusal::not_found)?;
+                let name: RepoName = name.ok_or_else(RestError::not_found)?;
                 self.in_repository(method, &name.owner, &name.name, rest)
             }
             ("GET", ["users", login]) => self.user(login),
@@ -294,7 +299,7 @@ impl Call<'_> {
     }
 
     /// A former name points to the repository's number, as GitHub's redirects do.
-    fn follow_rename(&self, owner: &str, name: &str, rest: &[&str]) -> Result<(), Refusal> {
+    fn follow_rename(&self, owner: &str, name: &str, rest: &[&str]) -> Result<(), RestError> {
         let moved = self.state(|s| {
             let known = s.repository_named(owner, name).is_some();
             let old = format!("{owner}/{name}").to_ascii_lowercase();
@@ -302,7 +307,7 @@ impl Call<'_> {
         });
         let Some(id) = moved else { return Ok(()) };
         // Someone who may not see it learns nothing from its former name.
-        self.allowed(id, &[("metadata", Level::Read)])?;
+        self.allowed(id, &[("metadata", HubPermissionLevel::Read)])?;
         let tail: String = rest.iter().map(|s| format!("/{}", super::json::escape(s))).collect();
         let query = if self.request.raw_query.is_empty() { "" } else { "?" };
         let url =
@@ -312,63 +317,68 @@ impl Call<'_> {
             _ => (307, "Temporary Redirect"),
         };
         let headers = vec![("location", url.clone())];
-        Err(Refusal { headers, url: Some(url), ..Refusal::new(status, message) })
+        Err(RestError { headers, url: Some(url), ..RestError::new(status, message) })
     }
 
     fn unknown_route(&self) -> RestResult {
         let (method, path) = (&self.request.method, &self.request.path);
-        Err(Refusal::new(404, format!("localhub has no route {method} {path}")))
+        Err(RestError::new(404, format!("localhub has no route {method} {path}")))
     }
 
-    fn state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    fn state<T>(&self, look: impl FnOnce(&HubState) -> T) -> T {
         match &self.then {
             Some(then) => look(&then.state),
             None => self.hub.read(look),
         }
     }
 
-    fn json<'s>(&'s self, state: &'s State) -> Json<'s> {
-        Json { state, hub: &self.hub.0 }
+    fn json<'s>(&'s self, state: &'s HubState) -> JsonRenderer<'s> {
+        JsonRenderer { state, hub: &self.hub.0 }
     }
 
-    fn git(&self, repo: RepoId) -> Git {
+    fn git(&self, repo: RepoId) -> BareRepository {
         self.hub.0.git(repo)
     }
 
-    fn ok(&self, body: &Value) -> Reply {
-        Reply::json(StatusCode::OK, body)
+    fn ok(&self, body: &Value) -> HubReply {
+        HubReply::json(StatusCode::OK, body)
     }
 
-    fn created(&self, body: &Value) -> Reply {
+    fn created(&self, body: &Value) -> HubReply {
         let location = body["url"].as_str().unwrap_or_default();
-        Reply::json(StatusCode::CREATED, body).with("location", location)
+        HubReply::json(StatusCode::CREATED, body).with("location", location)
     }
 
     /// The request's body in the shape the route documents.
-    fn body<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    fn body<T: DeserializeOwned>(&self) -> Result<T, RestError> {
         let value: Value = serde_json::from_slice(&self.request.body)
-            .map_err(|_| Refusal::new(400, "Problems parsing JSON"))?;
+            .map_err(|_| RestError::new(400, "Problems parsing JSON"))?;
         if !value.is_object() && !value.is_array() {
-            return Err(Refusal::new(400, "Body should be a JSON object"));
+            return Err(RestError::new(400, "Body should be a JSON object"));
         }
-        serde_json::from_value(value).map_err(|e| Refusal::new(422, format!("Invalid request.\n\n{e}.")))
+        serde_json::from_value(value).map_err(|e| RestError::new(422, format!("Invalid request.\n\n{e}.")))
     }
 
     /// Finds a repository the caller may use like this, as one sees it on GitHub: 404 for what is
     /// out of sight, 403 with what would be needed for what is not granted.
-    fn repo(&self, owner: &str, name: &str, need: &[(&str, Level)]) -> Result<RepoId, Refusal> {
+    fn repo(
+        &self,
+        owner: &str,
+        name: &str,
+        need: &[(&str, HubPermissionLevel)],
+    ) -> Result<RepoId, RestError> {
         let id = self.state(|s| s.repository_named(owner, name).map(|r| r.id));
-        let id = id.ok_or_else(Refusal::not_found)?;
+        let id = id.ok_or_else(RestError::not_found)?;
         self.allowed(id, need)?;
         Ok(id)
     }
 
     /// The account a write is done as.
-    fn actor(&self) -> Result<UserId, Refusal> {
-        let Caller::Installation { app, .. } = &self.caller else {
-            return Err(Refusal::new(401, "Requires authentication"));
+    fn actor(&self) -> Result<UserId, RestError> {
+        let RestCaller::Installation { app, .. } = &self.caller else {
+            return Err(RestError::new(401, "Requires authentication"));
         };
-        self.state(|s| s.apps.get(app).map(|a| a.bot)).ok_or_else(|| Refusal::new(401, "Bad credentials"))
+        self.state(|s| s.apps.get(app).map(|a| a.bot)).ok_or_else(|| RestError::new(401, "Bad credentials"))
     }
 
     /// Reads an issue, or says that it is gone or never was.
@@ -376,32 +386,32 @@ impl Call<'_> {
         &self,
         repo: RepoId,
         number: &str,
-        look: impl FnOnce(&State, &Repository, &Issue) -> T,
-    ) -> Result<T, Refusal> {
-        let number: u64 = number.parse().map_err(|_| Refusal::not_found())?;
+        look: impl FnOnce(&HubState, &HubRepository, &HubIssue) -> T,
+    ) -> Result<T, RestError> {
+        let number: u64 = number.parse().map_err(|_| RestError::not_found())?;
         self.state(|s| {
-            let row = s.repositories.get(&repo).ok_or_else(Refusal::not_found)?;
+            let row = s.repositories.get(&repo).ok_or_else(RestError::not_found)?;
             if row.deleted.contains(&number) {
-                return Err(Refusal::new(410, "This issue was deleted"));
+                return Err(RestError::new(410, "This issue was deleted"));
             }
-            let issue = row.issues.get(&number).ok_or_else(Refusal::not_found)?;
+            let issue = row.issues.get(&number).ok_or_else(RestError::not_found)?;
             Ok(look(s, row, issue))
         })
     }
 
-    fn number(&self, repo: RepoId, number: &str) -> Result<IssueNo, Refusal> {
+    fn number(&self, repo: RepoId, number: &str) -> Result<IssueNo, RestError> {
         self.with_issue(repo, number, |_, _, issue| IssueNo(issue.number))
     }
 
     /// Refuses an empty or overlong text as GitHub does.
-    fn check_text(&self, resource: &str, text: Option<&str>, required: bool) -> Result<(), Refusal> {
+    fn check_text(&self, resource: &str, text: Option<&str>, required: bool) -> Result<(), RestError> {
         let text = text.unwrap_or_default();
         if required && text.trim().is_empty() {
-            return Err(Refusal::invalid(resource, "body", "missing_field", None));
+            return Err(RestError::invalid(resource, "body", "missing_field", None));
         }
         if text.chars().count() > BODY_CHARS {
             let message = format!("body is too long (maximum is {BODY_CHARS} characters)");
-            return Err(Refusal::invalid(resource, "body", "custom", Some(&message)));
+            return Err(RestError::invalid(resource, "body", "custom", Some(&message)));
         }
         Ok(())
     }
@@ -413,14 +423,14 @@ impl Call<'_> {
     }
 
     /// One page of a list, with `Link` to the others.
-    fn list(&self, all: Vec<Value>) -> Reply {
+    fn list(&self, all: Vec<Value>) -> HubReply {
         let (links, items) = self.cut(all);
         let reply = self.ok(&Value::Array(items));
         if links.is_empty() { reply } else { reply.with("link", &links) }
     }
 
     /// One page of a list that is a field of an object.
-    fn list_in(&self, field: &str, mut around: Value, all: Vec<Value>) -> Reply {
+    fn list_in(&self, field: &str, mut around: Value, all: Vec<Value>) -> HubReply {
         around["total_count"] = json!(all.len());
         let (links, items) = self.cut(all);
         around[field] = Value::Array(items);
@@ -455,6 +465,6 @@ impl Call<'_> {
 
     fn user(&self, login: &str) -> RestResult {
         let body = self.state(|s| s.account_named(login).map(|a| self.json(s).account(a.id)));
-        body.map(|b| self.ok(&b)).ok_or_else(Refusal::not_found)
+        body.map(|b| self.ok(&b)).ok_or_else(RestError::not_found)
     }
 }

@@ -3,17 +3,17 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Call, Level, Refusal, RestResult};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult};
 use crate::{
     localhub::{
-        acts::NewPull,
-        model::{Issue, Review},
+        actions::NewPullRequest,
+        model::{HubIssue, HubReview},
     },
     types::{IssueNo, RepoId},
 };
 
 #[derive(Deserialize)]
-struct NewPullBody {
+struct NewPullRequestBody {
     title: Option<String>,
     head: String,
     base: String,
@@ -23,16 +23,16 @@ struct NewPullBody {
 }
 
 #[derive(Deserialize)]
-struct PullBody {
+struct PullRequestPatchBody {
     title: Option<String>,
     body: Option<String>,
     state: Option<String>,
     base: Option<String>,
 }
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn pull_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
-        let level = if method == "GET" { Level::Read } else { Level::Write };
+        let level = if method == "GET" { HubPermissionLevel::Read } else { HubPermissionLevel::Write };
         let repo = self.repo(owner, name, &[("pull_requests", level)])?;
         match (method, rest) {
             ("GET", []) => self.pulls(repo),
@@ -54,10 +54,15 @@ impl Call<'_> {
         &self,
         repo: RepoId,
         number: &str,
-        look: impl FnOnce(&Self, &crate::localhub::model::State, &crate::localhub::model::Repository, &Issue) -> T,
-    ) -> Result<T, Refusal> {
+        look: impl FnOnce(
+            &Self,
+            &crate::localhub::model::HubState,
+            &crate::localhub::model::HubRepository,
+            &HubIssue,
+        ) -> T,
+    ) -> Result<T, RestError> {
         self.with_issue(repo, number, |s, r, i| i.pull.is_some().then(|| look(self, s, r, i)))?
-            .ok_or_else(Refusal::not_found)
+            .ok_or_else(RestError::not_found)
     }
 
     fn pulls(&self, repo: RepoId) -> RestResult {
@@ -68,7 +73,7 @@ impl Call<'_> {
         let rows = self.state(|s| {
             let row = s.repositories.get(&repo)?;
             let other = owner.is_some_and(|o| !o.eq_ignore_ascii_case(&s.login(row.owner)));
-            let wanted = |i: &&Issue| {
+            let wanted = |i: &&HubIssue| {
                 i.pull.as_ref().is_some_and(|p| {
                     (state == "all" || (state == "open") == i.open)
                         && head.is_none_or(|h| p.head == h)
@@ -84,14 +89,14 @@ impl Call<'_> {
 
     fn new_pull(&self, repo: RepoId) -> RestResult {
         let by = self.actor()?;
-        let asked: NewPullBody = self.body()?;
+        let asked: NewPullRequestBody = self.body()?;
         let title = asked.title.filter(|t| !t.trim().is_empty());
-        let title = title.ok_or_else(|| Refusal::invalid("PullRequest", "title", "missing_field", None))?;
+        let title = title.ok_or_else(|| RestError::invalid("PullRequest", "title", "missing_field", None))?;
         self.check_text("PullRequest", asked.body.as_deref(), false)?;
         let git = self.git(repo);
         let head = asked.head.rsplit(':').next().unwrap_or_default().to_owned();
         let end = |field: &str, branch: &str| {
-            git.branch(branch).ok_or_else(|| Refusal::invalid("PullRequest", field, "invalid", None))
+            git.branch(branch).ok_or_else(|| RestError::invalid("PullRequest", field, "invalid", None))
         };
         let (head_oid, base_oid) = (end("head", &head)?, end("base", &asked.base)?);
         if git.count(&format!("{base_oid}..{head_oid}")) == 0 {
@@ -100,14 +105,14 @@ impl Call<'_> {
         let number = self.hub.change(|c| {
             let row = c.repo(repo)?;
             if asked.draft && row.refuses_drafts {
-                return Err(Refusal::new(422, "Draft pull requests are not supported in this repository."));
+                return Err(RestError::new(422, "Draft pull requests are not supported in this repository."));
             }
             let mut pulls = row.issues.values().filter(|i| i.open).filter_map(|i| i.pull.as_ref());
             if pulls.any(|p| p.head == head && p.base == asked.base) {
                 let owner = c.state.login(row.owner);
                 return Err(custom(&format!("A pull request already exists for {owner}:{head}.")));
             }
-            let new = NewPull {
+            let new = NewPullRequest {
                 title,
                 body: asked.body,
                 draft: asked.draft,
@@ -122,30 +127,30 @@ impl Call<'_> {
         Ok(self.created(&body))
     }
 
-    fn full_pull(&self, repo: RepoId, number: IssueNo) -> Result<Value, Refusal> {
+    fn full_pull(&self, repo: RepoId, number: IssueNo) -> Result<Value, RestError> {
         self.with_pull(repo, &number.to_string(), |call, s, r, i| call.json(s).full_pull(r, i))
     }
 
     fn edit_pull(&self, repo: RepoId, number: &str) -> RestResult {
         let by = self.actor()?;
-        let asked: PullBody = self.body()?;
+        let asked: PullRequestPatchBody = self.body()?;
         let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
         self.check_text("PullRequest", asked.body.as_deref(), false)?;
         if asked.base.is_some() {
-            return Err(Refusal::new(422, "localhub keeps a pull request's base"));
+            return Err(RestError::new(422, "localhub keeps a pull request's base"));
         }
         let open = match asked.state.as_deref() {
             None => None,
             Some("open") => Some(true),
             Some("closed") => Some(false),
-            Some(_) => return Err(Refusal::invalid("PullRequest", "state", "invalid", None)),
+            Some(_) => return Err(RestError::invalid("PullRequest", "state", "invalid", None)),
         };
         self.hub.change(|c| {
             c.edit_issue(repo, number, by, asked.title.as_deref(), asked.body.as_deref())?;
             if let Some(open) = open {
                 c.set_open(repo, number, by, open, None)?;
             }
-            Ok::<_, Refusal>(())
+            Ok::<_, RestError>(())
         })?;
         Ok(self.ok(&self.full_pull(repo, number)?))
     }
@@ -156,13 +161,13 @@ impl Call<'_> {
             let of = reviews.find(|of| of.id.to_string() == review)?;
             Some(of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect())
         })?;
-        Ok(self.list(rows.ok_or_else(Refusal::not_found)?))
+        Ok(self.list(rows.ok_or_else(RestError::not_found)?))
     }
 
     fn all_review_comments(&self, repo: RepoId, number: &str) -> RestResult {
         let rows = self.with_pull(repo, number, |call, s, r, issue| {
             let reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
-            let of = |of: &Review| -> Vec<Value> {
+            let of = |of: &HubReview| -> Vec<Value> {
                 of.comments.iter().map(|said| call.json(s).line_comment(r, issue, of, said)).collect()
             };
             reviews.flat_map(of).collect()
@@ -172,21 +177,21 @@ impl Call<'_> {
 
     fn reply(&self, repo: RepoId, number: &str, to: &str) -> RestResult {
         #[derive(Deserialize)]
-        struct Said {
+        struct ThreadReplyBody {
             body: String,
         }
         let by = self.actor()?;
-        let said: Said = self.body()?;
+        let said: ThreadReplyBody = self.body()?;
         self.check_text("PullRequestReviewComment", Some(&said.body), true)?;
         let number = self.with_pull(repo, number, |_, _, _, i| IssueNo(i.number))?;
-        let to = to.parse().map_err(|_| Refusal::not_found())?;
+        let to = to.parse().map_err(|_| RestError::not_found())?;
         let reply = self.hub.change(|c| c.reply(repo, number, by, (to, &said.body)))?;
         let body = self.with_pull(repo, &number.to_string(), |call, s, r, issue| {
             let mut reviews = issue.pull.iter().flat_map(|pull| &pull.reviews);
             let of = reviews.find(|of| of.comments.iter().any(|said| said.id == reply.id))?;
             Some(call.json(s).line_comment(r, issue, of, &reply))
         })?;
-        Ok(self.created(&body.ok_or_else(Refusal::not_found)?))
+        Ok(self.created(&body.ok_or_else(RestError::not_found)?))
     }
 
     fn pull_commits(&self, repo: RepoId, number: &str) -> RestResult {
@@ -203,8 +208,8 @@ impl Call<'_> {
 }
 
 /// 422 with a sentence of its own.
-fn custom(message: &str) -> Refusal {
-    let mut refusal = Refusal::invalid("PullRequest", "base", "custom", Some(message));
+fn custom(message: &str) -> RestError {
+    let mut refusal = RestError::invalid("PullRequest", "base", "custom", Some(message));
     if let Some(Value::Object(error)) = refusal.errors.as_mut().and_then(|e| e.get_mut(0)) {
         error.remove("field");
     }

@@ -4,21 +4,21 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, Level, Refusal, RestResult};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult};
 use crate::{
     localhub::{
         git::TreeEntry,
         json::{escape, merge},
-        model::Account,
-        server::Reply,
+        model::HubAccount,
+        server::HubReply,
     },
     types::{Oid, RepoId, Role},
 };
 
-const METADATA: [(&str, Level); 1] = [("metadata", Level::Read)];
-const CONTENTS: [(&str, Level); 1] = [("contents", Level::Read)];
+const METADATA: [(&str, HubPermissionLevel); 1] = [("metadata", HubPermissionLevel::Read)];
+const CONTENTS: [(&str, HubPermissionLevel); 1] = [("contents", HubPermissionLevel::Read)];
 
-impl Call<'_> {
+impl RestCall<'_> {
     pub(super) fn repo_route(&self, method: &str, owner: &str, name: &str, rest: &[&str]) -> RestResult {
         match (method, rest) {
             ("GET", []) => {
@@ -46,18 +46,18 @@ impl Call<'_> {
         }
     }
 
-    fn repository_json(&self, repo: RepoId) -> Result<Value, Refusal> {
+    fn repository_json(&self, repo: RepoId) -> Result<Value, RestError> {
         self.state(|s| {
             let row = s.repositories.get(&repo)?;
             Some(self.json(s).repository(row))
         })
-        .ok_or_else(Refusal::not_found)
+        .ok_or_else(RestError::not_found)
     }
 
     fn permission(&self, repo: RepoId, login: &str) -> RestResult {
         self.state(|s| {
             let row = s.repositories.get(&repo)?;
-            let account: &Account = s.account_named(login).filter(|a| a.app.is_none())?;
+            let account: &HubAccount = s.account_named(login).filter(|a| a.app.is_none())?;
             let role = row.role_of(account.id);
             let coarse = match role {
                 Role::None => "none",
@@ -79,17 +79,17 @@ impl Call<'_> {
             Some(json!({ "permission": coarse, "role_name": role.as_str(), "user": user }))
         })
         .map(|body| self.ok(&body))
-        .ok_or_else(|| Refusal::new(404, format!("{login} is not a user")))
+        .ok_or_else(|| RestError::new(404, format!("{login} is not a user")))
     }
 
     /// The commit that `?ref=`, or else the default branch, names.
-    pub(super) fn commit_asked(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), Refusal> {
+    pub(super) fn commit_asked(&self, repo: RepoId, parameter: &str) -> Result<(String, Oid), RestError> {
         let default = self.state(|s| s.repositories.get(&repo).map(|r| r.default_branch.clone()));
         let name = self.request.query(parameter).map(str::to_owned).or(default).unwrap_or_default();
         let name = name.strip_prefix("refs/heads/").unwrap_or(&name).to_owned();
         let oid = self.git(repo).commit_at(&name);
         oid.map(|oid| (name.clone(), oid))
-            .ok_or_else(|| Refusal::new(404, format!("No commit found for the ref {name}")))
+            .ok_or_else(|| RestError::new(404, format!("No commit found for the ref {name}")))
     }
 
     pub(super) fn contents(&self, repo: RepoId, path: &str) -> RestResult {
@@ -100,7 +100,7 @@ impl Call<'_> {
         if let Some(file) = entry.as_ref().filter(|e| e.kind == "blob") {
             let bytes = git.blob(&file.oid)?;
             if self.request.header("accept").is_some_and(|a| a.contains("raw")) {
-                return Ok(Reply::new(StatusCode::OK, "application/vnd.github.raw; charset=utf-8", bytes));
+                return Ok(HubReply::new(StatusCode::OK, "application/vnd.github.raw; charset=utf-8", bytes));
             }
             let mut body = self.content_item(repo, &revision, file)?;
             let more = json!({ "encoding": "base64", "content": wrapped(&bytes), "size": bytes.len() });
@@ -109,9 +109,9 @@ impl Call<'_> {
         }
         let tree = match entry {
             Some(entry) if entry.kind == "tree" => entry.oid,
-            Some(_) => return Err(Refusal::not_found()),
+            Some(_) => return Err(RestError::not_found()),
             None if path.is_empty() => commit,
-            None => return Err(Refusal::not_found()),
+            None => return Err(RestError::not_found()),
         };
         let mut rows = Vec::new();
         for mut entry in git.tree(&tree)? {
@@ -123,7 +123,7 @@ impl Call<'_> {
         Ok(self.ok(&Value::Array(rows)))
     }
 
-    fn content_item(&self, repo: RepoId, revision: &str, entry: &TreeEntry) -> Result<Value, Refusal> {
+    fn content_item(&self, repo: RepoId, revision: &str, entry: &TreeEntry) -> Result<Value, RestError> {
         let kind = match (entry.kind.as_str(), entry.mode.as_str()) {
             ("tree", _) => "dir",
             ("commit", _) => "submodule",
@@ -147,7 +147,7 @@ impl Call<'_> {
                 "_links": { "self": url, "git": git, "html": html },
             }))
         })
-        .ok_or_else(Refusal::not_found)
+        .ok_or_else(RestError::not_found)
     }
 }
 

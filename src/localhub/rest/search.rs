@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::{Call, Level, Refusal, RestResult};
-use crate::{localhub::model::Repository, types::RepoId};
+use super::{HubPermissionLevel, RestCall, RestError, RestResult};
+use crate::{localhub::model::HubRepository, types::RepoId};
 
-const CONTENTS: [(&str, Level); 1] = [("contents", Level::Read)];
+const CONTENTS: [(&str, HubPermissionLevel); 1] = [("contents", HubPermissionLevel::Read)];
 
-impl Call<'_> {
+impl RestCall<'_> {
     /// Plain words, each of which stands in name, description or topics, `is:public` and `stars:>=N`. Whatever else GitHub's
     /// searches know is refused.
     pub(super) fn search(&self) -> RestResult {
         let asked = self.request.query("q").unwrap_or_default().to_owned();
-        let refused = || Refusal::invalid("Search", "q", "invalid", None);
+        let refused = || RestError::invalid("Search", "q", "invalid", None);
         let (mut words, mut least) = (Vec::new(), 0);
         for word in asked.split_whitespace() {
             match word.split_once(':') {
@@ -26,9 +26,9 @@ impl Call<'_> {
             }
         }
         if words.is_empty() {
-            return Err(Refusal::invalid("Search", "q", "missing", None));
+            return Err(RestError::invalid("Search", "q", "missing", None));
         }
-        let fits = |repo: &&Repository| {
+        let fits = |repo: &&HubRepository| {
             let fame = &repo.fame;
             let text = format!("{} {} {}", repo.name, fame.description, fame.topics.join(" ")).to_lowercase();
             !repo.private && fame.stars >= least && words.iter().all(|word| text.contains(word))
@@ -44,7 +44,7 @@ impl Call<'_> {
     /// Plain words, each of which stands in a file of the one repository that `repo:` names.
     pub(super) fn search_code(&self) -> RestResult {
         let asked = self.request.query("q").unwrap_or_default().to_owned();
-        let refused = || Refusal::invalid("Search", "q", "invalid", None);
+        let refused = || RestError::invalid("Search", "q", "invalid", None);
         let (words, named): (Vec<&str>, Vec<&str>) =
             asked.split_whitespace().partition(|word| !word.contains(':'));
         let [named] = named[..] else { return Err(refused()) };
@@ -62,7 +62,7 @@ impl Call<'_> {
     }
 
     /// Anybody may read what is public, the installations of others among them.
-    pub(super) fn readable(&self, owner: &str, name: &str) -> Result<RepoId, Refusal> {
+    pub(super) fn readable(&self, owner: &str, name: &str) -> Result<RepoId, RestError> {
         let public = self.state(|s| s.repository_named(owner, name).filter(|r| !r.private).map(|r| r.id));
         public.map_or_else(|| self.repo(owner, name, &CONTENTS), Ok)
     }

@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use self::stream::{Message, failure_kind};
+use self::stream::{StreamedMessage, failure_kind};
 use super::{
-    Answering, Call, CallError, CallErrorKind, Provider, Reply, Usage, answer,
-    http::{self, Fault},
-    models::Table,
-    native,
-    streamed::{Events, bounded},
+    CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, Usage, answer_checks,
+    http::{self, CallFault},
+    models::ModelCatalog,
+    native_tools,
+    streaming::{SseEvents, bounded},
 };
 use crate::{
     clock::SharedClock,
-    config::{AnthropicSettings, Live},
+    config::{AnthropicSettings, ReloadableValue},
 };
 
 /// Tokens of an answer of a model that the table says nothing of.
@@ -36,32 +36,32 @@ pub(super) const VERSION: &str = "2023-06-01";
 const NO_KEY: &str = "there is no ANTHROPIC_API_KEY in the .env file; add one \
                       (https://console.anthropic.com/settings/keys)";
 
-pub(super) struct Anthropic {
-    settings: Live<AnthropicSettings>,
+pub(super) struct AnthropicProvider {
+    settings: ReloadableValue<AnthropicSettings>,
     client: reqwest::Client,
-    table: Arc<Table>,
+    table: Arc<ModelCatalog>,
     clock: SharedClock,
 }
 
-impl Anthropic {
+impl AnthropicProvider {
     pub(super) fn new(
-        settings: Live<AnthropicSettings>,
-        clients: &http::Clients,
-        table: Arc<Table>,
+        settings: ReloadableValue<AnthropicSettings>,
+        clients: &http::HttpClients,
+        table: Arc<ModelCatalog>,
         clock: SharedClock,
     ) -> Self {
         let client = clients.of(&settings.get().base_url);
         Self { settings, client, table, clock }
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         let mut usage = Usage::asking(&call.model);
         let settings = self.settings.get();
         let Some(key) = &settings.api_key else {
             return Err(CallError::new(CallErrorKind::Auth, NO_KEY, usage));
         };
         let started = self.clock.now();
-        let mut message = Message::default();
+        let mut message = StreamedMessage::default();
         // What was heard of the message is counted however the exchange ends.
         let exchange = self.exchange(call, &settings.base_url, key, &mut message, &mut usage);
         let exchange = bounded(exchange, call, cancel, &self.clock).await;
@@ -69,24 +69,26 @@ impl Anthropic {
         usage.elapsed = self.clock.now().since(started);
         message.count(&mut usage);
         match exchange.and_then(|()| judge(call, &message)) {
-            Ok((text, value)) => Ok(Reply { thoughts: message.thoughts, ..Reply::new(text, value, usage) }),
-            Err(Fault(kind, mut why)) => {
+            Ok((text, value)) => {
+                Ok(ModelReply { thoughts: message.thoughts, ..ModelReply::new(text, value, usage) })
+            }
+            Err(CallFault(kind, mut why)) => {
                 if let Some(head) = &message.head {
                     why = head.naming(why);
                 }
-                Err(Fault(kind, why).of_call(self.name(), Some(key), usage))
+                Err(CallFault(kind, why).of_call(self.name(), Some(key), usage))
             }
         }
     }
 
     async fn exchange(
         &self,
-        call: &Call,
+        call: &ModelCall,
         base: &Url,
         key: &SecretString,
-        message: &mut Message,
+        message: &mut StreamedMessage,
         usage: &mut Usage,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CallFault> {
         let base = base.as_str().trim_end_matches('/');
         let request = self.post(&format!("{base}/v1/messages"), key)?.json(&self.request(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
@@ -99,7 +101,7 @@ impl Anthropic {
             return Err(head.fault(kind, &text));
         }
         message.head = Some(head);
-        let mut events = Events::of(response, call, &self.clock);
+        let mut events = SseEvents::of(response, call, &self.clock);
         // Not every server closes what it has nothing more to say on.
         while !message.is_complete()
             && let Some(data) = events.next().await?
@@ -109,12 +111,12 @@ impl Anthropic {
         message.ended()
     }
 
-    fn post(&self, url: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, Fault> {
+    fn post(&self, url: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, CallFault> {
         let key = http::secret("ANTHROPIC_API_KEY", key.expose_secret())?;
         Ok(self.client.post(url).header("x-api-key", key).header("anthropic-version", VERSION))
     }
 
-    fn request(&self, call: &Call) -> Value {
+    fn request(&self, call: &ModelCall) -> Value {
         let longest = self.table.row_of(&call.model).map_or(MODEL_OUTPUT, |row| row.longest(call));
         let mut body = prompt(call);
         (body["max_tokens"], body["stream"]) = (json!(longest), json!(true));
@@ -122,7 +124,7 @@ impl Anthropic {
     }
 }
 
-impl Provider for Anthropic {
+impl Provider for AnthropicProvider {
     fn name(&self) -> &'static str {
         "anthropic"
     }
@@ -139,7 +141,7 @@ impl Provider for Anthropic {
         self.settings.get().api_key.as_ref().map(http::mark)
     }
 
-    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(async {
             let settings = self.settings.get();
             let base = settings.base_url.as_str().trim_end_matches('/');
@@ -147,18 +149,18 @@ impl Provider for Anthropic {
             let request = self.post(&url, settings.api_key.as_ref()?).ok()?;
             // A schema is not counted there; a byte of it is a token here.
             let schema = call.schema.as_ref().map_or(0, |schema| schema.to_string().len() as u64);
-            let shown = prompt(&Call { schema: None, ..call.clone() });
+            let shown = prompt(&ModelCall { schema: None, ..call.clone() });
             Some(http::count(request.json(&shown), "input_tokens").await?.saturating_add(schema))
         })
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
 /// The part of the request that `count_tokens` takes.
-fn prompt(call: &Call) -> Value {
+fn prompt(call: &ModelCall) -> Value {
     let mut body = json!({
         "model": call.model,
         "messages": [{"role": "user", "content": call.prompt}],
@@ -171,7 +173,7 @@ fn prompt(call: &Call) -> Value {
     if let Some(schema) = &call.schema {
         body["output_config"]["format"] = json!({"type": "json_schema", "schema": schema});
     }
-    let tools = native::tools(
+    let tools = native_tools::tools(
         call.tools.as_ref(),
         |name, description, parameters| json!({"name": name, "description": description, "input_schema": parameters}),
     );
@@ -181,9 +183,9 @@ fn prompt(call: &Call) -> Value {
     body
 }
 
-fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Fault> {
-    let fault = |kind, why: &str| Err(Fault::new(kind, why));
-    answer::check_served(call, message.served.as_deref())?;
+fn judge(call: &ModelCall, message: &StreamedMessage) -> Result<(String, Option<Value>), CallFault> {
+    let fault = |kind, why: &str| Err(CallFault::new(kind, why));
+    answer_checks::check_served(call, message.served.as_deref())?;
     let asks = message.calls.said(call);
     match message.stop.as_deref() {
         Some("end_turn" | "stop_sequence") => {}
@@ -195,5 +197,5 @@ fn judge(call: &Call, message: &Message) -> Result<(String, Option<Value>), Faul
         Some(other) => return fault(CallErrorKind::InvalidOutput, &format!("the answer ended with {other}")),
         None => return fault(CallErrorKind::InvalidOutput, "the answer does not say how it ended"),
     }
-    answer::fit(call, asks.unwrap_or_else(|| message.text.clone()), None)
+    answer_checks::fit(call, asks.unwrap_or_else(|| message.text.clone()), None)
 }

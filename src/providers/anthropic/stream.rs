@@ -5,20 +5,20 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::providers::{
-    CallErrorKind, Metered, Usage,
-    http::{self, Fault, Head},
-    native::Calls,
+    CallErrorKind, Metering, Usage,
+    http::{self, CallFault, ResponseHead},
+    native_tools::NativeToolCalls,
 };
 
 /// What was heard of a message so far.
 #[derive(Default)]
-pub(super) struct Message {
-    pub(super) head: Option<Head>,
+pub(super) struct StreamedMessage {
+    pub(super) head: Option<ResponseHead>,
     /// The model's id as the first event gives it.
     pub(super) served: Option<String>,
     pub(super) text: String,
     pub(super) thoughts: String,
-    pub(super) calls: Calls,
+    pub(super) calls: NativeToolCalls,
     pub(super) stop: Option<String>,
     input: u64,
     output: u64,
@@ -29,7 +29,7 @@ pub(super) struct Message {
     complete: bool,
 }
 
-impl Message {
+impl StreamedMessage {
     pub(super) fn count(&self, usage: &mut Usage) {
         usage.served = self.served.clone();
         usage.input_tokens = self.input;
@@ -37,7 +37,7 @@ impl Message {
         usage.cache_read_tokens = self.cache_read;
         usage.cache_written_tokens = self.cache_written;
         if self.counted == [true; 2] {
-            usage.metered = Metered::Known;
+            usage.metered = Metering::Known;
         } else {
             usage.received = (self.text.len() + self.thoughts.len()) as u64;
         }
@@ -48,22 +48,22 @@ impl Message {
     }
 
     /// The stream is over; a good one said so before.
-    pub(super) fn ended(&self) -> Result<(), Fault> {
+    pub(super) fn ended(&self) -> Result<(), CallFault> {
         if self.complete {
             return Ok(());
         }
-        Err(Fault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
+        Err(CallFault::new(CallErrorKind::Unavailable, "the stream was cut before the answer's end"))
     }
 
     /// Takes in the next event, whose name stands in its data, too.
-    pub(super) fn hear(&mut self, data: &str) -> Result<(), Fault> {
+    pub(super) fn hear(&mut self, data: &str) -> Result<(), CallFault> {
         let event: Value = serde_json::from_str(data).map_err(|error| {
-            Fault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
+            CallFault::new(CallErrorKind::InvalidOutput, &format!("an event is not JSON: {error}"))
         })?;
         let at = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str() {
             Some("message_start") if self.served.is_some() => {
-                return Err(Fault::new(
+                return Err(CallFault::new(
                     CallErrorKind::InvalidOutput,
                     "a second message began within the first",
                 ));
@@ -95,7 +95,7 @@ impl Message {
             Some("error") => {
                 let error = &event["error"];
                 let text = error["message"].as_str().unwrap_or("an error without a word");
-                return Err(Fault::new(failure_kind(200, &error["type"], text, None), text));
+                return Err(CallFault::new(failure_kind(200, &error["type"], text, None), text));
             }
             // Pings, and kinds of events that are yet to be invented.
             _ => {}
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_message_is_put_together_from_its_events() {
-        let mut message = Message::default();
+        let mut message = StreamedMessage::default();
         for event in [
             r#"{"type":"message_start","message":{"model":"m","usage":{"input_tokens":9,"cache_read_input_tokens":4,"cache_creation_input_tokens":5}}}"#,
             r#"{"type":"ping"}"#,

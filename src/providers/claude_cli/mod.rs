@@ -17,11 +17,11 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use self::transcript::Transcript;
+use self::transcript::ClaudeTranscript;
 use super::{
-    Answering, Call, CallError, CallErrorKind, Provider, Reply, RouteState, Usage,
-    program::{Kind, LOOPBACK_KEY, Program, fit},
-    workers::{Place, Workers},
+    CallError, CallErrorKind, ModelCall, ModelReply, Provider, ReplyFuture, RouteState, Usage,
+    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, fit},
+    workers::{WorkerSlot, WorkerSlots},
 };
 use crate::{
     clock::SharedClock,
@@ -33,35 +33,35 @@ use crate::{
 /// Linux refuses a single argument above 128 KiB; a longer system prompt goes into the prompt.
 const ARGUMENT_BYTES: usize = 100 * 1024;
 
-const KIND: Kind = Kind {
+const KIND: ProgramKind = ProgramKind {
     title: "the Claude CLI",
     name: "claude",
     install: "npm i -g @anthropic-ai/claude-code",
     tried: &["2.1.197", "2.1.329", "2.1.332"],
 };
 
-pub(super) struct ClaudeCli {
-    program: Program,
-    workers: Arc<Workers>,
+pub(super) struct ClaudeCliProvider {
+    program: ModelProgram,
+    workers: Arc<WorkerSlots>,
     clock: SharedClock,
 }
 
-impl ClaudeCli {
+impl ClaudeCliProvider {
     pub(super) fn new(
         settings: ProgramSettings,
         ours: Vec<PathBuf>,
-        workers: Arc<Workers>,
+        workers: Arc<WorkerSlots>,
         clock: SharedClock,
     ) -> Self {
-        Self { program: Program::new(&KIND, settings, ours), workers, clock }
+        Self { program: ModelProgram::new(&KIND, settings, ours), workers, clock }
     }
 
     async fn ask(
         &self,
-        call: &Call,
-        place: &Place<'_>,
+        call: &ModelCall,
+        place: &WorkerSlot<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
         let unasked = |why: String| {
             let kind = match cancel.is_cancelled() {
@@ -73,7 +73,7 @@ impl ClaudeCli {
         let found = self.program.find(cancel).await.map_err(unasked)?;
         let home = self.program.prepare().map_err(unasked)?;
         let left = call.deadline.saturating_sub(self.clock.now().since(started));
-        let mut transcript = Transcript::default();
+        let mut transcript = ClaudeTranscript::default();
         let command = place.bind(self.command(&found.path, home.path(), call, left));
         match command.run_lines(cancel, |line| transcript.line(line)).await {
             Ok(output) => transcript.judge(call, &output, self.clock.now()),
@@ -109,7 +109,7 @@ impl ClaudeCli {
         Ok(said)
     }
 
-    fn command(&self, program: &Path, home: &Path, call: &Call, left: Duration) -> proc::Command {
+    fn command(&self, program: &Path, home: &Path, call: &ModelCall, left: Duration) -> proc::ChildCommand {
         let (system, prompt) = fit(call, ARGUMENT_BYTES);
         let milliseconds = |time: Duration| time.as_millis().to_string();
         let settings = &self.program.settings;
@@ -144,7 +144,7 @@ impl ClaudeCli {
 const NOT_LOGGED_IN: &str = "the Claude CLI is not logged in; run `countersign login`";
 
 /// The environment of any run of it: our configuration, and no word to anybody but the API.
-fn quiet(command: proc::Command, settings: &ProgramSettings) -> proc::Command {
+fn quiet(command: proc::ChildCommand, settings: &ProgramSettings) -> proc::ChildCommand {
     command
         .env("CLAUDE_CONFIG_DIR", &settings.config_dir)
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
@@ -153,7 +153,7 @@ fn quiet(command: proc::Command, settings: &ProgramSettings) -> proc::Command {
         .env("DISABLE_AUTOUPDATER", "1")
 }
 
-impl Provider for ClaudeCli {
+impl Provider for ClaudeCliProvider {
     fn name(&self) -> &'static str {
         KIND.name
     }
@@ -188,7 +188,7 @@ impl Provider for ClaudeCli {
         self.workers.crowded(pool)
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;
@@ -202,8 +202,8 @@ mod tests {
     use super::*;
     use crate::providers::samples;
 
-    fn call(system: &str, prompt: &str) -> Call {
-        Call { system: system.into(), prompt: prompt.into(), ..samples::call() }
+    fn call(system: &str, prompt: &str) -> ModelCall {
+        ModelCall { system: system.into(), prompt: prompt.into(), ..samples::call() }
     }
 
     #[test]
@@ -229,8 +229,8 @@ mod tests {
             ..ProgramSettings::keeping(home.path().join("config"))
         };
         let clock: SharedClock = Arc::new(crate::clock::SystemClock);
-        let workers = Workers::new(crate::config::WorkerSettings::new(home.path()), Arc::clone(&clock));
-        let provider = ClaudeCli::new(settings, Vec::new(), workers, clock);
+        let workers = WorkerSlots::new(crate::config::WorkerSettings::new(home.path()), Arc::clone(&clock));
+        let provider = ClaudeCliProvider::new(settings, Vec::new(), workers, clock);
         let error = provider.call(&call("s", "p"), &CancellationToken::new()).await.unwrap_err();
         assert_eq!(error.kind, CallErrorKind::Unavailable);
         assert!(error.to_string().contains("npm i -g"), "{error}");

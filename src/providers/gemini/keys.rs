@@ -17,12 +17,12 @@ use std::{
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
-use super::super::{Call, CallErrorKind, http::Fault};
+use super::super::{CallErrorKind, ModelCall, http::CallFault};
 use crate::{
     clock::SharedClock,
-    config::{GeminiKey, GeminiSettings, Live},
+    config::{GeminiKey, GeminiSettings, ReloadableValue},
     limits,
-    store::{Rest, RestingKey, Store},
+    store::{KeyCooldownReason, Store, StoredKeyCooldown},
     types::{Hash, Timestamp},
 };
 
@@ -32,26 +32,30 @@ const DENIAL_COOLDOWN: Duration = Duration::from_secs(3600);
 pub(super) const NO_KEY: &str =
     "there is no GEMINI_API_KEY in the .env file; add one (https://aistudio.google.com/apikey)";
 
-pub(super) struct Keys {
-    settings: Live<GeminiSettings>,
+pub(super) struct GeminiKeys {
+    settings: ReloadableValue<GeminiSettings>,
     clock: SharedClock,
     /// None: what is learned lasts as long as this.
     store: Option<Arc<Store>>,
     /// None: the store was not asked yet.
-    learned: Mutex<Option<Learned>>,
+    learned: Mutex<Option<KeyStatuses>>,
     /// When it was asked, as [`Store::learned_elsewhere`] counts.
     asked: AtomicU64,
 }
 
 #[derive(Default)]
-struct Learned {
-    rests: HashMap<(Hash, String), Rest>,
+struct KeyStatuses {
+    rests: HashMap<(Hash, String), KeyCooldownReason>,
     /// Since the server started.
     refused: HashSet<Hash>,
 }
 
-impl Keys {
-    pub(super) fn new(settings: Live<GeminiSettings>, store: Option<Arc<Store>>, clock: SharedClock) -> Self {
+impl GeminiKeys {
+    pub(super) fn new(
+        settings: ReloadableValue<GeminiSettings>,
+        store: Option<Arc<Store>>,
+        clock: SharedClock,
+    ) -> Self {
         Self { settings, clock, store, learned: Mutex::default(), asked: AtomicU64::new(0) }
     }
 
@@ -60,10 +64,10 @@ impl Keys {
     }
 
     /// The first key that this call may use and that does not rest.
-    pub(super) async fn next(&self, call: &Call) -> Result<GeminiKey, Fault> {
+    pub(super) async fn next(&self, call: &ModelCall) -> Result<GeminiKey, CallFault> {
         let learned = self.learned().await;
         let now = self.clock.now();
-        let mut soonest: Option<(Timestamp, Rest)> = None;
+        let mut soonest: Option<(Timestamp, KeyCooldownReason)> = None;
         let mut refused = Vec::new();
         let settings = self.settings.get();
         for key in settings.keys.iter().filter(|key| !call.private || settings.may_read_private(key)) {
@@ -81,20 +85,20 @@ impl Keys {
             }
         }
         Err(match soonest {
-            Some((until, Rest::Rate { .. })) => {
+            Some((until, KeyCooldownReason::Rate { .. })) => {
                 let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
-                Fault(kind, format!("every key's project rests, one of them until {until}"))
+                CallFault(kind, format!("every key's project rests, one of them until {until}"))
             }
-            Some((until, Rest::Denied { .. })) => {
+            Some((until, KeyCooldownReason::Denied { .. })) => {
                 let why = format!("Google lets no key that is left use {}; it is asked again at {until}", call.model);
-                Fault(CallErrorKind::Auth, why)
+                CallFault(CallErrorKind::Auth, why)
             }
             Some((until, _)) => {
                 let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
-                Fault(kind, format!("every key's project is used up; the first is back at {until}"))
+                CallFault(kind, format!("every key's project is used up; the first is back at {until}"))
             }
-            None if settings.keys.is_empty() => Fault(CallErrorKind::Auth, NO_KEY.to_owned()),
-            None if refused.is_empty() => Fault(
+            None if settings.keys.is_empty() => CallFault(CallErrorKind::Auth, NO_KEY.to_owned()),
+            None if refused.is_empty() => CallFault(
                 CallErrorKind::Auth,
                 "the repository is private, and no key is said to be of a project that pays; give one tier = \"paid\" \
                  in a [[providers.gemini.key]], or set allow_free_tier_for_private = true under [providers.gemini]"
@@ -102,7 +106,7 @@ impl Keys {
             ),
             None => {
                 let why = format!("Google refuses {}; put that right in .env and run `countersign reload`", refused.join(", "));
-                Fault(CallErrorKind::Auth, why)
+                CallFault(CallErrorKind::Auth, why)
             }
         })
     }
@@ -121,18 +125,20 @@ impl Keys {
         };
         let why = match kind {
             CallErrorKind::RateLimited { reset } => {
-                Rest::Rate { until: until(*reset, limits::RATE_COOLDOWN) }
+                KeyCooldownReason::Rate { until: until(*reset, limits::RATE_COOLDOWN) }
             }
-            CallErrorKind::Quota { reset } => Rest::Quota { until: until(*reset, limits::QUOTA_COOLDOWN) },
-            CallErrorKind::Auth if denied => Rest::Denied { until: now.plus(DENIAL_COOLDOWN) },
-            CallErrorKind::Auth => Rest::Refused,
+            CallErrorKind::Quota { reset } => {
+                KeyCooldownReason::Quota { until: until(*reset, limits::QUOTA_COOLDOWN) }
+            }
+            CallErrorKind::Auth if denied => KeyCooldownReason::Denied { until: now.plus(DENIAL_COOLDOWN) },
+            CallErrorKind::Auth => KeyCooldownReason::Refused,
             _ => return false,
         };
-        let row = RestingKey { key: hash(&key.secret), model: model.to_owned(), why };
+        let row = StoredKeyCooldown { key: hash(&key.secret), model: model.to_owned(), why };
         tracing::warn!(key = key.name, project = key.project, model, rest = ?why, "a key of Gemini's rests");
         let mut learned = self.learned().await;
         learned.rests.insert((row.key, row.model.clone()), why);
-        if why == Rest::Refused {
+        if why == KeyCooldownReason::Refused {
             learned.refused.insert(row.key);
         }
         if let Some(store) = &self.store
@@ -156,12 +162,12 @@ impl Keys {
         }
     }
 
-    async fn learned(&self) -> MappedMutexGuard<'_, Learned> {
+    async fn learned(&self) -> MappedMutexGuard<'_, KeyStatuses> {
         let mut learned = self.learned.lock().await;
         let elsewhere = self.store.as_ref().map_or(0, |store| store.learned_elsewhere());
         if self.asked.swap(elsewhere, Relaxed) != elsewhere || learned.is_none() {
             let refused = learned.take().map(|learned| learned.refused).unwrap_or_default();
-            let mut known = Learned { refused, ..Learned::default() };
+            let mut known = KeyStatuses { refused, ..KeyStatuses::default() };
             if let Some(store) = &self.store {
                 match store.resting_keys().await {
                     Ok(rows) => {
@@ -176,7 +182,12 @@ impl Keys {
     }
 
     /// The longest that the key has to rest, for its own sake or its project's.
-    fn resting(&self, learned: &Learned, key: &GeminiKey, model: &str) -> Option<(Timestamp, Rest)> {
+    fn resting(
+        &self,
+        learned: &KeyStatuses,
+        key: &GeminiKey,
+        model: &str,
+    ) -> Option<(Timestamp, KeyCooldownReason)> {
         let own = hash(&key.secret);
         let settings = self.settings.get();
         let siblings = settings.keys.iter().filter(|sibling| sibling.project == key.project);
@@ -196,28 +207,28 @@ fn hash(secret: &SecretString) -> Hash {
 }
 
 /// A key and why it is not used, a line a model.
-pub struct KeyState<'a> {
+pub struct GeminiKeyState<'a> {
     pub key: &'a GeminiKey,
-    pub rests: Vec<(&'a str, Rest)>,
+    pub rests: Vec<(&'a str, KeyCooldownReason)>,
 }
 
 /// The keys of the settings, with what a server learned about them and what still holds.
 pub fn states<'a>(
     settings: &'a GeminiSettings,
-    learned: &'a [RestingKey],
+    learned: &'a [StoredKeyCooldown],
     now: Timestamp,
-) -> Vec<KeyState<'a>> {
+) -> Vec<GeminiKeyState<'a>> {
     let of = |key: &'a GeminiKey| {
         let own = hash(&key.secret);
         let siblings: HashSet<_> =
             settings.keys.iter().filter(|k| k.project == key.project).map(|k| hash(&k.secret)).collect();
-        let holds = |row: &RestingKey| {
+        let holds = |row: &StoredKeyCooldown| {
             let over = row.why.until().is_some_and(|until| until <= now);
             let concerns = row.key == own || (row.why.is_shared() && siblings.contains(&row.key));
             concerns && !over
         };
         let rests = learned.iter().filter(|row| holds(row)).map(|row| (row.model.as_str(), row.why));
-        KeyState { key, rests: rests.collect() }
+        GeminiKeyState { key, rests: rests.collect() }
     };
     settings.keys.iter().map(of).collect()
 }

@@ -15,46 +15,47 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-pub use self::keys::{KeyState, states};
-use self::{keys::Keys, resets::details};
+pub use self::keys::{GeminiKeyState, states};
+use self::{keys::GeminiKeys, resets::details};
 use super::{
-    Answering, Attempt, Call, CallError, CallErrorKind, CallRole, Metered, Provider, Reply, Usage,
-    answer::{check_served, fit},
-    http::{self, Fault, Head},
-    models::Table,
+    CallAttempt, CallError, CallErrorKind, CallRole, Metering, ModelCall, ModelReply, Provider, ReplyFuture,
+    Usage,
+    answer_checks::{check_served, fit},
+    http::{self, CallFault, ResponseHead},
+    models::ModelCatalog,
 };
 use crate::{
     clock::SharedClock,
-    config::{GeminiKey, GeminiSettings, GeminiTier, Live},
+    config::{GeminiKey, GeminiSettings, GeminiTier, ReloadableValue},
     store::Store,
     types::Timestamp,
 };
 
-pub(super) struct Gemini {
-    settings: Live<GeminiSettings>,
-    keys: Keys,
+pub(super) struct GeminiProvider {
+    settings: ReloadableValue<GeminiSettings>,
+    keys: GeminiKeys,
     client: reqwest::Client,
-    table: Arc<Table>,
+    table: Arc<ModelCatalog>,
     clock: SharedClock,
 }
 
-impl Gemini {
+impl GeminiProvider {
     /// What is learned about the keys is kept in `store`, where there is one.
     pub(super) fn new(
-        settings: Live<GeminiSettings>,
-        clients: &http::Clients,
-        table: Arc<Table>,
+        settings: ReloadableValue<GeminiSettings>,
+        clients: &http::HttpClients,
+        table: Arc<ModelCatalog>,
         store: Option<Arc<Store>>,
         clock: SharedClock,
     ) -> Self {
         let client = clients.of(&settings.get().base_url);
-        let keys = Keys::new(settings.clone(), store, Arc::clone(&clock));
+        let keys = GeminiKeys::new(settings.clone(), store, Arc::clone(&clock));
         Self { settings, keys, client, table, clock }
     }
 
     /// Asks with one key after the other, while it is the key that fails. A model that is overloaded is so for every
     /// key, so that goes back to the caller, and exhausts none.
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
         if call.role == CallRole::Drafter && !self.settings.get().drafts {
             let why = "gemini: it only reviews, unless allow_gemini_drafts = true stands under [models]";
             return Err(CallError::new(CallErrorKind::Auth, why, Usage::asking(&call.model)));
@@ -69,15 +70,15 @@ impl Gemini {
             let deadline = call.deadline.saturating_sub(self.since(started));
             if deadline.is_zero() {
                 let kind = CallErrorKind::Timeout { idle: false, elapsed: self.since(started) };
-                return Err(none_left(call, Fault::new(kind, "no time is left for another key"), before));
+                return Err(none_left(call, CallFault::new(kind, "no time is left for another key"), before));
             }
             match self.ask_with(&key, deadline, call, cancel).await {
                 Ok(reply) => {
                     self.keys.answered(&key, &call.model).await;
-                    return Ok(Reply { before, ..reply });
+                    return Ok(ModelReply { before, ..reply });
                 }
                 Err((error, denied)) if self.keys.failed(&key, &call.model, &error.kind, denied).await => {
-                    before.push(Attempt::of(error));
+                    before.push(CallAttempt::of(error));
                 }
                 Err((error, _)) => return Err(CallError { before, ..error }),
             }
@@ -89,16 +90,16 @@ impl Gemini {
         &self,
         key: &GeminiKey,
         deadline: Duration,
-        call: &Call,
+        call: &ModelCall,
         cancel: &CancellationToken,
-    ) -> Result<Reply, (CallError, bool)> {
+    ) -> Result<ModelReply, (CallError, bool)> {
         let started = self.clock.now();
         let mut denied = false;
         let mut usage = Usage::asking(&call.model);
         usage.billed = key.tier != Some(GeminiTier::Free);
         let exchange = tokio::select! {
             exchange = self.exchange(call, deadline, &key.secret, &mut denied, &mut usage) => exchange,
-            () = cancel.cancelled() => Err(Fault(CallErrorKind::Cancelled, "cancelled".into())),
+            () = cancel.cancelled() => Err(CallFault(CallErrorKind::Cancelled, "cancelled".into())),
         };
         usage.elapsed = self.since(started);
         let judged = exchange.and_then(|answer| {
@@ -108,7 +109,7 @@ impl Gemini {
             judge(call, &answer).map(|(text, value)| (text, value, thoughts))
         });
         match judged {
-            Ok((text, value, thoughts)) => Ok(Reply { thoughts, ..Reply::new(text, value, usage) }),
+            Ok((text, value, thoughts)) => Ok(ModelReply { thoughts, ..ModelReply::new(text, value, usage) }),
             Err(fault) => Err((fault.of_call("gemini", Some(&key.secret), usage), denied)),
         }
     }
@@ -119,12 +120,12 @@ impl Gemini {
 
     async fn exchange(
         &self,
-        call: &Call,
+        call: &ModelCall,
         deadline: Duration,
         key: &SecretString,
         denied: &mut bool,
         usage: &mut Usage,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, CallFault> {
         let request = self.post(call, "generateContent", key)?.timeout(deadline).json(&self.request(call));
         let (head, response) = http::send(request, self.clock.now(), usage).await?;
         let body = http::body(response).await?;
@@ -134,11 +135,17 @@ impl Gemini {
             *denied = head.status == StatusCode::FORBIDDEN && is_about(&body, &call.model);
             return Err(failure(&head, &body, self.clock.now()));
         }
-        serde_json::from_slice(&body)
-            .map_err(|error| Fault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}")))
+        serde_json::from_slice(&body).map_err(|error| {
+            CallFault(CallErrorKind::InvalidOutput, format!("the answer is not JSON: {error}"))
+        })
     }
 
-    fn post(&self, call: &Call, verb: &str, key: &SecretString) -> Result<reqwest::RequestBuilder, Fault> {
+    fn post(
+        &self,
+        call: &ModelCall,
+        verb: &str,
+        key: &SecretString,
+    ) -> Result<reqwest::RequestBuilder, CallFault> {
         let settings = self.settings.get();
         let base = settings.base_url.as_str().trim_end_matches('/');
         let url = format!("{base}/v1beta/models/{}:{verb}", call.model);
@@ -148,7 +155,7 @@ impl Gemini {
             .header("x-goog-api-key", http::secret("GEMINI_API_KEY", key.expose_secret())?))
     }
 
-    fn request(&self, call: &Call) -> Value {
+    fn request(&self, call: &ModelCall) -> Value {
         let mut body = prompt(call);
         if let Some(schema) = &call.schema {
             body["generationConfig"] = json!({
@@ -165,8 +172,8 @@ impl Gemini {
 }
 
 /// No key is left to ask. The last one that was tried speaks for all, and counts as this error's own request.
-fn none_left(call: &Call, fault: Fault, mut before: Vec<Attempt>) -> CallError {
-    let Fault(kind, why) = fault;
+fn none_left(call: &ModelCall, fault: CallFault, mut before: Vec<CallAttempt>) -> CallError {
+    let CallFault(kind, why) = fault;
     let (usage, message) = match before.pop() {
         Some(last) => (last.usage, format!("{}; {why}", last.message)),
         None => (Usage::asking(&call.model), format!("gemini: {why}")),
@@ -174,7 +181,7 @@ fn none_left(call: &Call, fault: Fault, mut before: Vec<Attempt>) -> CallError {
     CallError { before, ..CallError::new(kind, message, usage) }
 }
 
-impl Provider for Gemini {
+impl Provider for GeminiProvider {
     fn name(&self) -> &'static str {
         "gemini"
     }
@@ -187,7 +194,7 @@ impl Provider for Gemini {
         self.settings.get().keys.iter().any(|key| key.tier != Some(GeminiTier::Free))
     }
 
-    fn count<'a>(&'a self, call: &'a Call) -> BoxFuture<'a, Option<u64>> {
+    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
         Box::pin(async {
             let key = self.keys.next(call).await.ok()?;
             let request = self.post(call, "countTokens", &key.secret).ok()?;
@@ -200,13 +207,13 @@ impl Provider for Gemini {
         })
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }
 
 /// The part of the request that `countTokens` takes.
-fn prompt(call: &Call) -> Value {
+fn prompt(call: &ModelCall) -> Value {
     json!({
         "systemInstruction": {"parts": [{"text": call.system}]},
         "contents": [{"role": "user", "parts": [{"text": call.prompt}]}],
@@ -224,13 +231,13 @@ fn count(answer: &Value, usage: &mut Usage) {
     // Of a prompt that was blocked there is no candidate to count.
     let whole = told("candidatesTokenCount").is_some() || answer.get("candidates").is_none();
     if told("promptTokenCount").is_some() && whole {
-        usage.metered = Metered::Known;
+        usage.metered = Metering::Known;
     }
     usage.served = answer["modelVersion"].as_str().map(str::to_owned);
 }
 
-fn judge(call: &Call, answer: &Value) -> Result<(String, Option<Value>), Fault> {
-    let fault = |kind, why: &str| Err(Fault::new(kind, why));
+fn judge(call: &ModelCall, answer: &Value) -> Result<(String, Option<Value>), CallFault> {
+    let fault = |kind, why: &str| Err(CallFault::new(kind, why));
     if let Some(reason) = answer["promptFeedback"]["blockReason"].as_str() {
         return fault(CallErrorKind::Refused, &format!("the prompt was blocked ({reason})"));
     }
@@ -269,7 +276,7 @@ fn is_about(body: &str, model: &str) -> bool {
 }
 
 /// What an answer with an error status means.
-fn failure(head: &Head, body: &str, now: Timestamp) -> Fault {
+fn failure(head: &ResponseHead, body: &str, now: Timestamp) -> CallFault {
     let answer = serde_json::from_str::<Value>(body).unwrap_or_default();
     let error = &answer["error"];
     let message = error["message"].as_str().unwrap_or(body);
@@ -298,7 +305,7 @@ mod tests {
 
     #[test]
     fn an_answer_with_two_verdicts_is_none() {
-        let call = Call {
+        let call = ModelCall {
             role: CallRole::Reviewer,
             schema: Some(json!({"type": "object", "required": ["verdict"]})),
             model: "gemini-2.5-pro".into(),
@@ -314,7 +321,7 @@ mod tests {
         };
         assert!(judge(&call, &answer(r#"{"verdict": "APPROVED"}"#)).is_ok());
         let twice = judge(&call, &answer(r#"{"verdict": "BLOCKED", "verdict": "APPROVED"}"#));
-        let Err(Fault(kind, why)) = twice else { panic!("taken for an answer") };
+        let Err(CallFault(kind, why)) = twice else { panic!("taken for an answer") };
         assert_eq!(kind, CallErrorKind::InvalidOutput);
         assert!(why.contains("`verdict` stands twice"), "{why}");
     }

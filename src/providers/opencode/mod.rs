@@ -18,13 +18,13 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use self::transcript::Transcript;
+use self::transcript::OpenCodeTranscript;
 use super::{
-    Answering, Call, CallError, CallErrorKind, CallRole, Provider, Reply, RouteState, Usage,
-    http::Fault,
-    models::Table,
-    program::{Kind, LOOPBACK_KEY, Program, fit},
-    workers::{Place, Workers},
+    CallError, CallErrorKind, CallRole, ModelCall, ModelReply, Provider, ReplyFuture, RouteState, Usage,
+    http::CallFault,
+    models::ModelCatalog,
+    program::{LOOPBACK_KEY, ModelProgram, ProgramKind, fit},
+    workers::{WorkerSlot, WorkerSlots},
 };
 use crate::{
     clock::SharedClock,
@@ -36,60 +36,60 @@ use crate::{
 /// The one agent we describe.
 const AGENT: &str = "countersign";
 
-const KIND: Kind =
-    Kind { title: "OpenCode", name: "opencode", install: "npm i -g opencode-ai", tried: &["1.18.33"] };
+const KIND: ProgramKind =
+    ProgramKind { title: "OpenCode", name: "opencode", install: "npm i -g opencode-ai", tried: &["1.18.33"] };
 
-pub(super) struct OpenCode {
-    program: Program,
+pub(super) struct OpenCodeProvider {
+    program: ModelProgram,
     attested: bool,
-    workers: Arc<Workers>,
-    table: Arc<Table>,
+    workers: Arc<WorkerSlots>,
+    table: Arc<ModelCatalog>,
     clock: SharedClock,
 }
 
-impl OpenCode {
+impl OpenCodeProvider {
     pub(super) fn new(
         settings: ProgramSettings,
         ours: Vec<PathBuf>,
         attested: bool,
-        workers: Arc<Workers>,
-        table: &Arc<Table>,
+        workers: Arc<WorkerSlots>,
+        table: &Arc<ModelCatalog>,
         clock: &SharedClock,
     ) -> Self {
-        let program = Program::new(&KIND, settings, ours);
+        let program = ModelProgram::new(&KIND, settings, ours);
         Self { program, attested, workers, table: Arc::clone(table), clock: Arc::clone(clock) }
     }
 
     async fn ask(
         &self,
-        call: &Call,
-        place: &Place<'_>,
+        call: &ModelCall,
+        place: &WorkerSlot<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<ModelReply, CallError> {
         let started = self.clock.now();
-        let mut transcript = Transcript::default();
+        let mut transcript = OpenCodeTranscript::default();
         let mut usage = Usage::asking(&call.model);
         let outcome = self.exchange(call, place, &mut transcript, &mut usage, cancel).await;
         transcript.count(&mut usage);
         usage.elapsed = self.clock.now().since(started);
         usage.served = Some(call.model.clone()).filter(|_| self.attested && outcome.is_ok());
         match outcome {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value)) => Ok(ModelReply::new(text, value, usage)),
             Err(fault) => Err(fault.of_call(KIND.name, None, usage)),
         }
     }
 
     async fn exchange(
         &self,
-        call: &Call,
-        place: &Place<'_>,
-        transcript: &mut Transcript,
+        call: &ModelCall,
+        place: &WorkerSlot<'_>,
+        transcript: &mut OpenCodeTranscript,
         usage: &mut Usage,
         cancel: &CancellationToken,
-    ) -> Result<(String, Option<Value>), Fault> {
+    ) -> Result<(String, Option<Value>), CallFault> {
         let unasked = |why: String| match cancel.is_cancelled() {
-            true => Fault(CallErrorKind::Cancelled, why),
-            false => Fault(CallErrorKind::Unavailable, why),
+            true => CallFault(CallErrorKind::Cancelled, why),
+            false => CallFault(CallErrorKind::Unavailable, why),
         };
         if call.role == CallRole::Reviewer {
             return Err(unasked("it only drafts, for it does not say which model answered".into()));
@@ -125,7 +125,7 @@ impl OpenCode {
                 // Never begun, it asked nobody.
                 usage.billed = !matches!(error, ProcError::NotFound { .. } | ProcError::NotConfined { .. });
                 let (kind, why) = self.program.fault(&error, call.workers, false);
-                Err(Fault(kind, why))
+                Err(CallFault(kind, why))
             }
         }
     }
@@ -148,7 +148,7 @@ impl OpenCode {
 
 /// The environment of any run of it: nothing of the operator's or of the directory it runs in, nothing fetched, nothing
 /// kept.
-fn quiet(command: proc::Command) -> proc::Command {
+fn quiet(command: proc::ChildCommand) -> proc::ChildCommand {
     [
         "OPENCODE_DISABLE_AUTOUPDATE",
         "OPENCODE_DISABLE_MODELS_FETCH",
@@ -196,7 +196,7 @@ fn configuration(
     })
 }
 
-impl Provider for OpenCode {
+impl Provider for OpenCodeProvider {
     fn name(&self) -> &'static str {
         KIND.name
     }
@@ -237,7 +237,7 @@ impl Provider for OpenCode {
         self.workers.crowded(pool)
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(async {
             let place = self.workers.place(call, cancel).await?;
             let outcome = self.ask(call, &place, cancel).await;

@@ -4,16 +4,16 @@
 use serde_json::Value;
 
 use super::super::{
-    Call, CallErrorKind, Metered, Usage,
-    answer::fit,
-    http::{self, Fault},
+    CallErrorKind, Metering, ModelCall, Usage,
+    answer_checks::fit,
+    http::{self, CallFault},
     program::limited,
     quote,
 };
-use crate::proc::Output;
+use crate::proc::ChildOutput;
 
 #[derive(Default)]
-pub(super) struct Transcript {
+pub(super) struct OpenCodeTranscript {
     text: String,
     begun: bool,
     /// Why the last step ended.
@@ -23,7 +23,7 @@ pub(super) struct Transcript {
     usage: Usage,
 }
 
-impl Transcript {
+impl OpenCodeTranscript {
     pub(super) fn line(&mut self, line: &[u8]) {
         let Ok(mut event) = serde_json::from_slice::<Value>(line) else { return };
         let part = &event["part"];
@@ -59,37 +59,41 @@ impl Transcript {
         let refused = status.and_then(|status| u16::try_from(status).ok()).is_some_and(http::bills_nothing);
         // Counted are whole steps, and only one that was refused at once took nothing.
         if self.reason.is_some() && self.error.is_none() || refused && !self.begun {
-            usage.metered = Metered::Known;
+            usage.metered = Metering::Known;
         }
     }
 
-    pub(super) fn verdict(&self, call: &Call, output: &Output) -> Result<(String, Option<Value>), Fault> {
+    pub(super) fn verdict(
+        &self,
+        call: &ModelCall,
+        output: &ChildOutput,
+    ) -> Result<(String, Option<Value>), CallFault> {
         if let Some(error) = &self.error {
             let message = error["data"]["message"].as_str().unwrap_or("no reason given");
-            return Err(Fault(failure(error, message, output), quote(message)));
+            return Err(CallFault(failure(error, message, output), quote(message)));
         }
         if !output.success() {
             let status = output.status.map_or("a signal".into(), |status| format!("status {status}"));
             let why = format!("it ended with {status}: {}", quote(&output.stderr_text()));
-            return Err(Fault(limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
+            return Err(CallFault(limited(output, "").unwrap_or(CallErrorKind::Unavailable), why));
         }
         match self.reason.as_deref() {
             Some("stop") => {}
-            Some("length") => return Err(Fault::new(CallErrorKind::Truncated, "the answer was cut")),
+            Some("length") => return Err(CallFault::new(CallErrorKind::Truncated, "the answer was cut")),
             Some("content-filter") => {
-                return Err(Fault::new(CallErrorKind::Refused, "the answer was withheld"));
+                return Err(CallFault::new(CallErrorKind::Refused, "the answer was withheld"));
             }
             Some(reason) => {
                 let why = format!("the answer ended for another reason than being whole ({})", quote(reason));
-                return Err(Fault(CallErrorKind::InvalidOutput, why));
+                return Err(CallFault(CallErrorKind::InvalidOutput, why));
             }
-            None => return Err(Fault::new(CallErrorKind::Unavailable, "it printed no end of an answer")),
+            None => return Err(CallFault::new(CallErrorKind::Unavailable, "it printed no end of an answer")),
         }
         fit(call, self.text.clone(), None)
     }
 }
 
-fn failure(error: &Value, message: &str, output: &Output) -> CallErrorKind {
+fn failure(error: &Value, message: &str, output: &ChildOutput) -> CallErrorKind {
     match error["name"].as_str() {
         Some("ContextOverflowError") => return CallErrorKind::TooLong,
         Some("ContentFilterError") => return CallErrorKind::Refused,
@@ -122,7 +126,7 @@ mod tests {
     /// A row of the table: how the program ended, and what that is.
     #[derive(serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Ending {
+    struct OpenCodeEnding {
         case: String,
         exit: i32,
         #[serde(default)]
@@ -136,17 +140,17 @@ mod tests {
     fn every_recorded_ending_is_told_apart() {
         let table = std::fs::read_to_string("fixtures/opencode-cli/endings.jsonl").unwrap();
         for row in table.lines() {
-            let Ending { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();
-            let mut transcript = Transcript::default();
+            let OpenCodeEnding { case, exit, schema, must, lines } = serde_json::from_str(row).unwrap();
+            let mut transcript = OpenCodeTranscript::default();
             lines.iter().for_each(|line| transcript.line(line.to_string().as_bytes()));
-            let output = Output {
+            let output = ChildOutput {
                 signal: None,
                 status: Some(exit),
                 stdout: Vec::new(),
                 stderr: Vec::new(),
                 elapsed: Duration::from_secs(2),
             };
-            let call = Call {
+            let call = ModelCall {
                 prompt: String::new(),
                 schema: schema.then(|| json!({"type": "object", "required": ["severity"]})),
                 model: "anthropic/claude-opus-4-6".into(),

@@ -5,7 +5,7 @@
 //! to be asked is known below, for every pool at once; nobody there is sent anything. Waits end well before the call's
 //! time does: who would have to wait longer is told when to come back.
 
-mod course;
+mod pool_attempts;
 #[cfg(test)]
 mod tests;
 
@@ -19,10 +19,11 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use self::course::{Course, Seat};
+use self::pool_attempts::{PoolAttempts, PoolCandidate};
 use super::{
-    Answering, Call, CallError, CallErrorKind, CallRole, Estimate, ModelId, POOL, Provider, Reply,
-    breakers::{self, Breakers, Cooldown},
+    CallError, CallErrorKind, CallRole, CostEstimate, ModelCall, ModelId, ModelReply, POOL, Provider,
+    ReplyFuture,
+    breakers::{self, CircuitBreakers, CooldownTarget},
 };
 use crate::{
     clock::SharedClock,
@@ -34,29 +35,29 @@ use crate::{
 /// A wait up to this is sat out by asking the same model again; for a longer one another is asked.
 const POOL_SITS_OUT: Duration = Duration::from_secs(60);
 
-pub(super) struct Pool {
+pub(super) struct ModelPool {
     name: String,
     /// The primary ones, and those to fall back on.
-    lists: [List; 2],
+    lists: [PoolList; 2],
     retry: Retry,
-    breakers: Arc<Breakers>,
+    breakers: Arc<CircuitBreakers>,
     clock: SharedClock,
 }
 
-pub(super) struct List {
-    members: Vec<Member>,
+pub(super) struct PoolList {
+    members: Vec<PoolMember>,
     /// Whose turn it is, where they take turns.
     turn: Option<AtomicUsize>,
 }
 
 /// A model as the settings name it.
-pub(super) struct Member {
+pub(super) struct PoolMember {
     pub(super) spec: String,
     /// Or why it cannot be one.
-    pub(super) route: Result<Route, String>,
+    pub(super) route: Result<ModelRoute, String>,
 }
 
-pub(super) struct Route {
+pub(super) struct ModelRoute {
     pub(super) id: ModelId,
     pub(super) back_end: Arc<dyn Provider>,
     /// The side of the table it is never asked on, and why.
@@ -67,7 +68,7 @@ pub(super) struct Route {
     pub(super) turn: Box<dyn Fn() -> Duration + Send + Sync>,
 }
 
-impl Route {
+impl ModelRoute {
     pub(super) fn is_fit(&self, role: CallRole) -> Result<(), &'static str> {
         match self.unfit {
             Some((unfit, why)) if unfit == role => Err(why),
@@ -76,8 +77,8 @@ impl Route {
     }
 }
 
-impl List {
-    pub(super) fn new(mut members: Vec<Member>, strategy: Strategy) -> Self {
+impl PoolList {
+    pub(super) fn new(mut members: Vec<PoolMember>, strategy: Strategy) -> Self {
         let turn = (strategy == Strategy::RoundRobin).then(AtomicUsize::default);
         if matches!(strategy, Strategy::Cheapest | Strategy::Capability) {
             members.sort_by_key(|member| member.route.as_ref().map_or(u64::MAX, |route| route.rank));
@@ -100,27 +101,27 @@ impl List {
     }
 }
 
-impl Pool {
+impl ModelPool {
     pub(super) fn new(
         name: &str,
-        lists: [List; 2],
+        lists: [PoolList; 2],
         retry: Retry,
-        breakers: Arc<Breakers>,
+        breakers: Arc<CircuitBreakers>,
         clock: SharedClock,
     ) -> Self {
         Self { name: name.to_owned(), lists, retry, breakers, clock }
     }
 
-    pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
+    pub(super) fn members(&self) -> impl Iterator<Item = &PoolMember> {
         self.lists.iter().flat_map(|list| &list.members)
     }
 
-    fn routes(&self) -> impl Iterator<Item = &Route> {
+    fn routes(&self) -> impl Iterator<Item = &ModelRoute> {
         self.members().filter_map(|member| member.route.as_ref().ok())
     }
 
-    async fn ask(&self, call: &Call, cancel: &CancellationToken) -> Result<Reply, CallError> {
-        let mut course = Course::of(self, call);
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
+        let mut course = PoolAttempts::of(self, call);
         loop {
             let seat = match course.next(self.clock.now()) {
                 Some(seat) => seat,
@@ -150,10 +151,10 @@ impl Pool {
     /// None: it failed again and again, and is left alone for now.
     async fn take(
         &self,
-        course: &mut Course<'_>,
-        seat: Seat<'_>,
+        course: &mut PoolAttempts<'_>,
+        seat: PoolCandidate<'_>,
         cancel: &CancellationToken,
-    ) -> Option<Result<Reply, CallError>> {
+    ) -> Option<Result<ModelReply, CallError>> {
         let now = self.clock.now();
         let call = course.call(now, seat);
         // By way of a pool: what the back end itself tries within a call may be known to fail by another name.
@@ -174,8 +175,8 @@ impl Pool {
     /// Notes a failure and what follows from it for the others. Some: until then is waited, for the same model.
     async fn after<'a>(
         &self,
-        course: &mut Course<'a>,
-        seat: Seat<'a>,
+        course: &mut PoolAttempts<'a>,
+        seat: PoolCandidate<'a>,
         error: CallError,
     ) -> Option<Timestamp> {
         let now = self.clock.now();
@@ -191,7 +192,7 @@ impl Pool {
                 course.cool(until, seat, true);
             }
             CallErrorKind::RateLimited { reset } => {
-                let seat = Seat { limited: seat.limited + u32::from(sent), ..seat };
+                let seat = PoolCandidate { limited: seat.limited + u32::from(sent), ..seat };
                 let wait = reset.unwrap_or_else(|| self.retry.wait(seat.limited));
                 let until = now.plus(wait);
                 let short = reset.is_none_or(|reset| reset <= POOL_SITS_OUT);
@@ -200,7 +201,7 @@ impl Pool {
                     return Some(until);
                 }
                 if reset.is_none() {
-                    let model = Cooldown::Model { provider: &provider, model: &seat.route.id.model };
+                    let model = CooldownTarget::Model { provider: &provider, model: &seat.route.id.model };
                     self.breakers.cool(model, now, Some(wait)).await;
                 }
                 course.cool(until, seat, false);
@@ -220,7 +221,7 @@ impl Pool {
     }
 }
 
-impl Provider for Pool {
+impl Provider for ModelPool {
     fn name(&self) -> &'static str {
         POOL
     }
@@ -238,12 +239,14 @@ impl Provider for Pool {
     }
 
     /// No call pays two of them more than the dearest may cost: what one was paid is gone from the budget of the next.
-    fn estimate(&self, call: &Call) -> Estimate {
+    fn estimate(&self, call: &ModelCall) -> CostEstimate {
         let asked =
             self.routes().filter(|route| route.is_fit(call.role).is_ok() && route.back_end.lacks().is_none());
         asked
-            .map(|route| route.back_end.estimate(&Call { model: route.id.model.clone(), ..call.clone() }))
-            .fold(Estimate::NOTHING, |all, one| all.or(one, MicroUsd::max))
+            .map(|route| {
+                route.back_end.estimate(&ModelCall { model: route.id.model.clone(), ..call.clone() })
+            })
+            .fold(CostEstimate::NOTHING, |all, one| all.or(one, MicroUsd::max))
     }
 
     fn crowded(&self, pool: WorkerPool) -> bool {
@@ -251,7 +254,7 @@ impl Provider for Pool {
         able.peek().is_some() && able.all(|route| route.back_end.crowded(pool))
     }
 
-    fn call<'a>(&'a self, call: &'a Call, cancel: &'a CancellationToken) -> Answering<'a> {
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
         Box::pin(self.ask(call, cancel))
     }
 }

@@ -4,7 +4,7 @@
 //! Whatever a program does besides what it is told (tools, hooks, plugins, a bug), it reads its own installation and its
 //! own configuration, writes there and in a directory made for one call, and sees nothing else of ours.
 
-mod limited;
+mod limit_messages;
 
 use std::{
     collections::HashMap,
@@ -17,12 +17,12 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::limited::limited;
-use super::{Call, CallErrorKind, quote};
+pub(super) use self::limit_messages::limited;
+use super::{CallErrorKind, ModelCall, quote};
 use crate::{
     config::ProgramSettings,
     limits,
-    proc::{self, Confinement, Output, ProcError, confinement_works},
+    proc::{self, ChildOutput, Confinement, ProcError, confinement_works},
     types::WorkerPool,
 };
 
@@ -43,7 +43,7 @@ const PLACES: &[&str] = &[
 pub(super) const LOOPBACK_KEY: &str = "loopback";
 
 /// What sets one such program apart from another.
-pub(super) struct Kind {
+pub(super) struct ProgramKind {
     /// In messages.
     pub(super) title: &'static str,
     /// The name of its file, and of its table under `[providers]`.
@@ -54,8 +54,8 @@ pub(super) struct Kind {
     pub(super) tried: &'static [&'static str],
 }
 
-pub(super) struct Program {
-    kind: &'static Kind,
+pub(super) struct ModelProgram {
+    kind: &'static ProgramKind,
     pub(super) settings: ProgramSettings,
     /// What is ours and none of its business.
     ours: Vec<PathBuf>,
@@ -68,13 +68,13 @@ type FileState = (PathBuf, Option<SystemTime>);
 
 /// A program that answered for itself.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct InstalledProgram {
     pub(super) path: PathBuf,
     pub(super) version: String,
 }
 
-impl Program {
-    pub(super) fn new(kind: &'static Kind, settings: ProgramSettings, ours: Vec<PathBuf>) -> Self {
+impl ModelProgram {
+    pub(super) fn new(kind: &'static ProgramKind, settings: ProgramSettings, ours: Vec<PathBuf>) -> Self {
         Self { kind, settings, ours, probed: Mutex::default() }
     }
 
@@ -92,7 +92,7 @@ impl Program {
     }
 
     /// The first that works of those that are there.
-    pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<Found, String> {
+    pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<InstalledProgram, String> {
         let mut ill = Vec::new();
         for path in self.files() {
             if let Some(why) = self.exposes(&path) {
@@ -118,7 +118,7 @@ impl Program {
                 }
             };
             match outcome {
-                Ok(version) => return Ok(Found { path, version }),
+                Ok(version) => return Ok(InstalledProgram { path, version }),
                 Err(why) => ill.push(why),
             }
         }
@@ -127,7 +127,7 @@ impl Program {
 
     /// For the operator: what was found, or what is to be done.
     pub(super) async fn look(&self) -> Result<String, String> {
-        let Found { path, version } = self.find(&CancellationToken::new()).await?;
+        let InstalledProgram { path, version } = self.find(&CancellationToken::new()).await?;
         let tried = self.kind.tried;
         let doubt = match tried.contains(&version.as_str()) {
             true => String::new(),
@@ -157,8 +157,8 @@ impl Program {
     }
 
     /// The program at `path`, to be run in `home` and nowhere else.
-    pub(super) fn command(&self, path: &Path, home: &Path) -> proc::Command {
-        let mut command = proc::Command::new(path)
+    pub(super) fn command(&self, path: &Path, home: &Path) -> proc::ChildCommand {
+        let mut command = proc::ChildCommand::new(path)
             .past_proxy()
             .env("HOME", home)
             .env("TMPDIR", home)
@@ -172,7 +172,7 @@ impl Program {
                 read: installation(path),
                 write,
                 ports,
-                calls: proc::Calls::Program,
+                calls: proc::SyscallPolicy::Program,
             });
         }
         command
@@ -185,9 +185,9 @@ impl Program {
     }
 
     /// The program as its user runs it, at a terminal and with nothing held back, in `home`; for logging in.
-    pub(super) async fn at_terminal(&self, home: &Path) -> Result<proc::Command, String> {
+    pub(super) async fn at_terminal(&self, home: &Path) -> Result<proc::ChildCommand, String> {
         let found = self.find(&CancellationToken::new()).await?;
-        let command = proc::Command::new(&found.path).past_proxy();
+        let command = proc::ChildCommand::new(&found.path).past_proxy();
         Ok(command.env("PATH", beside(&found.path)).current_dir(home))
     }
 
@@ -209,7 +209,7 @@ impl Program {
     }
 
     fn missing(&self, ill: &[String]) -> String {
-        let Kind { title, name, install, .. } = self.kind;
+        let ProgramKind { title, name, install, .. } = self.kind;
         let why = match ill {
             [] => format!("{title} was not found"),
             _ => format!("{title} does not work ({})", ill.join("; ")),
@@ -244,7 +244,7 @@ impl Program {
 
     /// Why running the program at `path` would show it what is ours, with the fix.
     fn exposes(&self, path: &Path) -> Option<String> {
-        let Kind { title, name, .. } = self.kind;
+        let ProgramKind { title, name, .. } = self.kind;
         if let Err(why) = confinement_works() {
             return (!self.settings.allow_unconfined).then(|| {
                 format!(
@@ -267,7 +267,7 @@ impl Program {
 }
 
 /// The version it says it is. What npm leaves where it may run no scripts is a file that only complains.
-fn version(path: &Path, output: &Output) -> Result<String, String> {
+fn version(path: &Path, output: &ChildOutput) -> Result<String, String> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     match said.split_whitespace().next().filter(|word| is_version(word)) {
         Some(version) if output.success() => Ok(version.to_owned()),
@@ -358,7 +358,7 @@ fn is_version(word: &str) -> bool {
 }
 
 /// The system prompt as an argument or a file, and the rest for standard input. `longest`: what fits there, in bytes.
-pub(super) fn fit(call: &Call, longest: usize) -> (String, String) {
+pub(super) fn fit(call: &ModelCall, longest: usize) -> (String, String) {
     // No argument may hold a NUL, and no prompt needs one.
     let system = call.system.replace('\0', "");
     let mut prompt = call.prompt.clone();

@@ -2,7 +2,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::*;
 
-const KIND: Kind = Kind { title: "the parrot", name: "parrot", install: "buy a parrot", tried: &["1.2.3"] };
+const KIND: ProgramKind =
+    ProgramKind { title: "the parrot", name: "parrot", install: "buy a parrot", tried: &["1.2.3"] };
 
 fn script(path: &Path, body: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -11,15 +12,15 @@ fn script(path: &Path, body: &str) {
 }
 
 /// A program that is `body`, in a directory of its own beside the server's things.
-fn program(place: &Path, body: &str) -> Program {
+fn program(place: &Path, body: &str) -> ModelProgram {
     let path = place.join("opt/parrot");
     script(&path, body);
     let settings =
         ProgramSettings { path: Some(path), ..ProgramSettings::keeping(place.join("data/parrot")) };
-    Program::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
+    ModelProgram::new(&KIND, settings, vec![place.join("data"), place.join(".env")])
 }
 
-async fn found(program: &Program) -> Result<String, String> {
+async fn found(program: &ModelProgram) -> Result<String, String> {
     program.find(&CancellationToken::new()).await.map(|found| found.version)
 }
 

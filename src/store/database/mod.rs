@@ -1,7 +1,7 @@
 //! One database: an SQLite file, opened with care, migrated, and written by one connection; or what Postgres has of it.
 
-mod proof;
-mod queue;
+mod commit_queue;
+mod commit_watch;
 
 use std::{
     fs,
@@ -15,13 +15,13 @@ use std::{
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig};
 use tokio::sync::oneshot;
 
-use self::queue::{Kind, Outcome, Queue};
+use self::commit_queue::{CommitQueue, TransactionKind, TransactionOutcome};
 use super::{
     backup::sync_directory,
-    error::{Fault, StoreError},
-    server::Part,
+    error::{StoreError, TransactionError},
+    postgres_backend::PostgresScope,
     sql::Transaction,
-    upgrade::Kept,
+    upgrade_copies::UpgradeCopies,
 };
 use crate::limits;
 
@@ -29,36 +29,36 @@ use crate::limits;
 const STATEMENTS: usize = 40;
 
 /// The steps from an empty file to what this version expects, and the mark our files carry.
-pub(super) struct Schema {
+pub(super) struct DatabaseSchema {
     /// SQLite's `application_id`, so that a foreign database in our place is not written to.
     pub(super) mark: i32,
     pub(super) migrations: &'static [&'static str],
-    pub(super) traffic: Traffic,
+    pub(super) traffic: DatabaseTraffic,
 }
 
 /// How a file is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Traffic {
+pub(super) enum DatabaseTraffic {
     /// Mostly one at a time, and many such files.
     Quiet,
     /// Many at the same time: short reads have a connection of their own and wait for no commit.
     Busy,
 }
 
-impl Schema {
+impl DatabaseSchema {
     pub(super) fn version(&self) -> u32 {
         u32::try_from(self.migrations.len()).unwrap_or(u32::MAX)
     }
 }
 
-pub use proof::Disk;
+pub use commit_watch::SimulatedDisk;
 
 /// What all databases of a store share.
-pub(super) type Watch = Arc<proof::Proof>;
+pub(super) type SharedCommitWatch = Arc<commit_watch::CommitWatch>;
 
 /// When a file is read through at opening, which takes time by its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Check {
+pub(super) enum OpeningCheck {
     /// Only if it was not closed well: its log is not empty.
     IfUnclean,
     Whole,
@@ -67,33 +67,36 @@ pub(super) enum Check {
 /// A database. Clones share it.
 #[derive(Clone)]
 pub(super) struct Database {
-    shared: Arc<Shared>,
+    shared: Arc<DatabaseInner>,
 }
 
-struct Shared {
+struct DatabaseInner {
     /// What errors name, and whoever watches.
     file: PathBuf,
-    home: Home,
-    queue: Arc<Mutex<Queue>>,
-    watch: Watch,
+    home: DatabaseBackend,
+    queue: Arc<Mutex<CommitQueue>>,
+    watch: SharedCommitWatch,
 }
 
 #[allow(clippy::large_enum_variant, reason = "nearly all are files")]
-enum Home {
+enum DatabaseBackend {
     File {
         connection: Mutex<Connection>,
         /// For a busy file.
         reader: Option<Mutex<Connection>>,
     },
-    Server(Part),
+    Server(PostgresScope),
 }
 
-impl Shared {
+impl DatabaseInner {
     /// Runs `work` in a transaction that is committed if it says so. One at a time goes on in each database, in this
     /// process and in any other.
-    fn transact(&self, work: impl FnOnce(&Transaction<'_>) -> Result<bool, Fault>) -> Result<bool, Fault> {
+    fn transact(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
+    ) -> Result<bool, TransactionError> {
         match &self.home {
-            Home::File { connection, .. } => {
+            DatabaseBackend::File { connection, .. } => {
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
                 self.watch.apply(&connection)?;
                 let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -107,7 +110,7 @@ impl Shared {
                 committed?;
                 Ok(true)
             }
-            Home::Server(part) => {
+            DatabaseBackend::Server(part) => {
                 let begun = Instant::now();
                 let committed = part.transact(work);
                 self.watch.commits.observe(begun.elapsed().as_secs_f64());
@@ -117,23 +120,26 @@ impl Shared {
     }
 
     /// Runs `work` on one snapshot; nothing it writes is kept.
-    fn snapshot<R>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>) -> Result<R, Fault> {
+    fn snapshot<R>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
+    ) -> Result<R, TransactionError> {
         match &self.home {
-            Home::File { connection, .. } => {
+            DatabaseBackend::File { connection, .. } => {
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
                 let tx = connection.transaction()?;
                 work(&Transaction::File(&tx))
             }
-            Home::Server(part) => part.snapshot(work),
+            DatabaseBackend::Server(part) => part.snapshot(work),
         }
     }
 
     /// The same, if no commit is in its way and nobody has to be waited for.
-    fn at_once<R, W>(&self, work: W) -> Result<Result<R, Fault>, W>
+    fn at_once<R, W>(&self, work: W) -> Result<Result<R, TransactionError>, W>
     where
-        W: FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+        W: FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     {
-        let Home::File { connection, reader } = &self.home else { return Err(work) };
+        let DatabaseBackend::File { connection, reader } = &self.home else { return Err(work) };
         let free = match reader {
             Some(reader) => Some(reader.lock().unwrap_or_else(PoisonError::into_inner)),
             None => connection.try_lock().ok(),
@@ -146,11 +152,11 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for DatabaseInner {
     /// Writes the log back and leaves an empty one. SQLite would remove it, and the next opening pays for a new
     /// file more than for all the rest.
     fn drop(&mut self) {
-        let Home::File { connection, .. } = &mut self.home else { return };
+        let DatabaseBackend::File { connection, .. } = &mut self.home else { return };
         let connection = connection.get_mut().unwrap_or_else(PoisonError::into_inner);
         // Whoever reads the file now is not waited for. What stays in the log is read from there, after the file was
         // read through.
@@ -163,20 +169,20 @@ impl Database {
     /// Opens or creates `file`. A damaged, empty, foreign or newer file is refused and left as it is.
     pub(super) fn open(
         file: &Path,
-        schema: &Schema,
-        watch: Watch,
-        kept: Option<&Kept>,
+        schema: &DatabaseSchema,
+        watch: SharedCommitWatch,
+        kept: Option<&UpgradeCopies>,
     ) -> Result<Self, StoreError> {
-        Self::open_checked(file, schema, watch, Check::IfUnclean, kept)
+        Self::open_checked(file, schema, watch, OpeningCheck::IfUnclean, kept)
     }
 
     /// The same, when there is more or less reason to read it through first.
     pub(super) fn open_checked(
         file: &Path,
-        schema: &Schema,
-        watch: Watch,
-        check: Check,
-        kept: Option<&Kept>,
+        schema: &DatabaseSchema,
+        watch: SharedCommitWatch,
+        check: OpeningCheck,
+        kept: Option<&UpgradeCopies>,
     ) -> Result<Self, StoreError> {
         if !must_not_be_empty(file)? {
             create(file, schema)?;
@@ -185,7 +191,7 @@ impl Database {
         if let Some(kept) = kept.filter(|_| (1..schema.version()).contains(&version)) {
             kept.copy(file, version)?;
         }
-        let open = || -> Result<Connection, Fault> {
+        let open = || -> Result<Connection, TransactionError> {
             let mut connection = Connection::open(file)?;
             connection.busy_timeout(limits::FILE_LOCK)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -196,53 +202,54 @@ impl Database {
             migrate(&mut connection, schema)?;
             Ok(connection)
         };
-        let read = || -> Result<Connection, Fault> {
+        let read = || -> Result<Connection, TransactionError> {
             let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             connection.busy_timeout(limits::FILE_LOCK)?;
             connection.set_prepared_statement_cache_capacity(STATEMENTS);
             Ok(connection)
         };
-        let at = |fault: Fault| fault.at(file);
+        let at = |fault: TransactionError| fault.at(file);
         let connection = Mutex::new(open().map_err(at)?);
-        let reader = (schema.traffic == Traffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
-        Ok(Self::at(file.to_owned(), Home::File { connection, reader }, watch))
+        let reader =
+            (schema.traffic == DatabaseTraffic::Busy).then(read).transpose().map_err(at)?.map(Mutex::new);
+        Ok(Self::at(file.to_owned(), DatabaseBackend::File { connection, reader }, watch))
     }
 
     /// What a server has of it.
-    pub(super) fn served(part: Part, watch: Watch) -> Self {
-        Self::at(part.name(), Home::Server(part), watch)
+    pub(super) fn served(part: PostgresScope, watch: SharedCommitWatch) -> Self {
+        Self::at(part.name(), DatabaseBackend::Server(part), watch)
     }
 
-    fn at(file: PathBuf, home: Home, watch: Watch) -> Self {
-        Self { shared: Arc::new(Shared { file, home, queue: Arc::default(), watch }) }
+    fn at(file: PathBuf, home: DatabaseBackend, watch: SharedCommitWatch) -> Self {
+        Self { shared: Arc::new(DatabaseInner { file, home, queue: Arc::default(), watch }) }
     }
 
     /// Runs `work` as if in a transaction of its own; when this returns it is on disk. What comes at the same
     /// time shares the commit, and shares nothing else.
     pub(super) async fn write<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(queue::ask(&self.shared, Kind::Write, work)).await
+        self.hear(commit_queue::ask(&self.shared, TransactionKind::Write, work)).await
     }
 
     /// The same on the calling thread, if nobody else is writing: spares two changes of threads. Only for a task of
     /// its own; whatever else it drives stands still meanwhile.
     pub(super) async fn write_here<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(queue::ask(&self.shared, Kind::WriteHere, work)).await
+        self.hear(commit_queue::ask(&self.shared, TransactionKind::WriteHere, work)).await
     }
 
     /// Other processes write to it as well.
     pub(super) fn is_shared(&self) -> bool {
-        matches!(self.shared.home, Home::Server(_))
+        matches!(self.shared.home, DatabaseBackend::Server(_))
     }
 
     /// Many are open at a time: less memory for each.
     pub(super) fn lean(&self, cache_kib: u32) {
-        let Home::File { connection, .. } = &self.shared.home else { return };
+        let DatabaseBackend::File { connection, .. } = &self.shared.home else { return };
         let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
         // Not worth an error: with the usual cache it works as well.
         let _ = connection.pragma_update(None, "cache_size", -i64::from(cache_kib));
@@ -251,16 +258,16 @@ impl Database {
     /// Runs `work` on one snapshot; nothing it writes is kept. It waits for one commit at most.
     pub(super) async fn read<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
-        self.hear(queue::ask(&self.shared, Kind::Read, work)).await
+        self.hear(commit_queue::ask(&self.shared, TransactionKind::Read, work)).await
     }
 
     /// The same for a read of a few rows: on the calling thread if no commit is in its way, which spares two changes
     /// of threads.
     pub(super) async fn glance<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         match self.shared.at_once(work) {
             Ok(read) => read.map_err(|fault| fault.at(&self.shared.file)),
@@ -271,7 +278,7 @@ impl Database {
     /// A write on the calling thread, for opening.
     pub(super) fn write_now<R>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, StoreError> {
         let mut result = None;
         let written = self.shared.transact(|tx| {
@@ -285,12 +292,12 @@ impl Database {
     /// A read on the calling thread, for one that may wait.
     pub(super) fn snapshot_now<R>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault>,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
     ) -> Result<R, StoreError> {
         self.shared.snapshot(work).map_err(|fault| fault.at(&self.shared.file))
     }
 
-    async fn hear<R>(&self, answer: oneshot::Receiver<Outcome<R>>) -> Result<R, StoreError> {
+    async fn hear<R>(&self, answer: oneshot::Receiver<TransactionOutcome<R>>) -> Result<R, StoreError> {
         match answer.await {
             Ok(Ok(result)) => result.map_err(|fault| fault.at(&self.shared.file)),
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
@@ -328,13 +335,13 @@ pub(super) fn must_not_be_empty(file: &Path) -> Result<bool, StoreError> {
 pub(super) const HALF_MADE: &str = "-new";
 
 /// Makes a database that has no rows. It gets its name when all of it is on disk, so a file of that name is never empty.
-fn create(file: &Path, schema: &Schema) -> Result<(), StoreError> {
+fn create(file: &Path, schema: &DatabaseSchema) -> Result<(), StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let mut half = file.as_os_str().to_owned();
     half.push(HALF_MADE);
     let half = PathBuf::from(half);
     drop(fs::remove_file(&half));
-    let write = || -> Result<(), Fault> {
+    let write = || -> Result<(), TransactionError> {
         let mut blank = Connection::open_in_memory()?;
         migrate(&mut blank, schema)?;
         Ok(vacuum_into(&blank, &half)?)
@@ -357,10 +364,15 @@ pub(super) fn vacuum_into(database: &Connection, to: &Path) -> rusqlite::Result<
 }
 
 /// Looks at a file before anything may write to it, and gives its version.
-fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> Result<u32, StoreError> {
+fn inspect(
+    file: &Path,
+    schema: &DatabaseSchema,
+    check: OpeningCheck,
+    kept: Option<&UpgradeCopies>,
+) -> Result<u32, StoreError> {
     let io = |source| StoreError::Io { path: file.to_owned(), source };
     let damaged = |detail: String| StoreError::Damaged { file: file.to_owned(), detail };
-    let (mark, version) = if check == Check::Whole || unclean(file) {
+    let (mark, version) = if check == OpeningCheck::Whole || unclean(file) {
         let (mark, version, check) = read_through(file).map_err(|fault| fault.at(file))?;
         if check != "ok" {
             return Err(damaged(check));
@@ -382,7 +394,7 @@ fn inspect(file: &Path, schema: &Schema, check: Check, kept: Option<&Kept>) -> R
 
 /// Mark and version of a whole file with its log, and what SQLite finds wrong with it, through a connection that
 /// can't write.
-pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), Fault> {
+pub(super) fn read_through(file: &Path) -> Result<(i32, u32, String), TransactionError> {
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.busy_timeout(limits::FILE_LOCK)?;
     let mark = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -410,7 +422,7 @@ fn unclean(file: &Path) -> bool {
     fs::metadata(log).is_ok_and(|log| log.len() > 0)
 }
 
-fn migrate(connection: &mut Connection, schema: &Schema) -> Result<(), Fault> {
+fn migrate(connection: &mut Connection, schema: &DatabaseSchema) -> Result<(), TransactionError> {
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     for (number, migration) in (1_u32..).zip(schema.migrations).skip(version as usize) {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

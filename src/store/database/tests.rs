@@ -4,19 +4,22 @@ use futures_util::FutureExt;
 
 use super::*;
 
-const SCHEMA: Schema =
-    Schema { mark: 7, migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"], traffic: Traffic::Quiet };
+const SCHEMA: DatabaseSchema = DatabaseSchema {
+    mark: 7,
+    migrations: &["CREATE TABLE t (x TEXT NOT NULL UNIQUE)"],
+    traffic: DatabaseTraffic::Quiet,
+};
 
-struct Bench {
+struct CommitQueueBench {
     _root: tempfile::TempDir,
     db: Database,
     commits: Arc<AtomicUsize>,
 }
 
-impl Bench {
+impl CommitQueueBench {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
-        let watch = Watch::default();
+        let watch = SharedCommitWatch::default();
         let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
         let commits = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&commits);
@@ -40,7 +43,7 @@ impl Bench {
     }
 }
 
-fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), Fault> + Send + use<> {
+fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), TransactionError> + Send + use<> {
     let text = text.to_owned();
     move |tx| {
         tx.execute("INSERT INTO t VALUES (?1)", [text])?;
@@ -49,7 +52,7 @@ fn put(text: &str) -> impl FnOnce(&Transaction<'_>) -> Result<(), Fault> + Send 
 }
 
 /// Runs what `asked` asks while a write before it is on its way, so that all of it comes to one commit.
-async fn at_once<T>(bench: &Bench, asked: impl Future<Output = T>) -> T {
+async fn at_once<T>(bench: &CommitQueueBench, asked: impl Future<Output = T>) -> T {
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let (begun, running) = oneshot::channel();
     let db = bench.db.clone();
@@ -70,7 +73,7 @@ async fn at_once<T>(bench: &Bench, asked: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writes_that_come_together_share_a_commit() {
-    let bench = Bench::new();
+    let bench = CommitQueueBench::new();
     let names: Vec<_> = (0..50).map(|n| format!("{n:02}")).collect();
     let answers = at_once(&bench, futures(names.iter().map(|name| bench.db.write(put(name))))).await;
     assert!(answers.iter().all(Result::is_ok));
@@ -86,7 +89,8 @@ async fn writes_that_come_together_share_a_commit() {
 async fn who_was_answered_can_close_the_file() {
     let root = tempfile::tempdir().unwrap();
     for n in 0..100 {
-        let db = Database::open(&root.path().join("t.db"), &SCHEMA, Watch::default(), None).unwrap();
+        let db =
+            Database::open(&root.path().join("t.db"), &SCHEMA, SharedCommitWatch::default(), None).unwrap();
         db.write(put(&n.to_string())).await.unwrap();
         db.read(|_| Ok(())).await.unwrap();
         let open = Arc::downgrade(&db.shared);
@@ -102,8 +106,8 @@ async fn futures<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
-    let bench = Bench::new();
-    let breaks_out = |tx: &Transaction<'_>| -> Result<(), Fault> {
+    let bench = CommitQueueBench::new();
+    let breaks_out = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.run("INSERT INTO t VALUES ('broken')")?;
         tx.run("RELEASE job")?;
         Ok(())
@@ -120,10 +124,10 @@ async fn what_stands_behind_a_broken_savepoint_is_promised_to_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_that_fails_leaves_the_others() {
-    let bench = Bench::new();
-    let half_done = |tx: &Transaction<'_>| -> Result<(), Fault> {
+    let bench = CommitQueueBench::new();
+    let half_done = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute("INSERT INTO t VALUES ('half done')", [])?;
-        Err(Fault::Missing("the other half".into()))
+        Err(TransactionError::Missing("the other half".into()))
     };
     let (before, failed, doubled, after) = at_once(&bench, async {
         tokio::join!(
@@ -144,9 +148,9 @@ async fn one_that_fails_leaves_the_others() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_is_its_callers_alone() {
-    let bench = Bench::new();
+    let bench = CommitQueueBench::new();
     let db = bench.db.clone();
-    let panics = |tx: &Transaction<'_>| -> Result<(), Fault> {
+    let panics = |tx: &Transaction<'_>| -> Result<(), TransactionError> {
         tx.execute("INSERT INTO t VALUES ('panicked')", [])?;
         panic!("on purpose")
     };
@@ -162,15 +166,15 @@ async fn a_panic_is_its_callers_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_rolled_back_is_no_commit() {
-    let bench = Bench::new();
-    let failed = bench.db.write(|_| -> Result<(), Fault> { Err(Fault::Fenced) }).await;
+    let bench = CommitQueueBench::new();
+    let failed = bench.db.write(|_| -> Result<(), TransactionError> { Err(TransactionError::Fenced) }).await;
     assert!(matches!(failed, Err(StoreError::Fenced)));
     assert_eq!(bench.commits(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_sees_what_was_answered_and_keeps_nothing() {
-    let bench = Bench::new();
+    let bench = CommitQueueBench::new();
     bench.db.write(put("a")).await.unwrap();
     bench.db.read(put("b")).await.unwrap();
     assert_eq!(bench.rows().await, ["a"]);
@@ -178,7 +182,7 @@ async fn a_read_sees_what_was_answered_and_keeps_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
-    let bench = Bench::new();
+    let bench = CommitQueueBench::new();
     bench.db.write(put("before")).await.unwrap();
     let pages = |most: &'static str| bench.db.read(move |tx| pragma(tx, "max_page_count", most));
     pages("1").await.unwrap(); // no fewer than there are
@@ -202,7 +206,7 @@ async fn a_full_disk_is_named_and_when_there_is_room_it_goes_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_not_be_written_is_named() {
-    let bench = Bench::new();
+    let bench = CommitQueueBench::new();
     let query_only = |on: bool| bench.db.read(move |tx| pragma(tx, "query_only", on));
     query_only(true).await.unwrap();
     let refused = bench.db.write(put("a")).await.unwrap_err();
@@ -216,7 +220,7 @@ async fn a_database_that_may_not_be_written_is_named() {
 #[tokio::test]
 async fn a_commit_that_fails_has_taken_time_as_well() {
     use prometheus_client::{encoding::text::encode, registry::Registry};
-    let (root, watch) = (tempfile::tempdir().unwrap(), Watch::default());
+    let (root, watch) = (tempfile::tempdir().unwrap(), SharedCommitWatch::default());
     let db = Database::open(&root.path().join("t.db"), &SCHEMA, Arc::clone(&watch), None).unwrap();
     let mut registry = Registry::default();
     registry.register("commits", "", watch.commits.clone());
@@ -241,7 +245,7 @@ async fn a_commit_that_fails_has_taken_time_as_well() {
     assert_ne!(told(), before);
 }
 
-fn pragma(tx: &Transaction<'_>, name: &str, value: impl rusqlite::ToSql) -> Result<(), Fault> {
+fn pragma(tx: &Transaction<'_>, name: &str, value: impl rusqlite::ToSql) -> Result<(), TransactionError> {
     let Transaction::File(connection) = tx else { unreachable!("these tests are about files") };
     Ok(connection.pragma_update(None, name, value)?)
 }

@@ -5,18 +5,18 @@ use zstd::zstd_safe::get_frame_content_size;
 
 use crate::{
     limits,
-    store::{error::Fault, packer},
+    store::{compression, error::TransactionError},
 };
 
 /// A body as it lies in its row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub(super) packing: Packing,
+pub(super) struct PackedBody {
+    pub(super) packing: BodyPacking,
     pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum BodyPacking {
     /// As it came: how the first version kept all, and what did not get smaller.
     Raw,
     Zstd,
@@ -24,7 +24,7 @@ pub(super) enum Packing {
     Dropped,
 }
 
-impl Packing {
+impl BodyPacking {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -33,27 +33,31 @@ impl Packing {
         }
     }
 
-    pub(super) fn read(text: &str) -> Result<Self, Fault> {
+    pub(super) fn read(text: &str) -> Result<Self, TransactionError> {
         [Self::Raw, Self::Zstd, Self::Dropped]
             .into_iter()
             .find(|packing| packing.as_str() == text)
-            .ok_or_else(|| Fault::Row(format!("a body packed as `{text}`")))
+            .ok_or_else(|| TransactionError::Row(format!("a body packed as `{text}`")))
     }
 }
 
-impl Stored {
+impl PackedBody {
     pub(super) fn pack(body: Vec<u8>) -> Self {
-        match packer::pack(&body) {
-            Ok(bytes) if bytes.len() < body.len() => Self { packing: Packing::Zstd, bytes },
-            _ => Self { packing: Packing::Raw, bytes: body },
+        match compression::pack(&body) {
+            Ok(bytes) if bytes.len() < body.len() => Self { packing: BodyPacking::Zstd, bytes },
+            _ => Self { packing: BodyPacking::Raw, bytes: body },
         }
     }
 
-    pub(super) fn unpack(&self) -> Result<Vec<u8>, Fault> {
+    pub(super) fn unpack(&self) -> Result<Vec<u8>, TransactionError> {
         match self.packing {
-            Packing::Raw => Ok(self.bytes.clone()),
-            Packing::Zstd => self.decompress().map_err(|why| Fault::Row(format!("a delivery's body: {why}"))),
-            Packing::Dropped => Err(Fault::Row("a delivery's body was dropped for its age".to_owned())),
+            BodyPacking::Raw => Ok(self.bytes.clone()),
+            BodyPacking::Zstd => {
+                self.decompress().map_err(|why| TransactionError::Row(format!("a delivery's body: {why}")))
+            }
+            BodyPacking::Dropped => {
+                Err(TransactionError::Row("a delivery's body was dropped for its age".to_owned()))
+            }
         }
     }
 
@@ -62,7 +66,7 @@ impl Stored {
             get_frame_content_size(&self.bytes).ok().flatten().and_then(|size| usize::try_from(size).ok());
         let size =
             size.filter(|size| *size <= limits::WEBHOOK_BODY_BYTES).ok_or("no size that a body may have")?;
-        packer::unpack(&self.bytes, size).map_err(|error| error.to_string())
+        compression::unpack(&self.bytes, size).map_err(|error| error.to_string())
     }
 }
 
@@ -73,15 +77,15 @@ mod tests {
     #[test]
     fn what_is_packed_comes_back() {
         for body in [b"{}".to_vec(), vec![], b"{\"a\":1}".repeat(5_000), (0..=255).collect()] {
-            assert_eq!(Stored::pack(body.clone()).unpack().unwrap(), body);
+            assert_eq!(PackedBody::pack(body.clone()).unpack().unwrap(), body);
         }
-        assert_eq!(Stored::pack(b"{\"a\":1}".repeat(500)).packing, Packing::Zstd);
-        assert_eq!(Stored::pack(b"{}".to_vec()).packing, Packing::Raw, "what would grow is left");
+        assert_eq!(PackedBody::pack(b"{\"a\":1}".repeat(500)).packing, BodyPacking::Zstd);
+        assert_eq!(PackedBody::pack(b"{}".to_vec()).packing, BodyPacking::Raw, "what would grow is left");
     }
 
     #[test]
     fn a_body_is_never_more_than_a_webhook_may_be() {
-        let bomb = Stored::pack(vec![0; limits::WEBHOOK_BODY_BYTES + 1]);
+        let bomb = PackedBody::pack(vec![0; limits::WEBHOOK_BODY_BYTES + 1]);
         assert!(bomb.unpack().is_err());
     }
 }

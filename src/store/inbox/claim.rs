@@ -4,7 +4,7 @@
 //!
 //! - Deliveries about one issue (or pull request) of a repository are dealt with as they came; so are those
 //!   about a repository and no issue of it, among themselves. Such a line is called a lane.
-//! - A fence (see [`Subject::fence`]) waits for everything of its repository or installation that came before
+//! - A fence (see [`DeliverySubject::fence`]) waits for everything of its repository or installation that came before
 //!   it, and everything of it that came after waits for the fence.
 //! - One that was put off holds its lane only for a while; after that later ones pass. Order matters to people
 //!   who wait for an answer now, and something that never succeeds must not silence an issue for days.
@@ -20,12 +20,12 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use crate::store::sql::{Optional, Row, Transaction};
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
 use rusqlite::params;
 
 use super::{
-    Inbox, Taken,
-    body::{Packing, Stored},
+    ClaimedDelivery, Inbox,
+    body::{BodyPacking, PackedBody},
     subject,
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
         StoreError,
         cluster::{living, takes},
         database::{signed, unsigned},
-        error::Fault,
+        error::TransactionError,
     },
     types::{DeliveryId, RepoId, Timestamp},
 };
@@ -50,7 +50,7 @@ const LOOK_AHEAD: u64 = 128;
 
 /// How much one claim takes.
 #[derive(Clone, Copy)]
-pub(super) enum Most {
+pub(super) enum ClaimLimit {
     /// The one that came first.
     Oldest,
     /// From so many lanes, a few from each.
@@ -58,7 +58,7 @@ pub(super) enum Most {
 }
 
 /// Whose turn it is: a repository's number; 0 stands for what names none.
-pub(super) type Source = i64;
+pub(super) type LaneSource = i64;
 
 /// Those in the inbox that can be taken, are in hand or hold others back, written as the index on them is.
 pub(super) const AWAKE: &str = "state IN ('new', 'taken') AND asleep = 0";
@@ -69,8 +69,8 @@ pub(super) const SUSPECT: &str = "(attempts > 1 OR (attempts = 1 AND state = 'ne
 
 impl Inbox<'_> {
     /// Takes the oldest delivery that is ready.
-    pub async fn claim(&self) -> Result<Option<Taken>, StoreError> {
-        Ok(self.take(Most::Oldest, 0).await?.into_iter().flatten().next())
+    pub async fn claim(&self) -> Result<Option<ClaimedDelivery>, StoreError> {
+        Ok(self.take(ClaimLimit::Oldest, 0).await?.into_iter().flatten().next())
     }
 
     /// Takes what is ready in up to `lanes` lanes: for each a few deliveries, to be dealt with in this order.
@@ -79,11 +79,15 @@ impl Inbox<'_> {
         &self,
         lanes: usize,
         after: Option<RepoId>,
-    ) -> Result<Vec<Vec<Taken>>, StoreError> {
-        self.take(Most::Lanes(lanes), after.map_or(0, |repo| signed(repo.0))).await
+    ) -> Result<Vec<Vec<ClaimedDelivery>>, StoreError> {
+        self.take(ClaimLimit::Lanes(lanes), after.map_or(0, |repo| signed(repo.0))).await
     }
 
-    async fn take(&self, most: Most, after: Source) -> Result<Vec<Vec<Taken>>, StoreError> {
+    async fn take(
+        &self,
+        most: ClaimLimit,
+        after: LaneSource,
+    ) -> Result<Vec<Vec<ClaimedDelivery>>, StoreError> {
         let (now, epoch) = (self.store.clock.now(), self.store.epoch);
         let suspects = self.store.inbox.suspects.load(Ordering::Relaxed);
         let (taken, suspects) =
@@ -99,9 +103,9 @@ pub(super) fn take(
     now: Timestamp,
     epoch: i64,
     suspects: bool,
-    most: Most,
-    after: Source,
-) -> Result<(Vec<Vec<Taken>>, bool), Fault> {
+    most: ClaimLimit,
+    after: LaneSource,
+) -> Result<(Vec<Vec<ClaimedDelivery>>, bool), TransactionError> {
     // What it took after its lease would be free to all.
     if let Transaction::Server(_) = tx
         && !tx
@@ -112,19 +116,19 @@ pub(super) fn take(
     }
     wake(tx, now)?;
     let (lanes, left) = match suspects.then(|| suspect(tx, epoch)).transpose()? {
-        None | Some(Suspect::None) => (choose(tx, (now, epoch), most, after)?, false),
-        Some(Suspect::Later) => (Vec::new(), true),
-        Some(Suspect::Next(seq)) => (vec![vec![seq]], true),
+        None | Some(NextSuspect::None) => (choose(tx, (now, epoch), most, after)?, false),
+        Some(NextSuspect::Later) => (Vec::new(), true),
+        Some(NextSuspect::Next(seq)) => (vec![vec![seq]], true),
     };
-    let lanes = lanes
-        .into_iter()
-        .map(|lane| lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, Fault>>());
-    Ok((lanes.collect::<Result<Vec<_>, Fault>>()?, left))
+    let lanes = lanes.into_iter().map(|lane| {
+        lane.into_iter().map(|seq| mark(tx, seq, epoch)).collect::<Result<Vec<_>, TransactionError>>()
+    });
+    Ok((lanes.collect::<Result<Vec<_>, TransactionError>>()?, left))
 }
 
 /// Wakes what is due, and lets sleep what holds others back no longer: a bounded number of rows, the rest at the next
 /// claim. One that was put off at a time that is still to come was put off by a clock that was wrong.
-fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Fault> {
+fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), TransactionError> {
     for (change, which) in [
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0 AND due <= ?1"),
         ("due = 0, asleep = 0", "INDEXED BY inbox_put_at WHERE state = 'new' AND due > 0 AND put_at > ?1"),
@@ -139,7 +143,7 @@ fn wake(tx: &Transaction<'_>, now: Timestamp) -> Result<(), Fault> {
     Ok(())
 }
 
-enum Suspect {
+enum NextSuspect {
     None,
     /// Whoever asks has something in hand, and takes no more before that has ended.
     Later,
@@ -147,7 +151,7 @@ enum Suspect {
 }
 
 /// The suspect that whoever asks takes next. What others have in hand of its lane, or fences it off, comes first.
-fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
+fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<NextSuspect, TransactionError> {
     let sql = format!(
         "SELECT seq, EXISTS (SELECT 1 FROM inbox WHERE state = 'taken' AND epoch = ?1) FROM inbox
          WHERE {AWAKE} AND {SUSPECT} AND (state = 'new' OR epoch = ?1) AND {} AND NOT EXISTS (
@@ -162,9 +166,9 @@ fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
     let found =
         tx.prepare_cached(&sql)?.query_row([epoch], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
     Ok(match found {
-        None => Suspect::None,
-        Some((_, true)) => Suspect::Later,
-        Some((seq, false)) => Suspect::Next(seq),
+        None => NextSuspect::None,
+        Some((_, true)) => NextSuspect::Later,
+        Some((seq, false)) => NextSuspect::Next(seq),
     })
 }
 
@@ -172,11 +176,11 @@ fn suspect(tx: &Transaction<'_>, epoch: i64) -> Result<Suspect, Fault> {
 fn choose(
     tx: &Transaction<'_>,
     now: (Timestamp, i64),
-    most: Most,
-    after: Source,
-) -> Result<Vec<Vec<i64>>, Fault> {
+    most: ClaimLimit,
+    after: LaneSource,
+) -> Result<Vec<Vec<i64>>, TransactionError> {
     let fences = fences(tx)?;
-    let (wanted, mut found) = (if let Most::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
+    let (wanted, mut found) = (if let ClaimLimit::Lanes(n) = most { n } else { usize::MAX }, Vec::new());
     let mut from = after;
     let mut wrapped = false;
     while found.len() < wanted {
@@ -194,8 +198,10 @@ fn choose(
         from = source;
     }
     Ok(match most {
-        Most::Oldest => found.into_iter().flatten().min().into_iter().map(|lane| vec![lane[0]]).collect(),
-        Most::Lanes(most) => round_robin(found, most),
+        ClaimLimit::Oldest => {
+            found.into_iter().flatten().min().into_iter().map(|lane| vec![lane[0]]).collect()
+        }
+        ClaimLimit::Lanes(most) => round_robin(found, most),
     })
 }
 
@@ -214,7 +220,7 @@ fn round_robin(sources: Vec<Vec<Vec<i64>>>, most: usize) -> Vec<Vec<i64>> {
 }
 
 /// The next one in the order of turns that has anything unfinished.
-fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fault> {
+fn next_source(tx: &Transaction<'_>, after: LaneSource) -> Result<Option<LaneSource>, TransactionError> {
     if after < 0 {
         let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND repository IS NULL)");
         if tx.prepare_cached(&sql)?.query_row([], |row| row.get(0))? {
@@ -226,7 +232,7 @@ fn next_source(tx: &Transaction<'_>, after: Source) -> Result<Option<Source>, Fa
 }
 
 /// From which row on each installation is fenced off; from the first while its fence is in hand.
-fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Fault> {
+fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, TransactionError> {
     let sql = format!(
         "SELECT installation, MIN(CASE state WHEN 'taken' THEN 0 ELSE seq END) FROM inbox
          WHERE {AWAKE} AND repository IS NULL AND fence = 1 GROUP BY installation"
@@ -237,7 +243,7 @@ fn fences(tx: &Transaction<'_>) -> Result<HashMap<Option<i64>, i64>, Fault> {
 }
 
 /// A row as far as its order goes.
-struct Standing {
+struct UnfinishedDelivery {
     seq: i64,
     installation: Option<i64>,
     issue: Option<i64>,
@@ -249,17 +255,17 @@ struct Standing {
 
 fn ready_in(
     tx: &Transaction<'_>,
-    source: Source,
+    source: LaneSource,
     now: (Timestamp, i64),
-    most: Most,
+    most: ClaimLimit,
     fences: &HashMap<Option<i64>, i64>,
-) -> Result<Vec<Vec<i64>>, Fault> {
+) -> Result<Vec<Vec<i64>>, TransactionError> {
     let (lanes, chain) = match most {
-        Most::Oldest => (1, 1),
-        Most::Lanes(lanes) => (lanes, LANE_DELIVERIES),
+        ClaimLimit::Oldest => (1, 1),
+        ClaimLimit::Lanes(lanes) => (lanes, LANE_DELIVERIES),
     };
     let Some(held) = in_hand(tx, source)? else { return Ok(Vec::new()) };
-    let mut walk = Walk { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held };
+    let mut walk = LaneBuilder { lanes: Vec::new(), keys: Vec::new(), bytes: Vec::new(), held };
     for row in standing(tx, source, now)? {
         if fences.get(&row.installation).is_some_and(|fence| *fence < row.seq) {
             continue;
@@ -283,15 +289,15 @@ fn ready_in(
 }
 
 /// What is known after some rows of a source were looked at.
-struct Walk {
+struct LaneBuilder {
     lanes: Vec<Vec<i64>>,
     keys: Vec<Option<i64>>,
     bytes: Vec<u64>,
     held: HashSet<Option<i64>>,
 }
 
-impl Walk {
-    fn step(&mut self, row: &Standing, key: Option<i64>, lanes: usize, chain: usize) {
+impl LaneBuilder {
+    fn step(&mut self, row: &UnfinishedDelivery, key: Option<i64>, lanes: usize, chain: usize) {
         if !row.ready {
             self.held.insert(key);
         }
@@ -316,7 +322,7 @@ impl Walk {
 }
 
 /// What says in SQL that a row is of this source, whose number stands in that place; written so that the index is found.
-fn of(source: Source, place: usize) -> String {
+fn of(source: LaneSource, place: usize) -> String {
     if source == 0 {
         format!("repository IS NULL AND ?{place} = 0")
     } else {
@@ -326,7 +332,10 @@ fn of(source: Source, place: usize) -> String {
 
 /// The lanes of a source that are being worked on; none if a fence of it is. Asked apart, because one that was
 /// passed by later ones becomes ready while those are in hand.
-fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option<i64>>>, Fault> {
+fn in_hand(
+    tx: &Transaction<'_>,
+    source: LaneSource,
+) -> Result<Option<HashSet<Option<i64>>>, TransactionError> {
     let (lane, fenced) = if source == 0 { ("installation", "0") } else { ("issue", "fence") };
     let of = of(source, 1);
     let mut statement =
@@ -345,9 +354,9 @@ fn in_hand(tx: &Transaction<'_>, source: Source) -> Result<Option<HashSet<Option
 
 fn standing(
     tx: &Transaction<'_>,
-    source: Source,
+    source: LaneSource,
     (now, epoch): (Timestamp, i64),
-) -> Result<Vec<Standing>, Fault> {
+) -> Result<Vec<UnfinishedDelivery>, TransactionError> {
     let sql = format!(
         "SELECT seq, installation, issue, fence, state = 'new' AND attempts = 0 AND due <= ?1 AND {}, length(body) FROM inbox
          WHERE {AWAKE} AND {} ORDER BY seq LIMIT ?3",
@@ -356,7 +365,7 @@ fn standing(
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let rows = statement.query_map(params![now.0, source, signed(LOOK_AHEAD), epoch], |row| {
-        Ok(Standing {
+        Ok(UnfinishedDelivery {
             seq: row.get(0)?,
             installation: row.get(1)?,
             issue: row.get(2)?,
@@ -369,7 +378,7 @@ fn standing(
 }
 
 /// Has everything of this installation that came before its fence been dealt with?
-fn alone(tx: &Transaction<'_>, fence: &Standing) -> Result<bool, Fault> {
+fn alone(tx: &Transaction<'_>, fence: &UnfinishedDelivery) -> Result<bool, TransactionError> {
     let sql = format!(
         "SELECT NOT EXISTS (SELECT 1 FROM inbox
                             WHERE {AWAKE} AND installation IS NOT DISTINCT FROM ?1 AND seq < ?2)"
@@ -378,7 +387,7 @@ fn alone(tx: &Transaction<'_>, fence: &Standing) -> Result<bool, Fault> {
     tx.prepare_cached(&sql)?.query_row(row, |row| row.get(0))
 }
 
-fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {
+fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<ClaimedDelivery, TransactionError> {
     let mut statement = tx.prepare_cached(
         "UPDATE inbox SET state = 'taken', epoch = ?2, attempts = attempts + 1 WHERE seq = ?1
          RETURNING id, event, installation, repository, issue, fence, attempts, attempts > 1 OR note IS NOT NULL,
@@ -387,8 +396,8 @@ fn mark(tx: &Transaction<'_>, seq: i64, epoch: i64) -> Result<Taken, Fault> {
     statement.query_row(params![seq, epoch], |row| Ok(taken(row)))?
 }
 
-fn taken(row: &Row<'_>) -> Result<Taken, Fault> {
-    Ok(Taken {
+fn taken(row: &SqlRow<'_>) -> Result<ClaimedDelivery, TransactionError> {
+    Ok(ClaimedDelivery {
         id: DeliveryId(row.get(0)?),
         event: row.get(1)?,
         subject: subject(row, row.get(5)?)?,
@@ -396,6 +405,6 @@ fn taken(row: &Row<'_>) -> Result<Taken, Fault> {
         again: row.get(7)?,
         swept: row.get(8)?,
         received_at: Timestamp(row.get(9)?),
-        stored: Stored { packing: Packing::read(&row.get::<_, String>(10)?)?, bytes: row.get(11)? },
+        stored: PackedBody { packing: BodyPacking::read(&row.get::<_, String>(10)?)?, bytes: row.get(11)? },
     })
 }

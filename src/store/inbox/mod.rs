@@ -4,24 +4,24 @@
 
 mod body;
 mod claim;
+mod delivery_list;
 mod retention;
-mod shown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::store::sql::{Row, Transaction};
+use crate::store::sql::{SqlRow, Transaction};
 use rusqlite::params;
 
-pub use self::shown::DeliveryRow;
+pub use self::delivery_list::DeliveryRow;
 use self::{
-    body::Stored,
+    body::PackedBody,
     claim::{AWAKE, SUSPECT},
 };
 use super::{
     Store, StoreError,
-    cluster::{Tell, living},
+    cluster::{ClusterNotice, living},
     database::{signed, unsigned},
-    error::Fault,
+    error::TransactionError,
 };
 use crate::{
     limits,
@@ -33,7 +33,7 @@ use crate::{
 pub struct NewDelivery {
     pub id: DeliveryId,
     pub event: String,
-    pub subject: Subject,
+    pub subject: DeliverySubject,
     /// Found in the delivery log; no webhook brought it.
     pub swept: bool,
     pub body: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct NewDelivery {
 
 /// What a delivery is about: it decides what must not overtake what.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Subject {
+pub struct DeliverySubject {
     pub installation: Option<InstallationId>,
     pub repository: Option<RepoId>,
     /// An issue or a pull request; they share their numbers.
@@ -53,7 +53,7 @@ pub struct Subject {
 
 /// What became of a delivery that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Accepted {
+pub enum DeliveryReceipt {
     New,
     /// This id is here already; nothing was changed.
     Duplicate,
@@ -63,10 +63,10 @@ pub enum Accepted {
 
 /// A delivery someone is working on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct ClaimedDelivery {
     pub id: DeliveryId,
     pub event: String,
-    pub subject: Subject,
+    pub subject: DeliverySubject,
     /// How often it was taken since it was last put off, this time included.
     pub attempts: u32,
     /// It was taken before, whatever came of that: some of its effects may be there already.
@@ -75,14 +75,14 @@ pub struct Taken {
     pub swept: bool,
     /// When it came here; a redelivery of what had been given up counts anew.
     pub received_at: Timestamp,
-    stored: Stored,
+    stored: PackedBody,
 }
 
-impl Taken {
+impl ClaimedDelivery {
     /// One that never came, for whoever asks what would be if it did.
     pub fn imagined(id: DeliveryId, received_at: Timestamp) -> Self {
-        let stored = Stored { packing: body::Packing::Dropped, bytes: Vec::new() };
-        let (event, subject) = (String::new(), Subject::default());
+        let stored = PackedBody { packing: body::BodyPacking::Dropped, bytes: Vec::new() };
+        let (event, subject) = (String::new(), DeliverySubject::default());
         Self { id, event, subject, attempts: 1, again: false, swept: false, received_at, stored }
     }
 
@@ -94,7 +94,7 @@ impl Taken {
 
 /// What became of a delivery that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum DeliveryDisposition {
     /// It has had its effect; the note says which, for the operator.
     Done(String),
     /// It can have no effect; only a redelivery will be tried again.
@@ -120,12 +120,12 @@ pub struct InboxCounts {
 
 /// What one process knows of its inbox.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct InboxState {
     /// Some deliveries were in hand when a process ended: one of them may be why it did.
     suspects: AtomicBool,
 }
 
-impl Memory {
+impl InboxState {
     /// From now on each claim looks for suspects, until none is left.
     pub(super) fn suspect(&self) {
         self.suspects.store(true, Ordering::Relaxed);
@@ -134,21 +134,21 @@ impl Memory {
 
 /// At boot: what an earlier process had taken is free, and what was put off is tried at once. Says whether there are
 /// suspects.
-pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, Fault> {
+pub(super) fn boot(tx: &Transaction<'_>, now: Timestamp) -> Result<bool, TransactionError> {
     free(tx, now)?;
     tx.execute("UPDATE inbox SET due = 0, asleep = 0 WHERE state = 'new' AND due > 0", [])?;
     suspects(tx)
 }
 
 /// Is anything here that was in hand when a process ended?
-pub(super) fn suspects(tx: &Transaction<'_>) -> Result<bool, Fault> {
+pub(super) fn suspects(tx: &Transaction<'_>) -> Result<bool, TransactionError> {
     let sql = format!("SELECT EXISTS (SELECT 1 FROM inbox WHERE {AWAKE} AND {SUSPECT})");
     tx.query_row(&sql, [], |row| row.get(0))
 }
 
 /// Frees what processes had in hand that live no more, and says how many. One that was in hand each time its process
 /// ended is given up.
-pub(super) fn free(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
+pub(super) fn free(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let orphaned = match tx {
         // One process has the file, and has just begun.
         Transaction::File(_) => "state = 'taken'".to_owned(),
@@ -174,14 +174,14 @@ pub struct Inbox<'a> {
 
 impl Inbox<'_> {
     /// Commits a delivery to disk. After this it may be acknowledged.
-    pub async fn accept(&self, new: NewDelivery) -> Result<Accepted, StoreError> {
+    pub async fn accept(&self, new: NewDelivery) -> Result<DeliveryReceipt, StoreError> {
         let now = self.store.clock.now();
-        let body = Stored::pack(new.body);
+        let body = PackedBody::pack(new.body);
         let (id, event, subject, swept) = (new.id, new.event, new.subject, new.swept);
         let insert = move |tx: &Transaction<'_>| {
             let accepted = insert(tx, now, &id, &event, &subject, swept, &body)?;
-            if accepted != Accepted::Duplicate {
-                Tell::Deliveries.say(tx)?;
+            if accepted != DeliveryReceipt::Duplicate {
+                ClusterNotice::Deliveries.say(tx)?;
             }
             Ok(accepted)
         };
@@ -197,7 +197,7 @@ impl Inbox<'_> {
     }
 
     /// Writes down what became of deliveries, all at once.
-    pub async fn end(&self, endings: Vec<(DeliveryId, Ending)>) -> Result<(), StoreError> {
+    pub async fn end(&self, endings: Vec<(DeliveryId, DeliveryDisposition)>) -> Result<(), StoreError> {
         let at = (self.store.clock.now(), self.store.epoch);
         self.store
             .main
@@ -256,11 +256,11 @@ impl Inbox<'_> {
             .main
             .read(|tx| {
                 // Each part can be answered from an index alone: the bodies are not touched.
-                let count = |which: &str| -> Result<u64, Fault> {
+                let count = |which: &str| -> Result<u64, TransactionError> {
                     let sql = format!("SELECT COUNT(*) FROM inbox WHERE {which}");
                     Ok(unsigned(tx.query_row(&sql, [], |row| row.get(0))?))
                 };
-                let ended = |state: &str| -> Result<u64, Fault> {
+                let ended = |state: &str| -> Result<u64, TransactionError> {
                     let ended = format!("state = '{state}' AND ended_at IS NOT NULL AND packing");
                     Ok(count(&format!("{ended} <> 'dropped'"))? + count(&format!("{ended} = 'dropped'"))?)
                 };
@@ -276,7 +276,7 @@ impl Inbox<'_> {
     }
 }
 
-fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, Fault> {
+fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, TransactionError> {
     let mut next = None;
     for sql in [
         "SELECT MIN(due) FROM inbox INDEXED BY inbox_put_off WHERE state = 'new' AND due > 0",
@@ -290,9 +290,9 @@ fn next_due(tx: &Transaction<'_>) -> Result<Option<Timestamp>, Fault> {
 }
 
 /// Of a row whose third column is the installation, before the repository and the issue.
-fn subject(row: &Row<'_>, fence: bool) -> Result<Subject, Fault> {
-    let number = |at: usize| Ok::<_, Fault>(row.get::<_, Option<i64>>(at)?.map(unsigned));
-    Ok(Subject {
+fn subject(row: &SqlRow<'_>, fence: bool) -> Result<DeliverySubject, TransactionError> {
+    let number = |at: usize| Ok::<_, TransactionError>(row.get::<_, Option<i64>>(at)?.map(unsigned));
+    Ok(DeliverySubject {
         installation: number(2)?.map(InstallationId),
         repository: number(3)?.map(RepoId),
         issue: number(4)?.map(IssueNo),
@@ -305,10 +305,10 @@ fn insert(
     now: Timestamp,
     id: &DeliveryId,
     event: &str,
-    subject: &Subject,
+    subject: &DeliverySubject,
     swept: bool,
-    body: &Stored,
-) -> Result<Accepted, Fault> {
+    body: &PackedBody,
+) -> Result<DeliveryReceipt, TransactionError> {
     let row = params![
         id.0,
         event,
@@ -329,7 +329,7 @@ fn insert(
         )?
         .execute(row)?;
     if inserted == 1 {
-        return Ok(Accepted::New);
+        return Ok(DeliveryReceipt::New);
     }
     let rearmed = tx
         .prepare_cached(
@@ -339,7 +339,7 @@ fn insert(
              WHERE id = ?1 AND state = 'dead'",
         )?
         .execute(row)?;
-    Ok(if rearmed == 1 { Accepted::Rearmed } else { Accepted::Duplicate })
+    Ok(if rearmed == 1 { DeliveryReceipt::Rearmed } else { DeliveryReceipt::Duplicate })
 }
 
 /// What another took since, or GitHub delivered anew, is left to whoever has it.
@@ -347,21 +347,21 @@ fn end(
     tx: &Transaction<'_>,
     (now, epoch): (Timestamp, i64),
     id: &DeliveryId,
-    ending: &Ending,
-) -> Result<(), Fault> {
+    ending: &DeliveryDisposition,
+) -> Result<(), TransactionError> {
     let over = "UPDATE inbox SET state = ?2, epoch = NULL, note = ?3, ended_at = ?4
                 WHERE id = ?1 AND state = 'taken' AND epoch = ?5";
     match ending {
-        Ending::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0, epoch])?,
-        Ending::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0, epoch])?,
-        Ending::Later { why, at, holds } => tx
+        DeliveryDisposition::Done(note) => tx.prepare_cached(over)?.execute(params![id.0, "done", note, now.0, epoch])?,
+        DeliveryDisposition::Dead(note) => tx.prepare_cached(over)?.execute(params![id.0, "dead", note, now.0, epoch])?,
+        DeliveryDisposition::Later { why, at, holds } => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = 0, epoch = NULL, note = ?2, due = ?3, holds_until = ?4,
                      put_at = ?5, asleep = CASE WHEN CAST(?4 AS BIGINT) <= ?5 THEN 1 ELSE 0 END
                  WHERE id = ?1 AND state = 'taken' AND epoch = ?6",
             )?
             .execute(params![id.0, why, at.0, holds.0, now.0, epoch])?,
-        Ending::Untouched => tx
+        DeliveryDisposition::Untouched => tx
             .prepare_cached(
                 "UPDATE inbox SET state = 'new', attempts = attempts - 1, epoch = NULL
                  WHERE id = ?1 AND state = 'taken' AND epoch = ?2",

@@ -9,7 +9,7 @@ use rusqlite::params;
 use super::Inbox;
 use crate::{
     limits,
-    store::{StoreError, database::signed, error::Fault},
+    store::{StoreError, database::signed, error::TransactionError},
     types::{RepoId, Timestamp},
 };
 
@@ -59,7 +59,7 @@ impl Inbox<'_> {
     }
 }
 
-fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, Fault> {
+fn tidy(tx: &Transaction<'_>, now: Timestamp) -> Result<usize, TransactionError> {
     let drop_bodies = "UPDATE inbox SET body = ?4, packing = 'dropped' WHERE seq IN (
          SELECT seq FROM inbox WHERE state = ?1 AND ended_at < ?2 AND ended_at IS NOT NULL AND packing <> 'dropped'
          ORDER BY ended_at LIMIT ?3)";

@@ -14,9 +14,9 @@ use super::*;
 use crate::clock::Clock;
 
 /// A clock that stands where it is put.
-struct Hands(Mutex<Timestamp>);
+struct InboxTestClock(Mutex<Timestamp>);
 
-impl Clock for Hands {
+impl Clock for InboxTestClock {
     fn now(&self) -> Timestamp {
         *self.0.lock().unwrap()
     }
@@ -29,19 +29,19 @@ impl Clock for Hands {
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-struct Bench {
+struct InboxBench {
     root: tempfile::TempDir,
-    clock: Arc<Hands>,
+    clock: Arc<InboxTestClock>,
     store: Arc<Store>,
 }
 
-impl Bench {
+impl InboxBench {
     fn new() -> Self {
         Self::at(tempfile::tempdir().unwrap())
     }
 
     fn at(root: tempfile::TempDir) -> Self {
-        let clock = Arc::new(Hands(Mutex::new(NOW)));
+        let clock = Arc::new(InboxTestClock(Mutex::new(NOW)));
         let store = Store::open(root.path(), clock.clone()).unwrap();
         Self { root, clock, store }
     }
@@ -63,7 +63,7 @@ impl Bench {
         *now = now.minus(time);
     }
 
-    async fn come(&self, id: &str, subject: Subject) {
+    async fn come(&self, id: &str, subject: DeliverySubject) {
         let new = NewDelivery {
             id: DeliveryId(id.into()),
             event: "issues".into(),
@@ -71,7 +71,7 @@ impl Bench {
             swept: false,
             body: id.as_bytes().to_vec(),
         };
-        assert_eq!(self.store.inbox().accept(new).await.unwrap(), Accepted::New);
+        assert_eq!(self.store.inbox().accept(new).await.unwrap(), DeliveryReceipt::New);
     }
 
     /// The ids that a claim takes, lane by lane.
@@ -86,12 +86,12 @@ impl Bench {
     }
 
     /// As if these had been taken just now.
-    async fn in_hand(&self, rows: &[(DeliveryId, Subject, Ending)]) {
+    async fn in_hand(&self, rows: &[(DeliveryId, DeliverySubject, DeliveryDisposition)]) {
         let rows: Vec<_> = rows.iter().map(|(id, subject, _)| (id.clone(), *subject)).collect();
         let epoch = self.store.epoch;
         let taken = move |tx: &Transaction<'_>| {
             for (id, subject) in &rows {
-                insert(tx, NOW, id, "issues", subject, false, &Stored::pack(Vec::new()))?;
+                insert(tx, NOW, id, "issues", subject, false, &PackedBody::pack(Vec::new()))?;
             }
             tx.execute("UPDATE inbox SET state = 'taken', epoch = ?1 WHERE id LIKE 'put-off-%'", [epoch])
         };
@@ -107,46 +107,48 @@ impl Bench {
         connection.progress_handler(1, Some(count)).unwrap();
         let tx = connection.transaction().unwrap();
         let tx = Transaction::File(&tx);
-        let (taken, _) = claim::take(&tx, self.clock.now(), 1, false, claim::Most::Lanes(8), 0).unwrap();
+        let (taken, _) =
+            claim::take(&tx, self.clock.now(), 1, false, claim::ClaimLimit::Lanes(8), 0).unwrap();
         assert_eq!(taken.len(), 1);
         next_due(&tx).unwrap();
         steps.load(Ordering::Relaxed)
     }
 
-    async fn end(&self, id: &str, ending: Ending) {
+    async fn end(&self, id: &str, ending: DeliveryDisposition) {
         self.store.inbox().end(vec![(DeliveryId(id.into()), ending)]).await.unwrap();
     }
 
     async fn done(&self, id: &str) {
-        self.end(id, Ending::Done("dealt with".into())).await;
+        self.end(id, DeliveryDisposition::Done("dealt with".into())).await;
     }
 
     async fn put_off(&self, id: &str, by: Duration) {
         let now = self.clock.now();
         let holds = now.plus(limits::DELIVERY_HOLDS);
-        self.end(id, Ending::Later { why: "GitHub is down".into(), at: now.plus(by), holds }).await;
+        self.end(id, DeliveryDisposition::Later { why: "GitHub is down".into(), at: now.plus(by), holds })
+            .await;
     }
 }
 
-fn issue(repository: u64, issue: u64) -> Subject {
-    Subject { issue: Some(IssueNo(issue)), ..repo(repository) }
+fn issue(repository: u64, issue: u64) -> DeliverySubject {
+    DeliverySubject { issue: Some(IssueNo(issue)), ..repo(repository) }
 }
 
-fn repo(repository: u64) -> Subject {
-    Subject { repository: Some(RepoId(repository)), ..installation() }
+fn repo(repository: u64) -> DeliverySubject {
+    DeliverySubject { repository: Some(RepoId(repository)), ..installation() }
 }
 
-fn installation() -> Subject {
-    Subject { installation: Some(InstallationId(7)), ..Subject::default() }
+fn installation() -> DeliverySubject {
+    DeliverySubject { installation: Some(InstallationId(7)), ..DeliverySubject::default() }
 }
 
-fn fence(subject: Subject) -> Subject {
-    Subject { fence: true, ..subject }
+fn fence(subject: DeliverySubject) -> DeliverySubject {
+    DeliverySubject { fence: true, ..subject }
 }
 
 #[tokio::test]
 async fn issues_go_side_by_side_and_each_in_its_order() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2)), ("a2", issue(1, 1)), ("r", repo(1))] {
         b.come(id, on).await;
     }
@@ -162,7 +164,7 @@ async fn issues_go_side_by_side_and_each_in_its_order() {
 
 #[tokio::test]
 async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for (id, on) in [("a1", issue(1, 1)), ("b1", issue(1, 2))] {
         b.come(id, on).await;
     }
@@ -182,13 +184,13 @@ async fn what_was_put_off_holds_its_issue_for_a_while_and_no_longer() {
 
 #[tokio::test]
 async fn untouched_means_as_it_was() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     b.come("a1", issue(1, 1)).await;
     b.come("a2", issue(1, 1)).await;
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
     let endings = vec![
-        (lane[0].id.clone(), Ending::Later { why: "later".into(), at: NOW, holds: NOW }),
-        (lane[1].id.clone(), Ending::Untouched),
+        (lane[0].id.clone(), DeliveryDisposition::Later { why: "later".into(), at: NOW, holds: NOW }),
+        (lane[1].id.clone(), DeliveryDisposition::Untouched),
     ];
     b.store.inbox().end(endings).await.unwrap();
     let lane = b.store.inbox().claim_lanes(8, None).await.unwrap().remove(0);
@@ -197,7 +199,7 @@ async fn untouched_means_as_it_was() {
 
 #[tokio::test]
 async fn a_fence_is_passed_in_neither_direction() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for (id, on) in [
         ("a1", issue(1, 1)),
         ("other", issue(2, 1)),
@@ -218,8 +220,8 @@ async fn a_fence_is_passed_in_neither_direction() {
 
 #[tokio::test]
 async fn an_installations_fence_waits_for_all_its_repositories() {
-    let b = Bench::new();
-    let stranger = Subject { installation: Some(InstallationId(8)), ..issue(3, 1) };
+    let b = InboxBench::new();
+    let stranger = DeliverySubject { installation: Some(InstallationId(8)), ..issue(3, 1) };
     for (id, on) in [
         ("a", issue(1, 1)),
         ("suspended", fence(installation())),
@@ -236,7 +238,8 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
     assert_eq!(b.claim(8).await, ["late"]);
     // It rests with its installation, and must not keep away the word that ends that.
     let now = b.clock.now();
-    b.end("late", Ending::Later { why: "suspended".into(), at: now.plus(DAY), holds: now }).await;
+    b.end("late", DeliveryDisposition::Later { why: "suspended".into(), at: now.plus(DAY), holds: now })
+        .await;
     assert_eq!(b.claim(8).await, ["unsuspended"]);
     b.store.inbox().resume(InstallationId(7)).await.unwrap();
     b.done("unsuspended").await;
@@ -245,7 +248,7 @@ async fn an_installations_fence_waits_for_all_its_repositories() {
 
 #[tokio::test]
 async fn a_flood_of_one_repository_keeps_nobody_waiting() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for n in 0..300 {
         b.come(&format!("flood-{n}"), issue(5, n)).await;
     }
@@ -264,7 +267,7 @@ async fn a_flood_of_one_repository_keeps_nobody_waiting() {
 
 #[tokio::test]
 async fn what_was_put_off_costs_a_claim_nothing() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     b.come("ready", issue(5, 1)).await;
     let alone = b.steps();
     // Of one repository and of many, of issues and of none, fences as well; of a suspended installation, and by a fault.
@@ -282,7 +285,7 @@ async fn what_was_put_off_costs_a_claim_nothing() {
         endings.push((
             DeliveryId(id),
             subject,
-            Ending::Later { why: "not now".into(), at: now.plus(DAY), holds },
+            DeliveryDisposition::Later { why: "not now".into(), at: now.plus(DAY), holds },
         ));
     }
     b.in_hand(&endings).await;
@@ -306,8 +309,10 @@ async fn what_was_put_off_costs_a_claim_nothing() {
 
 #[tokio::test]
 async fn the_oldest_is_taken_alone_where_order_is_all() {
-    let b = Bench::new();
-    for (id, on) in [("1", issue(9, 1)), ("2", repo(1)), ("3", Subject::default()), ("4", issue(9, 1))] {
+    let b = InboxBench::new();
+    for (id, on) in
+        [("1", issue(9, 1)), ("2", repo(1)), ("3", DeliverySubject::default()), ("4", issue(9, 1))]
+    {
         b.come(id, on).await;
     }
     for id in ["1", "2", "3", "4"] {
@@ -318,7 +323,7 @@ async fn the_oldest_is_taken_alone_where_order_is_all() {
 
 #[tokio::test]
 async fn who_ends_the_process_takes_nobody_along() {
-    let mut b = Bench::new();
+    let mut b = InboxBench::new();
     b.come("poison", issue(1, 1)).await;
     b.come("beside", issue(1, 2)).await;
     b.come("behind", issue(1, 1)).await;
@@ -344,7 +349,7 @@ async fn who_ends_the_process_takes_nobody_along() {
 
 #[tokio::test]
 async fn a_clock_that_jumps_makes_nobody_wait() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     b.come("a", issue(1, 1)).await;
     b.go_back(Duration::from_secs(3600));
     assert_eq!(b.claim(8).await, ["a"], "what came an hour from now is ready");
@@ -359,7 +364,7 @@ async fn a_clock_that_jumps_makes_nobody_wait() {
 
 #[tokio::test]
 async fn what_github_numbers_belongs_to_one_delivery() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for id in ["app-hook", "other-hook"] {
         b.come(id, issue(1, 1)).await;
     }
@@ -373,13 +378,13 @@ async fn what_github_numbers_belongs_to_one_delivery() {
     assert!(owns("app-hook").await, "also at a second try");
     assert!(!owns("other-hook").await);
     b.store.inbox().claim().await.unwrap();
-    b.end("app-hook", Ending::Dead("given up".into())).await;
+    b.end("app-hook", DeliveryDisposition::Dead("given up".into())).await;
     assert!(owns("other-hook").await, "what was given up is left to others");
 }
 
 #[tokio::test]
 async fn bodies_go_with_age_and_ids_long_after() {
-    let b = Bench::new();
+    let b = InboxBench::new();
     for (id, on) in [("done", issue(1, 1)), ("dead", issue(1, 2)), ("waiting", issue(1, 3))] {
         b.come(id, on).await;
     }
@@ -387,7 +392,7 @@ async fn bodies_go_with_age_and_ids_long_after() {
         b.store.inbox().claim().await.unwrap();
     }
     b.done("done").await;
-    b.end("dead", Ending::Dead("unreadable".into())).await;
+    b.end("dead", DeliveryDisposition::Dead("unreadable".into())).await;
     let bodies = || async {
         while b.store.inbox().tidy().await.unwrap() > 0 {}
         let sql = "SELECT id FROM inbox WHERE length(body) > 0 ORDER BY seq";
@@ -415,7 +420,7 @@ async fn bodies_go_with_age_and_ids_long_after() {
 async fn a_database_of_the_first_version_is_read_on() {
     let root = tempfile::tempdir().unwrap();
     first_version(&root.path().join("main.db"));
-    let b = Bench::at(root);
+    let b = InboxBench::at(root);
     let counts = b.store.inbox().counts().await.unwrap();
     assert_eq!(counts, InboxCounts { new: 5, taken: 0, done: 1, dead: 1 });
 
@@ -439,8 +444,8 @@ async fn a_database_of_the_first_version_is_read_on() {
         swept: false,
         body: b"{\"again\":true}".to_vec(),
     };
-    assert_eq!(b.store.inbox().accept(again("done")).await.unwrap(), Accepted::Duplicate);
-    assert_eq!(b.store.inbox().accept(again("dead")).await.unwrap(), Accepted::Rearmed);
+    assert_eq!(b.store.inbox().accept(again("done")).await.unwrap(), DeliveryReceipt::Duplicate);
+    assert_eq!(b.store.inbox().accept(again("dead")).await.unwrap(), DeliveryReceipt::Rearmed);
 }
 
 #[tokio::test]
@@ -463,7 +468,7 @@ async fn a_database_of_the_second_version_is_read_on() {
             .unwrap();
     }
     drop(connection);
-    let b = Bench::at(root);
+    let b = InboxBench::at(root);
     assert_eq!(b.store.inbox().counts().await.unwrap().new, 3);
     assert_eq!(b.claim(8).await, ["asleep holding new"], "a boot tries all at once, in their order");
 }

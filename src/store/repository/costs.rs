@@ -1,15 +1,15 @@
 //! The cost ledger, read back.
 
-use crate::store::sql::{Args, Row, Transaction};
+use crate::store::sql::{SqlArguments, SqlRow, Transaction};
 use rusqlite::params;
 
-use super::{RepoDb, ledger::book, read::json};
+use super::{RepositoryDatabase, ledgers::book, run_reader::json};
 use crate::{
     store::{
-        CostRow, Record, StoreError,
+        CostRow, LedgerRecord, StoreError,
         database::{signed, unsigned},
-        error::Fault,
-        gathered::Booking,
+        error::TransactionError,
+        pending_writes::PendingRecord,
     },
     types::{Cause, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp, UserId},
 };
@@ -18,7 +18,7 @@ const ROWS: &str = "SELECT call.run, call.visit, call.key, call.body, call.at, r
         CAST(run.request ->> 'installation' AS BIGINT)
     FROM call JOIN run ON run.seq = call.run";
 
-impl RepoDb {
+impl RepositoryDatabase {
     /// Every call since then, of one run or of all, in the order they were first booked.
     pub async fn costs(&self, run: Option<RunId>, since: Timestamp) -> Result<Vec<CostRow>, StoreError> {
         let repo = self.repo;
@@ -81,8 +81,8 @@ impl RepoDb {
             for CostRow { run, visit, key, call, .. } in &mut found {
                 held = held.plus(MicroUsd(call.held_microusd.unwrap_or(0)));
                 *call = call.clone().settled(std::mem::take(&mut rest), by.clone());
-                let (key, record) = (key.clone(), Record::Call(call.clone()));
-                book(tx, *run, &Booking { visit: *visit, key, record }, now)?;
+                let (key, record) = (key.clone(), LedgerRecord::Call(call.clone()));
+                book(tx, *run, &PendingRecord { visit: *visit, key, record }, now)?;
             }
             Ok((found, held))
         })
@@ -112,13 +112,13 @@ impl RepoDb {
     }
 }
 
-/// See [`RepoDb::costs`].
+/// See [`RepositoryDatabase::costs`].
 pub(in crate::store) fn costs(
     tx: &Transaction<'_>,
     repo: RepoId,
     run: Option<RunId>,
     since: Timestamp,
-) -> Result<Vec<CostRow>, Fault> {
+) -> Result<Vec<CostRow>, TransactionError> {
     let which = match run {
         Some(_) => "call.run = ?1",
         None => "CAST(?1 AS BIGINT) IS NULL",
@@ -127,13 +127,18 @@ pub(in crate::store) fn costs(
     rows(tx, repo, &sql, params![run.map(|run| signed(run.seq)), since.0])
 }
 
-fn rows(tx: &Transaction<'_>, repo: RepoId, sql: &str, with: impl Args) -> Result<Vec<CostRow>, Fault> {
+fn rows(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    sql: &str,
+    with: impl SqlArguments,
+) -> Result<Vec<CostRow>, TransactionError> {
     let mut statement = tx.prepare(sql)?;
     let rows = statement.query_map(with, |row| Ok(cost_row(repo, row)))?;
     rows.map(|row| row?).collect()
 }
 
-fn cost_row(repo: RepoId, row: &Row<'_>) -> Result<CostRow, Fault> {
+fn cost_row(repo: RepoId, row: &SqlRow<'_>) -> Result<CostRow, TransactionError> {
     Ok(CostRow {
         run: RunId { repo, seq: unsigned(row.get(0)?) },
         visit: unsigned(row.get(1)?),

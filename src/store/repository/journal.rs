@@ -1,22 +1,22 @@
 //! What a visit did: values by key, documents by hash.
 
-use crate::store::sql::Optional;
+use crate::store::sql::OptionalRow;
 use rusqlite::params;
 
-use super::RepoDb;
+use super::RepositoryDatabase;
 use crate::{
     store::{
-        Begun, Lease, StoreError,
+        JournalLookup, RunLease, StoreError,
         database::{signed, unsigned},
-        error::Fault,
-        gathered::Document,
+        error::TransactionError,
+        pending_writes::PackedDocument,
     },
     types::Hash,
 };
 
-impl RepoDb {
+impl RepositoryDatabase {
     /// Notes that `key` is begun, or reads back what it came to.
-    pub async fn journal_begin(&self, lease: &Lease, key: &str) -> Result<Begun, StoreError> {
+    pub async fn journal_begin(&self, lease: &RunLease, key: &str) -> Result<JournalLookup, StoreError> {
         let (at, now, lease, key) = (self.at(), self.clock.now().0, lease.clone(), key.to_owned());
         self.write_here(move |tx| {
             at.fenced(tx, &lease)?;
@@ -26,21 +26,21 @@ impl RepoDb {
                 .query_row(params![run, visit, key], |row| row.get(0))
                 .optional()?;
             Ok(match found {
-                Some(Some(value)) => Begun::Done(value),
-                Some(None) => Begun::Fresh { interrupted: true },
+                Some(Some(value)) => JournalLookup::Done(value),
+                Some(None) => JournalLookup::Fresh { interrupted: true },
                 None => {
                     tx.prepare_cached(
                         "INSERT INTO journal (run, visit, key, begun_at) VALUES (?1, ?2, ?3, ?4)",
                     )?
                     .execute(params![run, visit, key, now])?;
-                    Begun::Fresh { interrupted: false }
+                    JournalLookup::Fresh { interrupted: false }
                 }
             })
         })
         .await
     }
 
-    pub async fn journal_done(&self, lease: &Lease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
+    pub async fn journal_done(&self, lease: &RunLease, key: &str, value: Vec<u8>) -> Result<(), StoreError> {
         let (at, now, key) = (self.at(), self.clock.now().0, key.to_owned());
         let (held, run, visit) = (lease.clone(), lease.run.id, signed(lease.run.visit));
         self.write_with(&lease.gathered, run, move |tx| {
@@ -61,9 +61,9 @@ impl RepoDb {
                 .prepare_cached("SELECT bytes, zstd FROM document WHERE hash = ?1")?
                 .query_row([hash.to_string()], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()?;
-            let (size, zstd) = found.ok_or_else(|| Fault::Missing(format!("document {hash}")))?;
+            let (size, zstd) = found.ok_or_else(|| TransactionError::Missing(format!("document {hash}")))?;
             let bytes = usize::try_from(unsigned(size)).unwrap_or(usize::MAX);
-            Document { bytes, zstd }.unpack(hash)
+            PackedDocument { bytes, zstd }.unpack(hash)
         })
         .await
     }

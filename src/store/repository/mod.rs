@@ -3,22 +3,22 @@
 //! What wakes or takes a run is reached only through [`Store`](super::Store), which commits the wake hint first
 //! and keeps the agenda.
 
-mod chain;
+mod audit_chain;
 mod costs;
 mod journal;
-mod ledger;
-mod past;
-mod read;
+mod ledgers;
+mod past_runs;
 mod requests;
 mod routes;
+mod run_reader;
 mod steps;
 
-pub use chain::Walked;
-pub(super) use chain::walk;
+pub use audit_chain::AuditChainReport;
+pub(super) use audit_chain::walk;
 pub(super) use costs::costs;
-pub(super) use past::text;
-pub(super) use read::{LIVE, VISITS, json, status, status_text, visit_row};
+pub(super) use past_runs::text;
 pub use routes::routes;
+pub(super) use run_reader::{LIVE, VISITS, json, status, status_text, visit_row};
 
 use std::{
     path::{Path, PathBuf},
@@ -29,14 +29,14 @@ use crate::store::sql::Transaction;
 use rusqlite::params;
 
 use super::{
-    Calls, Gathered, StoreError,
-    agenda::Slot,
+    GitHubCallCount, PendingWrites, StoreError,
+    agenda::ScheduledRun,
     archive,
-    database::{Database, Schema, Traffic, Watch, signed},
-    error::Fault,
-    gathered::Load,
-    open_databases::Opening,
-    upgrade::Kept,
+    database::{Database, DatabaseSchema, DatabaseTraffic, SharedCommitWatch, signed},
+    error::TransactionError,
+    open_databases::DatabaseOpening,
+    pending_writes::WriteBatch,
+    upgrade_copies::UpgradeCopies,
 };
 use crate::{
     clock::SharedClock,
@@ -49,7 +49,7 @@ const REPOSITORY_CACHE_KIB: u32 = 256;
 /// Beside the mirror in the repository's folder.
 pub(super) const FILE: &str = "checkpoints.db";
 
-pub(super) const REPOSITORY: Schema = Schema {
+pub(super) const REPOSITORY: DatabaseSchema = DatabaseSchema {
     mark: 0x4353_7231,
     migrations: &[
         include_str!("../migrations/repository-1.sql"),
@@ -61,7 +61,7 @@ pub(super) const REPOSITORY: Schema = Schema {
         include_str!("../migrations/repository-7.sql"),
         include_str!("../migrations/repository-8.sql"),
     ],
-    traffic: Traffic::Quiet,
+    traffic: DatabaseTraffic::Quiet,
 };
 
 /// What this version writes.
@@ -72,7 +72,7 @@ pub(super) fn version() -> u32 {
 /// At the first opening in a boot. Whoever had the directory before is dead, or we would not have its lock; so a boot
 /// that seems not to be older than ours was counted by another `main.db`, which was lost or replaced. Ours counts from
 /// now on, and what that boot could not read is tried again.
-fn take_over(tx: &Transaction<'_>, epoch: i64) -> Result<(), Fault> {
+fn take_over(tx: &Transaction<'_>, epoch: i64) -> Result<(), TransactionError> {
     let before: i64 = tx.query_row("SELECT epoch FROM boot", [], |row| row.get(0))?;
     if before >= epoch {
         tx.execute("UPDATE boot SET epoch = ?1", [epoch])?;
@@ -82,7 +82,7 @@ fn take_over(tx: &Transaction<'_>, epoch: i64) -> Result<(), Fault> {
 }
 
 /// The database of one repository.
-pub struct RepoDb {
+pub struct RepositoryDatabase {
     repo: RepoId,
     epoch: i64,
     db: Database,
@@ -91,13 +91,13 @@ pub struct RepoDb {
     damaged: AtomicBool,
 }
 
-impl RepoDb {
+impl RepositoryDatabase {
     pub(super) fn open(
         (directory, repo, epoch): (&Path, RepoId, i64),
         clock: SharedClock,
-        watch: Watch,
-        Opening { check, first }: Opening,
-        kept: &Kept,
+        watch: SharedCommitWatch,
+        DatabaseOpening { check, first }: DatabaseOpening,
+        kept: &UpgradeCopies,
     ) -> Result<Self, StoreError> {
         let db = Database::open_checked(&directory.join(FILE), &REPOSITORY, watch, check, Some(kept))?;
         if first {
@@ -118,7 +118,7 @@ impl RepoDb {
     }
 
     /// What lives here. As a write it comes after every change that is under way.
-    pub(super) async fn live(&self) -> Result<Vec<Slot>, StoreError> {
+    pub(super) async fn live(&self) -> Result<Vec<ScheduledRun>, StoreError> {
         let at = self.at();
         self.write(move |tx| at.live(tx)).await
     }
@@ -135,7 +135,8 @@ impl RepoDb {
         self.write(move |tx| {
             let Some(documents) = archive::prune(tx, run, times, &gone)? else { return Ok(None) };
             let (name, what, detail) = archive::link(&file, documents);
-            chain::Link { run, visit: chain::NO_VISIT, name, what, detail }.add(tx, now)?;
+            audit_chain::NewAuditLink { run, visit: audit_chain::NO_VISIT, name, what, detail }
+                .add(tx, now)?;
             Ok(Some(documents))
         })
         .await
@@ -143,7 +144,7 @@ impl RepoDb {
 
     async fn write<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.heard(self.db.write(work).await)
     }
@@ -151,21 +152,21 @@ impl RepoDb {
     /// For the steps of runs, each of which has a task of its own.
     async fn write_here<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.heard(self.db.write_here(work).await)
     }
 
     async fn read<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.heard(self.db.read(work).await)
     }
 
     async fn glance<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         self.heard(self.db.glance(work).await)
     }
@@ -173,9 +174,9 @@ impl RepoDb {
     /// Writes what a step of `run` gathered, and then `work`, in one transaction.
     async fn write_with<R: Send + 'static>(
         &self,
-        gathered: &Gathered,
+        gathered: &PendingWrites,
         run: RunId,
-        work: impl FnOnce(&Transaction<'_>) -> Result<R, Fault> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send + 'static,
     ) -> Result<R, StoreError> {
         let (load, now) = (gathered.load(), self.clock.now().0);
         let along = load.clone();
@@ -200,7 +201,7 @@ impl RepoDb {
     }
 }
 
-fn unload(tx: &Transaction<'_>, run: RunId, load: &Load, now: i64) -> Result<(), Fault> {
+fn unload(tx: &Transaction<'_>, run: RunId, load: &WriteBatch, now: i64) -> Result<(), TransactionError> {
     for (hash, document) in &load.documents {
         tx.prepare_cached(
             "INSERT INTO document (hash, bytes, zstd, created_at) VALUES (?1, ?2, ?3, ?4)
@@ -209,9 +210,9 @@ fn unload(tx: &Transaction<'_>, run: RunId, load: &Load, now: i64) -> Result<(),
         .execute(params![hash.to_string(), signed(document.bytes as u64), document.zstd, now])?;
     }
     for booking in &load.bookings {
-        ledger::book(tx, run, booking, now)?;
+        ledgers::book(tx, run, booking, now)?;
     }
-    let Calls { calls, writes } = load.calls;
+    let GitHubCallCount { calls, writes } = load.calls;
     if calls > 0 {
         tx.prepare_cached(
             "UPDATE run SET api_calls = api_calls + ?2, api_writes = api_writes + ?3 WHERE seq = ?1",

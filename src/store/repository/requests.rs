@@ -1,32 +1,36 @@
 //! What others ask of the runs: to start, to hear an answer, to end. Each is known by its cause.
 
-use crate::store::sql::{Optional, Transaction};
+use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
 
 use super::{
-    RepoDb,
-    chain::{Link, NO_VISIT},
-    read::{Reader, given_remarks, json},
+    RepositoryDatabase,
+    audit_chain::{NO_VISIT, NewAuditLink},
+    run_reader::{RunReader, given_remarks, json},
 };
 use crate::{
     store::{
-        Answer, Booked, CancelRow, GateRow, NewRun, Opened, Remark, Rerun, RunStatus, StoreError,
-        agenda::Became,
-        cluster::Tell,
+        AnswerReceipt, CancelRow, GateAnswer, GateRow, NewRun, RetryDecision, RunRemark, RunStatus,
+        StartDecision, StoreError,
+        agenda::RunUpdate,
+        cluster::ClusterNotice,
         database::{signed, unsigned},
-        error::Fault,
+        error::TransactionError,
     },
     types::{Cause, IssueNo, RunId, Timestamp},
 };
 
-impl RepoDb {
-    pub(in crate::store) async fn start(&self, new: NewRun) -> Result<(Opened, Vec<Became>), StoreError> {
+impl RepositoryDatabase {
+    pub(in crate::store) async fn start(
+        &self,
+        new: NewRun,
+    ) -> Result<(StartDecision, Vec<RunUpdate>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
             let opened = at.open(tx, &new, now)?;
             let became = match &opened {
-                Opened::New(run) => vec![at.became(tx, signed(run.seq))?],
-                Opened::Duplicate(_) | Opened::Live(_) => Vec::new(),
+                StartDecision::New(run) => vec![at.became(tx, signed(run.seq))?],
+                StartDecision::Duplicate(_) | StartDecision::Live(_) => Vec::new(),
             };
             Ok((opened, became))
         })
@@ -37,8 +41,8 @@ impl RepoDb {
     pub(in crate::store) async fn answer(
         &self,
         gate: GateRow,
-        answer: Answer,
-    ) -> Result<(Booked, Vec<Became>), StoreError> {
+        answer: GateAnswer,
+    ) -> Result<(AnswerReceipt, Vec<RunUpdate>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
             let known: bool = tx.query_row(
@@ -47,7 +51,7 @@ impl RepoDb {
                 |row| row.get(0),
             )?;
             if known {
-                return Ok((Booked::Duplicate, Vec::new()));
+                return Ok((AnswerReceipt::Duplicate, Vec::new()));
             }
             let run = at.known(tx, gate.run.seq)?;
             let asks_the_same = run
@@ -55,10 +59,10 @@ impl RepoDb {
                 .as_ref()
                 .is_some_and(|open| open.id == gate.id && open.spec.subject == gate.spec.subject);
             if !asks_the_same || !run.status.live() {
-                return Ok((Booked::Changed, Vec::new()));
+                return Ok((AnswerReceipt::Changed, Vec::new()));
             }
             let (body, subject) = (serde_json::to_string(&answer)?, gate.spec.subject.to_string());
-            let link = Link::of((gate.run, NO_VISIT), "answer", &answer.cause.0, &body)?;
+            let link = NewAuditLink::of((gate.run, NO_VISIT), "answer", &answer.cause.0, &body)?;
             link.sealing(&format!("{subject} {body}")).add(tx, now)?;
             tx.execute(
                 "INSERT INTO answer (cause, gate, run, subject, body, state, received_at)
@@ -69,7 +73,7 @@ impl RepoDb {
                 "UPDATE run SET due = CASE WHEN due < ?2 THEN due ELSE ?2 END, updated_at = ?2 WHERE seq = ?1",
                 params![signed(gate.run.seq), now],
             )?;
-            Ok((Booked::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
+            Ok((AnswerReceipt::Taken, vec![at.became(tx, signed(gate.run.seq))?]))
         })
         .await
     }
@@ -78,20 +82,20 @@ impl RepoDb {
     pub(in crate::store) async fn remark(
         &self,
         run: RunId,
-        remark: Remark,
-    ) -> Result<(Booked, Vec<Became>), StoreError> {
+        remark: RunRemark,
+    ) -> Result<(AnswerReceipt, Vec<RunUpdate>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
             let sql = "SELECT EXISTS (SELECT 1 FROM remark WHERE cause = ?1)";
             if tx.query_row(sql, [&remark.cause.0], |row| row.get(0))? {
-                return Ok((Booked::Duplicate, Vec::new()));
+                return Ok((AnswerReceipt::Duplicate, Vec::new()));
             }
             let Some(row) = at.run(tx, run.seq)?.filter(|row| row.status.live()) else {
-                return Ok((Booked::Changed, Vec::new()));
+                return Ok((AnswerReceipt::Changed, Vec::new()));
             };
             let (seq, number) = (signed(run.seq), signed(given_remarks(tx, run)? + 1));
             let body = serde_json::to_string(&remark)?;
-            Link::of((run, NO_VISIT), "remark", &remark.cause.0, &body)?.add(tx, now)?;
+            NewAuditLink::of((run, NO_VISIT), "remark", &remark.cause.0, &body)?.add(tx, now)?;
             tx.execute(
                 "INSERT INTO remark (run, number, cause, body, at) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![seq, number, remark.cause.0, body, now],
@@ -103,13 +107,13 @@ impl RepoDb {
                     [seq, due.0],
                 )?;
             }
-            Ok((Booked::Taken, vec![at.became(tx, seq)?]))
+            Ok((AnswerReceipt::Taken, vec![at.became(tx, seq)?]))
         })
         .await
     }
 
     /// What was said of a run's findings, after so many and up to so many remarks.
-    pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<Remark>, StoreError> {
+    pub async fn remarks(&self, run: RunId, after: u64, upto: u64) -> Result<Vec<RunRemark>, StoreError> {
         self.read(move |tx| {
             let sql =
                 "SELECT body FROM remark WHERE run = ?1 AND number > ?2 AND number <= ?3 ORDER BY number";
@@ -150,7 +154,7 @@ impl RepoDb {
         issue: IssueNo,
         run: Option<RunId>,
         cancel: CancelRow,
-    ) -> Result<(Vec<RunId>, Vec<Became>), StoreError> {
+    ) -> Result<(Vec<RunId>, Vec<RunUpdate>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
                 let fresh = tx.execute(
@@ -174,14 +178,14 @@ impl RepoDb {
                 let runs: Vec<_> =
                     marked.iter().map(|seq| RunId { repo: at.repo, seq: unsigned(*seq) }).collect();
                 for run in &runs {
-                    Tell::Cancelled(*run).say(tx)?;
+                    ClusterNotice::Cancelled(*run).say(tx)?;
                 }
                 for run in runs.iter().filter(|_| fresh == 1) {
                     let detail = serde_json::json!({ "by": cancel.by, "why": cancel.why, "at": cancel.at });
                     let said = format!("{} {}", serde_json::to_string(&cancel.by)?, cancel.why);
                     let name = format!("stop/{}", cancel.cause);
                     let what = "somebody asked that the run end";
-                    Link { run: *run, visit: NO_VISIT, name, what, detail }.sealing(&said).add(tx, now)?;
+                    NewAuditLink { run: *run, visit: NO_VISIT, name, what, detail }.sealing(&said).add(tx, now)?;
                 }
                 let became = marked.iter().map(|seq| at.became(tx, *seq)).collect::<Result<_, _>>()?;
                 Ok((runs, became))
@@ -196,22 +200,22 @@ impl RepoDb {
         run: RunId,
         cause: Cause,
         by: String,
-    ) -> Result<(Rerun, Vec<Became>), StoreError> {
+    ) -> Result<(RetryDecision, Vec<RunUpdate>), StoreError> {
         let (at, now) = (self.at(), self.clock.now().0);
         self.write(move |tx| {
             let sql = "SELECT EXISTS (SELECT 1 FROM retry WHERE cause = ?1)";
             if tx.query_row(sql, [&cause.0], |row| row.get(0))? {
-                return Ok((Rerun::Duplicate, Vec::new()));
+                return Ok((RetryDecision::Duplicate, Vec::new()));
             }
-            let Some(row) = at.run(tx, run.seq)? else { return Ok((Rerun::NoRun, Vec::new())) };
+            let Some(row) = at.run(tx, run.seq)? else { return Ok((RetryDecision::NoRun, Vec::new())) };
             let parked = row.parked && row.status.live();
             let waits = row.status == RunStatus::Waiting && row.gate.is_none();
             if !parked && !waits && row.status != RunStatus::Failed {
-                return Ok((Rerun::NotFailed(Box::new(row)), Vec::new()));
+                return Ok((RetryDecision::NotFailed(Box::new(row)), Vec::new()));
             }
             let other = live(tx, &row.workflow, row.trigger.issue)?;
             if let Some(other) = other.filter(|seq| *seq != run.seq) {
-                return Ok((Rerun::Another(Box::new(at.known(tx, other)?)), Vec::new()));
+                return Ok((RetryDecision::Another(Box::new(at.known(tx, other)?)), Vec::new()));
             }
             tx.execute(
                 "INSERT INTO retry (cause, run, by, at) VALUES (?1, ?2, ?3, ?4)",
@@ -219,11 +223,11 @@ impl RepoDb {
             )?;
             let (name, what) = (format!("retry/{cause}"), "the run was tried again");
             let detail = serde_json::json!({ "by": by });
-            Link { run, visit: NO_VISIT, name, what, detail }.sealing(&by).add(tx, now)?;
+            NewAuditLink { run, visit: NO_VISIT, name, what, detail }.sealing(&by).add(tx, now)?;
             let seq = signed(run.seq);
             if parked {
                 tx.execute("UPDATE run SET parked = NULL, due = ?2 WHERE seq = ?1", [seq, now])?;
-                return Ok((Rerun::Going, vec![at.became(tx, seq)?]));
+                return Ok((RetryDecision::Going, vec![at.became(tx, seq)?]));
             }
             let visit = signed(row.visit + 1);
             tx.execute(
@@ -240,14 +244,14 @@ impl RepoDb {
                 "INSERT INTO trail (run, visit, step, state, entered_at) VALUES (?1, ?2, ?3, ?4, ?5)",
                 params![seq, visit, row.step, row.state, now],
             )?;
-            Ok((Rerun::Going, vec![at.became(tx, seq)?]))
+            Ok((RetryDecision::Going, vec![at.became(tx, seq)?]))
         })
         .await
     }
 }
 
 /// The run of this workflow that lives on this issue.
-fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u64>, Fault> {
+fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u64>, TransactionError> {
     let seq: Option<i64> = tx
         .prepare_cached(
             "SELECT seq FROM run WHERE workflow = ?1 AND issue = ?2
@@ -258,18 +262,23 @@ fn live(tx: &Transaction<'_>, workflow: &str, issue: IssueNo) -> Result<Option<u
     Ok(seq.map(unsigned))
 }
 
-impl Reader {
+impl RunReader {
     /// Begins a run, unless its cause began one before or one of its workflow lives on the issue.
-    pub(super) fn open(self, tx: &Transaction<'_>, new: &NewRun, now: i64) -> Result<Opened, Fault> {
+    pub(super) fn open(
+        self,
+        tx: &Transaction<'_>,
+        new: &NewRun,
+        now: i64,
+    ) -> Result<StartDecision, TransactionError> {
         let trigger = &new.trigger;
         let started: Option<i64> = tx
             .query_row("SELECT seq FROM run WHERE cause = ?1", [&trigger.cause.0], |row| row.get(0))
             .optional()?;
         if let Some(seq) = started {
-            return Ok(Opened::Duplicate(RunId { repo: self.repo, seq: unsigned(seq) }));
+            return Ok(StartDecision::Duplicate(RunId { repo: self.repo, seq: unsigned(seq) }));
         }
         if let Some(seq) = live(tx, &new.workflow, trigger.issue)? {
-            return Ok(Opened::Live(Box::new(self.known(tx, seq)?)));
+            return Ok(StartDecision::Live(Box::new(self.known(tx, seq)?)));
         }
         let request = serde_json::to_string(trigger)?;
         let seq: i64 = tx.query_row(
@@ -293,7 +302,7 @@ impl Reader {
             params![seq, new.step, new.state, now],
         )?;
         let run = RunId { repo: self.repo, seq: unsigned(seq) };
-        Link::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
-        Ok(Opened::New(run))
+        NewAuditLink::of((run, NO_VISIT), "run", "", &request)?.add(tx, now)?;
+        Ok(StartDecision::New(run))
     }
 }

@@ -1,12 +1,12 @@
 //! How requests in free words were read.
 
-use crate::store::sql::{Optional, Transaction};
+use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
 
-use super::{RepoDb, read::json};
+use super::{RepositoryDatabase, run_reader::json};
 use crate::{
     store::{
-        RouteLine, RouteRow, Source, StoreError,
+        DatabaseSource, PastRoute, RouteRow, StoreError,
         database::{signed, unsigned},
     },
     types::{Cause, Hash, IssueNo, RepoId, RunId, Timestamp, UserId},
@@ -15,7 +15,7 @@ use crate::{
 /// Whoever finds a decision wrong says so within this, in milliseconds.
 const DAY: i64 = 24 * 3600 * 1000;
 
-impl RepoDb {
+impl RepositoryDatabase {
     /// What a model decided of the same words since then.
     pub async fn decided(&self, key: Hash, since: Timestamp) -> Result<Option<RouteRow>, StoreError> {
         self.read(move |tx| {
@@ -83,7 +83,7 @@ impl RepoDb {
 }
 
 /// The decisions of a repository, the oldest first, read without the lock, beside a server at work.
-pub fn routes(place: &Source, repo: RepoId) -> Result<Vec<RouteLine>, StoreError> {
+pub fn routes(place: &DatabaseSource, repo: RepoId) -> Result<Vec<PastRoute>, StoreError> {
     place.repository(repo, |tx| {
         if let Transaction::File(_) = tx {
             let there = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'route')";
@@ -107,7 +107,7 @@ pub fn routes(place: &Source, repo: RepoId) -> Result<Vec<RouteLine>, StoreError
         let mut lines = Vec::new();
         while let Some(row) = rows.next()? {
             let run = |seq: i64| RunId { repo, seq: unsigned(seq) };
-            lines.push(RouteLine {
+            lines.push(PastRoute {
                 run: run(row.get(0)?),
                 route: json(&row.get::<_, String>(1)?)?,
                 at: Timestamp(row.get(2)?),

@@ -1,26 +1,26 @@
 //! Taking a step of a run and saving what it left.
 
-use crate::store::sql::{Optional, Transaction};
+use crate::store::sql::{OptionalRow, Transaction};
 use rusqlite::params;
 
 use super::{
-    RepoDb,
-    chain::Link,
-    read::{LIVE, Reader, given_remarks, status_text},
+    RepositoryDatabase,
+    audit_chain::NewAuditLink,
+    run_reader::{LIVE, RunReader, given_remarks, status_text},
 };
 use crate::{
     limits,
     store::{
-        Checkpoint, GateSpec, Lease, Opened, RunRow, RunStatus, StoreError,
-        agenda::Became,
+        Checkpoint, GateSpec, RunLease, RunRow, RunStatus, StartDecision, StoreError,
+        agenda::RunUpdate,
         cluster::living,
         database::{signed, unsigned},
-        error::Fault,
+        error::TransactionError,
     },
     types::{RunId, Timestamp},
 };
 
-impl RepoDb {
+impl RepositoryDatabase {
     /// Reads a run that is to take a step, and its version; none if it lives no more. Nothing is written: that it
     /// is taken is known to the one process that has the directory.
     pub(in crate::store) async fn claim(&self, run: RunId) -> Result<Option<(RunRow, u64)>, StoreError> {
@@ -64,9 +64,9 @@ impl RepoDb {
     /// Lets go of a run that is as it was when it was taken; before `until` nobody wants it, unless somebody spoke.
     pub(in crate::store) async fn give_back(
         &self,
-        lease: &Lease,
+        lease: &RunLease,
         until: Option<Timestamp>,
-    ) -> Result<Vec<Became>, StoreError> {
+    ) -> Result<Vec<RunUpdate>, StoreError> {
         let (at, held, now) = (self.at(), lease.clone(), self.clock.now());
         self.write(move |tx| {
             at.fenced(tx, &held)?;
@@ -87,9 +87,9 @@ impl RepoDb {
     /// Saves what a step left and gives the run back.
     pub(in crate::store) async fn save(
         &self,
-        lease: &Lease,
+        lease: &RunLease,
         left: Checkpoint,
-    ) -> Result<Vec<Became>, StoreError> {
+    ) -> Result<Vec<RunUpdate>, StoreError> {
         let (at, now, held) = (self.at(), self.clock.now(), lease.clone());
         let seq = signed(lease.run.id.seq);
         if !left.has_state() {
@@ -97,14 +97,14 @@ impl RepoDb {
         }
         self.write_with(&lease.gathered, lease.run.id, move |tx| {
             at.fenced(tx, &held)?;
-            let follows = Save { at, tx, lease: &held, now }.apply(left)?;
+            let follows = CheckpointSave { at, tx, lease: &held, now }.apply(left)?;
             follows.into_iter().chain([seq]).map(|seq| at.became(tx, seq)).collect()
         })
         .await
     }
 }
 
-impl Reader {
+impl RunReader {
     /// Who looks at a run again soon keeps it from others: a job that goes on for it is in no other process.
     fn keeps(self, tx: &Transaction<'_>, until: Timestamp, now: Timestamp) -> Option<i64> {
         let soon = until <= now.plus(limits::JOB_LOOK);
@@ -112,13 +112,13 @@ impl Reader {
     }
 
     /// Refuses whoever took the run in an older boot, or before it was saved last.
-    pub(super) fn fenced(self, tx: &Transaction<'_>, lease: &Lease) -> Result<(), Fault> {
+    pub(super) fn fenced(self, tx: &Transaction<'_>, lease: &RunLease) -> Result<(), TransactionError> {
         let number: Option<i64> = tx
             .prepare_cached("SELECT lease FROM run WHERE seq = ?1")?
             .query_row([signed(lease.run.id.seq)], |row| row.get(0))
             .optional()?;
         if number.map(unsigned) != Some(lease.number) {
-            return Err(Fault::Fenced);
+            return Err(TransactionError::Fenced);
         }
         if let Transaction::Server(_) = tx {
             // Every claim raises the number.
@@ -126,7 +126,7 @@ impl Reader {
         }
         let epoch: i64 = tx.prepare_cached("SELECT epoch FROM boot")?.query_row([], |row| row.get(0))?;
         if epoch > lease.epoch {
-            return Err(Fault::Fenced);
+            return Err(TransactionError::Fenced);
         }
         if epoch < lease.epoch {
             // The first word of this boot here; from now on the older ones are refused.
@@ -137,15 +137,15 @@ impl Reader {
 }
 
 /// One save, in one transaction.
-struct Save<'a> {
-    at: Reader,
+struct CheckpointSave<'a> {
+    at: RunReader,
     tx: &'a Transaction<'a>,
-    lease: &'a Lease,
+    lease: &'a RunLease,
     now: Timestamp,
 }
 
 /// What a save makes of a run's row: as it was when it was taken, but for what is said.
-struct Columns<'a> {
+struct RunColumns<'a> {
     status: RunStatus,
     step: &'a str,
     state: &'a [u8],
@@ -162,11 +162,11 @@ struct Columns<'a> {
     taken: Option<i64>,
 }
 
-impl Save<'_> {
+impl CheckpointSave<'_> {
     /// Gives the number of the run that follows, if one does.
-    fn apply(&self, left: Checkpoint) -> Result<Option<i64>, Fault> {
+    fn apply(&self, left: Checkpoint) -> Result<Option<i64>, TransactionError> {
         let run = &self.lease.run;
-        let as_it_was = Columns {
+        let as_it_was = RunColumns {
             status: run.status,
             step: &run.step,
             state: &run.state,
@@ -190,7 +190,7 @@ impl Save<'_> {
                 let (step, state) = (step.as_str(), state.as_slice());
                 self.next_visit("go", step, state)?;
                 let status = RunStatus::Ready;
-                self.update(Columns {
+                self.update(RunColumns {
                     status,
                     step,
                     state,
@@ -206,13 +206,13 @@ impl Save<'_> {
                 if remarks > run.remarks {
                     due = now;
                 }
-                self.update(Columns { status, state, due, remarks, ..as_it_was })
+                self.update(RunColumns { status, state, due, remarks, ..as_it_was })
             }
             Checkpoint::Wait { state, until, why } => {
                 let due = if self.answered_meanwhile()? { now } else { Some(until) };
                 let (status, state) = (RunStatus::Waiting, state.as_slice());
                 let taken = self.at.keeps(self.tx, until, self.now);
-                self.update(Columns { status, state, due, why: Some(&why), remarks, taken, ..as_it_was })
+                self.update(RunColumns { status, state, due, why: Some(&why), remarks, taken, ..as_it_was })
             }
             Checkpoint::Done { state, outcome, then } => {
                 self.close_gate()?;
@@ -223,9 +223,9 @@ impl Save<'_> {
                 let outcome = Some(outcome);
                 // Whoever stopped it meant what follows as well.
                 let stopped = self.at.known(self.tx, run.id.seq)?.cancel.is_some();
-                self.update(Columns { status, state, due: None, outcome, ..as_it_was })?;
+                self.update(RunColumns { status, state, due: None, outcome, ..as_it_was })?;
                 if let Some(new) = then.filter(|_| !stopped)
-                    && let Opened::New(run) = self.at.open(self.tx, &new, self.now.0)?
+                    && let StartDecision::New(run) = self.at.open(self.tx, &new, self.now.0)?
                 {
                     follows = Some(signed(run.seq));
                 }
@@ -236,10 +236,10 @@ impl Save<'_> {
                 self.next_visit("halt", &run.step, &run.state)?;
                 let detail = serde_json::json!({ "halt": halt, "why": why });
                 let name = "halt".to_owned();
-                Link { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
+                NewAuditLink { run: run.id, visit: run.visit, name, what: "the run was halted", detail }
                     .add(self.tx, self.now.0)?;
                 let (status, halt, why) = (RunStatus::Halting, Some(halt.as_str()), Some(why.as_str()));
-                self.update(Columns { status, visit: next, due: now, halt, why, ..as_it_was })
+                self.update(RunColumns { status, visit: next, due: now, halt, why, ..as_it_was })
             }
             Checkpoint::Ended { status, why } => {
                 // As it can be kept anywhere, since the chain seals it.
@@ -247,23 +247,23 @@ impl Save<'_> {
                 self.close_gate()?;
                 self.leave("ended")?;
                 self.ends(status, &why)?;
-                self.update(Columns { status, due: None, why: Some(&why), ..as_it_was })
+                self.update(RunColumns { status, due: None, why: Some(&why), ..as_it_was })
             }
             Checkpoint::Retry { attempts, due, why } => {
                 let taken = self.at.keeps(self.tx, due, self.now);
                 let (due, why) = (Some(due), Some(why.as_str()));
-                self.update(Columns { attempts, due, why, taken, ..as_it_was })
+                self.update(RunColumns { attempts, due, why, taken, ..as_it_was })
             }
             Checkpoint::Park { why } => {
                 let parked = Some(self.at.epoch);
-                self.update(Columns { parked, why: Some(&why), ..as_it_was })
+                self.update(RunColumns { parked, why: Some(&why), ..as_it_was })
             }
         }?;
         Ok(follows)
     }
 
     /// Every save gives the run a new version, so that whoever took it before is refused.
-    fn update(&self, to: Columns<'_>) -> Result<(), Fault> {
+    fn update(&self, to: RunColumns<'_>) -> Result<(), TransactionError> {
         self.tx
             .prepare_cached(
                 "UPDATE run SET status = ?2, step = ?3, state = ?4, visit = ?5, moves = ?6, attempts = ?7, due = ?8,
@@ -291,12 +291,12 @@ impl Save<'_> {
         Ok(())
     }
 
-    fn ends(&self, status: RunStatus, why: &str) -> Result<(), Fault> {
+    fn ends(&self, status: RunStatus, why: &str) -> Result<(), TransactionError> {
         let run = &self.lease.run;
-        Link::end(run.id, run.visit, status_text(status), why).add(self.tx, self.now.0)
+        NewAuditLink::end(run.id, run.visit, status_text(status), why).add(self.tx, self.now.0)
     }
 
-    fn leave(&self, how: &str) -> Result<(), Fault> {
+    fn leave(&self, how: &str) -> Result<(), TransactionError> {
         let run = &self.lease.run;
         self.tx
             .prepare_cached("UPDATE trail SET left_at = ?3, how = ?4 WHERE run = ?1 AND visit = ?2")?
@@ -304,7 +304,7 @@ impl Save<'_> {
         Ok(())
     }
 
-    fn next_visit(&self, how: &str, step: &str, state: &[u8]) -> Result<(), Fault> {
+    fn next_visit(&self, how: &str, step: &str, state: &[u8]) -> Result<(), TransactionError> {
         self.leave(how)?;
         let (seq, visit) = (signed(self.lease.run.id.seq), signed(self.lease.run.visit + 1));
         self.tx
@@ -316,14 +316,14 @@ impl Save<'_> {
     }
 
     /// The answer the step was given has had its effect.
-    fn consume_answer(&self) -> Result<(), Fault> {
+    fn consume_answer(&self) -> Result<(), TransactionError> {
         if let Some(answer) = &self.lease.run.answer {
             self.tx.execute("UPDATE answer SET state = 'consumed' WHERE id = ?1", [signed(answer.id)])?;
         }
         Ok(())
     }
 
-    fn close_gate(&self) -> Result<(), Fault> {
+    fn close_gate(&self) -> Result<(), TransactionError> {
         self.consume_answer()?;
         let Some(gate) = &self.lease.run.gate else { return Ok(()) };
         let id = signed(gate.id);
@@ -333,7 +333,7 @@ impl Save<'_> {
     }
 
     /// Opens the gate, or brings the open one up to date; says when the step wants to run again.
-    fn open_gate(&self, spec: &GateSpec) -> Result<Option<Timestamp>, Fault> {
+    fn open_gate(&self, spec: &GateSpec) -> Result<Option<Timestamp>, TransactionError> {
         self.consume_answer()?;
         let text = serde_json::to_string(spec)?;
         let Some(open) = &self.lease.run.gate else {
@@ -353,14 +353,14 @@ impl Save<'_> {
         Ok(if self.has_answer(open.id)? { Some(self.now) } else { self.expiry(spec) })
     }
 
-    fn has_answer(&self, gate: u64) -> Result<bool, Fault> {
+    fn has_answer(&self, gate: u64) -> Result<bool, TransactionError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM answer WHERE gate = ?1 AND state = 'waiting')";
         self.tx.query_row(sql, [signed(gate)], |row| row.get(0))
     }
 
     /// Did somebody answer the open gate while the step worked? One that was given an answer and waits all the
     /// same waits knowing it.
-    fn answered_meanwhile(&self) -> Result<bool, Fault> {
+    fn answered_meanwhile(&self) -> Result<bool, TransactionError> {
         match (&self.lease.run.gate, &self.lease.run.answer) {
             (Some(open), None) => self.has_answer(open.id),
             _ => Ok(false),

@@ -10,8 +10,9 @@ use crate::{
     clock::SystemClock,
     limits,
     store::{
-        CallRow, CallStatus, Checkpoint, CommitRow, Filter, Lease, Opened, Pause, PauseScope, Record,
-        RepoRow, Rerun, Reservation, Reserved, RunStatus, SharedCap, Store, StoreError, backup,
+        ActivePause, CallRow, CallStatus, Checkpoint, CommitRow, LedgerRecord, PauseScope, RepositoryRow,
+        Reservation, ReservationOutcome, RetryDecision, RunFilter, RunLease, RunStatus, SharedCap,
+        StartDecision, Store, StoreError, backup,
         tests::{claim_at, new_run},
     },
     types::{Cause, Hash, InstallationId, IssueNo, MicroUsd, RepoId, RunId, Timestamp},
@@ -23,7 +24,7 @@ fn open(root: &Path) -> Arc<Store> {
     Store::open(root, Arc::new(SystemClock)).unwrap()
 }
 
-async fn claim(store: &Store) -> Option<Lease> {
+async fn claim(store: &Store) -> Option<RunLease> {
     claim_at(store, Timestamp(i64::MAX)).await
 }
 
@@ -68,7 +69,10 @@ async fn a_database_of_the_first_version_reads_right() {
     let lease = claim(&store).await.unwrap();
     assert_eq!((lease.run.id.seq, lease.run.visit, lease.number, lease.run.calls.calls), (1, 2, 7, 0));
     let db = store.repo(REPO).await.unwrap();
-    assert_eq!(db.journal_begin(&lease, "now").await.unwrap(), crate::store::Begun::Done(b"1".to_vec()));
+    assert_eq!(
+        db.journal_begin(&lease, "now").await.unwrap(),
+        crate::store::JournalLookup::Done(b"1".to_vec())
+    );
     lease.gathered.tally().add(true);
     lease.gathered.tally().add(false);
     store.save_step(&lease, go()).await.unwrap();
@@ -95,8 +99,8 @@ async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     let db = store.repo(REPO).await.unwrap();
     let kept = async || db.ledger(lease.run.id).await.unwrap().calls;
     db.journal_begin(&lease, "draft/1").await.unwrap();
-    db.record(&lease, "draft/1", Record::Call(call(CallStatus::Reserved))).await.unwrap();
-    lease.gathered.book(lease.run.visit, "draft/1", Record::Call(call(CallStatus::Done)));
+    db.record(&lease, "draft/1", LedgerRecord::Call(call(CallStatus::Reserved))).await.unwrap();
+    lease.gathered.book(lease.run.visit, "draft/1", LedgerRecord::Call(call(CallStatus::Done)));
     assert_eq!(kept().await, [call(CallStatus::Reserved)]);
     db.journal_done(&lease, "draft/1", b"1".to_vec()).await.unwrap();
     assert_eq!(kept().await, [call(CallStatus::Done)]);
@@ -104,7 +108,7 @@ async fn what_is_booked_is_kept_with_the_next_write_and_not_before() {
     assert_eq!(db.booked(&lease, "draft/2").await.unwrap(), None);
 
     // What was paid was paid, though the attempt came to nothing.
-    lease.gathered.book(lease.run.visit, "draft/2", Record::Call(call(CallStatus::Failed)));
+    lease.gathered.book(lease.run.visit, "draft/2", LedgerRecord::Call(call(CallStatus::Failed)));
     let again = Checkpoint::Retry { attempts: 1, due: Timestamp(0), why: "a fault".into() };
     store.save_step(&lease, again).await.unwrap();
     assert_eq!(kept().await, [call(CallStatus::Done), call(CallStatus::Failed)]);
@@ -176,7 +180,7 @@ async fn a_database_that_was_lost_is_not_begun_anew() {
 
     // Without its folder it was forgotten on purpose.
     fs::remove_dir_all(root.path().join("repos/3")).unwrap();
-    assert!(matches!(store.start_run(new_run(REPO, 2)).await.unwrap(), Opened::New(_)));
+    assert!(matches!(store.start_run(new_run(REPO, 2)).await.unwrap(), StartDecision::New(_)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -251,7 +255,7 @@ async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
     let store = open(root.path());
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let pause =
-        Pause { scope: PauseScope::Server, by: "root".into(), why: "upgrade".into(), at: Timestamp(1) };
+        ActivePause { scope: PauseScope::Server, by: "root".into(), why: "upgrade".into(), at: Timestamp(1) };
     store.pause(pause.clone()).await.unwrap();
     drop(store);
     let store = open(root.path());
@@ -273,15 +277,15 @@ async fn a_pause_outlives_a_restart_and_a_suspended_installation_rests() {
 async fn a_run_that_failed_goes_on_where_it_failed() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
-    let Opened::New(run) = store.start_run(new_run(REPO, 1)).await.unwrap() else { panic!() };
+    let StartDecision::New(run) = store.start_run(new_run(REPO, 1)).await.unwrap() else { panic!() };
     let retry = |cause: &str| store.retry_run(run, Cause(cause.into()), "root".into());
-    assert!(matches!(retry("r1").await.unwrap(), Rerun::NotFailed(_)));
+    assert!(matches!(retry("r1").await.unwrap(), RetryDecision::NotFailed(_)));
     let lease = claim(&store).await.unwrap();
     let failed = Checkpoint::Ended { status: RunStatus::Failed, why: "broken".into() };
     store.save_step(&lease, failed).await.unwrap();
     assert_eq!(store.next_due(), None);
-    assert!(matches!(retry("r2").await.unwrap(), Rerun::Going));
-    assert!(matches!(retry("r2").await.unwrap(), Rerun::Duplicate));
+    assert!(matches!(retry("r2").await.unwrap(), RetryDecision::Going));
+    assert!(matches!(retry("r2").await.unwrap(), RetryDecision::Duplicate));
     drop(store);
 
     let store = open(root.path());
@@ -289,7 +293,8 @@ async fn a_run_that_failed_goes_on_where_it_failed() {
     assert_eq!((lease.run.id, lease.run.visit, lease.run.step.as_str()), (run, 2, "\"Load\""));
     let trail = store.repo(REPO).await.unwrap().trail(run).await.unwrap();
     assert_eq!(trail.len(), 2);
-    let live = store.runs(Filter { repo: Some(REPO), live_only: true, ..Filter::default() }).await.unwrap();
+    let live =
+        store.runs(RunFilter { repo: Some(REPO), live_only: true, ..RunFilter::default() }).await.unwrap();
     assert!(live[0].taken && live[0].updated_at.plus(Duration::from_secs(60)) > lease.run.started_at);
     assert!(matches!(store.get_document(&lease, Hash::of(b"?")).await, Err(StoreError::Missing { .. })));
 }
@@ -355,7 +360,7 @@ async fn a_boot_that_happens_to_have_the_same_number_tries_again_what_was_parked
 async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
     let root = tempfile::tempdir().unwrap();
     let store = open(root.path());
-    let row = RepoRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
+    let row = RepositoryRow { id: REPO, installation: InstallationId(7), name: "acme/shop".parse().unwrap() };
     store.directory().saw_repository(row).await.unwrap();
     store.start_run(new_run(REPO, 1)).await.unwrap();
     let gone = root.path().join("repos/.gone-3");
@@ -375,7 +380,9 @@ async fn forgetting_may_stop_anywhere_and_is_asked_for_again() {
         store.forget_repo(REPO).await.unwrap();
         assert!(store.directory().repository(REPO).await.unwrap().is_none());
     }
-    assert!(matches!(store.start_run(new_run(REPO, 1)).await.unwrap(), Opened::New(run) if run.seq == 1));
+    assert!(
+        matches!(store.start_run(new_run(REPO, 1)).await.unwrap(), StartDecision::New(run) if run.seq == 1)
+    );
     assert!(claim(&store).await.is_some());
 }
 
@@ -425,8 +432,8 @@ async fn crash_in_a_call(root: &Path) {
         held_microusd: Some(2_000_000),
         ..call(CallStatus::Reserved)
     };
-    assert_eq!(store.reserve(asked(REPO, lease.run.id.seq, 2)).await.unwrap(), Reserved::Held);
-    store.repo(REPO).await.unwrap().record(&lease, "draft/1", Record::Call(row)).await.unwrap();
+    assert_eq!(store.reserve(asked(REPO, lease.run.id.seq, 2)).await.unwrap(), ReservationOutcome::Held);
+    store.repo(REPO).await.unwrap().record(&lease, "draft/1", LedgerRecord::Call(row)).await.unwrap();
 }
 
 const SPENT: MicroUsd = MicroUsd(2_000_000);
@@ -435,7 +442,7 @@ const SPENT: MicroUsd = MicroUsd(2_000_000);
 async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
     let root = tempfile::tempdir().unwrap();
     crash_in_a_call(root.path()).await;
-    let over = Reserved::Over { cap: SharedCap::RepositoryDay, spent: SPENT };
+    let over = ReservationOutcome::Over { cap: SharedCap::RepositoryDay, spent: SPENT };
     let store = open(root.path());
     assert_eq!(store.reserve(asked(REPO, 99, 1)).await.unwrap(), over);
     drop(store);
@@ -452,10 +459,10 @@ async fn a_held_call_is_read_from_its_ledger_after_a_crash() {
 
     let lease = claim(&store).await.unwrap();
     let db = store.repo(REPO).await.unwrap();
-    let settled = Record::Call(call(CallStatus::Done));
+    let settled = LedgerRecord::Call(call(CallStatus::Done));
     db.record(&lease, "draft/1", settled).await.unwrap();
     store.follow_spend(lease.run.id).await.unwrap();
-    assert_eq!(store.reserve(asked(REPO, 99, 2)).await.unwrap(), Reserved::Held);
+    assert_eq!(store.reserve(asked(REPO, 99, 2)).await.unwrap(), ReservationOutcome::Held);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -466,7 +473,7 @@ async fn a_ledger_that_cannot_be_read_still_counts_and_its_repository_reserves_n
     let store = open(root.path());
     let refused = store.reserve(asked(REPO, 99, 1)).await.unwrap_err().to_string();
     assert!(refused.contains("restore it from a backup, or remove the whole folder"), "{refused}");
-    let over = Reserved::Over { cap: SharedCap::InstallationMonth, spent: SPENT };
+    let over = ReservationOutcome::Over { cap: SharedCap::InstallationMonth, spent: SPENT };
     assert_eq!(store.reserve(asked(RepoId(4), 1, 1)).await.unwrap(), over);
     // Its runs are gone then, and its bill is not.
     fs::remove_dir_all(root.path().join("repos/3")).unwrap();

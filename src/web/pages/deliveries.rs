@@ -8,25 +8,25 @@ use axum::{
 use serde::Deserialize;
 use url::form_urlencoded;
 
-use super::{Asked, Page, Shown, entry::Visit, filters, show};
+use super::{OperatorPageResult, PageFrame, PagesState, filters, page_sessions::PageSession, show};
 use crate::store::{DeliveryRow, InboxCounts};
 
 #[derive(Deserialize)]
-pub(super) struct Tab {
+pub(super) struct DeliveriesQuery {
     #[serde(default)]
     given_up: bool,
 }
 
 #[derive(Template)]
 #[template(path = "deliveries.html")]
-struct Deliveries {
-    page: Page,
+struct DeliveriesPage {
+    page: PageFrame,
     given_up: bool,
     counts: InboxCounts,
-    rows: Vec<Line>,
+    rows: Vec<DeliveryTableRow>,
 }
 
-struct Line {
+struct DeliveryTableRow {
     row: DeliveryRow,
     /// As it is now, where it is known still.
     repository: String,
@@ -36,10 +36,10 @@ struct Line {
 }
 
 pub(super) async fn page(
-    State(room): Asked,
-    Extension(visit): Extension<Visit>,
-    Query(Tab { given_up }): Query<Tab>,
-) -> Shown {
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
+    Query(DeliveriesQuery { given_up }): Query<DeliveriesQuery>,
+) -> OperatorPageResult {
     let control = &room.operator.control;
     let (inbox, now) = (control.store.inbox(), control.clock.now());
     let mut rows = Vec::new();
@@ -50,8 +50,8 @@ pub(super) async fn page(
         };
         let path: String = form_urlencoded::byte_serialize(row.id.0.as_bytes()).collect();
         let path = path.replace('+', "%20");
-        rows.push(Line { path, age: super::ago(now, row.received_at), repository, row });
+        rows.push(DeliveryTableRow { path, age: super::ago(now, row.received_at), repository, row });
     }
-    let page = Page::new("Deliveries", &visit);
-    show(&Deliveries { page, given_up, counts: inbox.counts().await?, rows })
+    let page = PageFrame::new("Deliveries", &visit);
+    show(&DeliveriesPage { page, given_up, counts: inbox.counts().await?, rows })
 }

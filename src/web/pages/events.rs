@@ -13,7 +13,7 @@ use axum::{
 };
 use futures_util::stream;
 
-use super::{Asked, Shown, Trouble, entry::Visit};
+use super::{OperatorPageError, OperatorPageResult, PagesState, page_sessions::PageSession};
 
 /// Half of the connections that the door has: the other half is for pages.
 pub(super) const STREAMS: usize = crate::limits::OPERATOR_CONNECTIONS / 2;
@@ -23,11 +23,14 @@ const GAP: Duration = Duration::from_secs(1);
 
 /// One word at a time is under way, whatever happens meanwhile and however slowly it is read: the next is made when it
 /// was taken.
-pub(super) async fn stream(State(room): Asked, Extension(visit): Extension<Visit>) -> Shown {
+pub(super) async fn stream(
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
+) -> OperatorPageResult {
     let place = Arc::clone(&room.streams).try_acquire_owned().map_err(|_| {
         let why =
             "Too many pages are open for all to be kept fresh; close some, or load this one again by hand.";
-        Trouble::Refused(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
+        OperatorPageError::Refused(StatusCode::SERVICE_UNAVAILABLE, why.to_owned())
     })?;
     let control = &room.operator.control;
     let first = (

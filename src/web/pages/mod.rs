@@ -1,19 +1,19 @@
 //! The operator's pages: drawn here from what the store and the engine say, readable without a script, and kept fresh by a
 //! few lines of one.
 //!
-//! Who may see them is decided in [`entry`], before any page is asked. Whatever a page shows of models, people and
+//! Who may see them is decided in [`page_sessions`], before any page is asked. Whatever a page shows of models, people and
 //! repositories is text: the templates escape it, and the filter `plain` takes out what turns or hides the rest.
 
-mod acts;
+mod actions;
 mod deliveries;
-mod entry;
 mod events;
-mod graph;
 mod models;
+mod page_sessions;
 mod repository;
 mod run;
 mod runs;
 mod spend;
+mod svg;
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ use axum::{
 };
 use tokio::sync::Semaphore;
 
-use self::entry::Visit;
-pub(super) use self::entry::by_name;
-use super::{Operator, control::Refusal};
+use self::page_sessions::PageSession;
+pub(super) use self::page_sessions::by_name;
+use super::{OperatorContext, control::ControlError};
 use crate::{
     documents::is_invisible,
     engine::EngineError,
@@ -38,15 +38,15 @@ use crate::{
 };
 
 /// What the pages are drawn from.
-pub(super) struct Room {
-    operator: Arc<Operator>,
+pub(super) struct PagesContext {
+    operator: Arc<OperatorContext>,
     streams: Arc<Semaphore>,
 }
 
-type Asked = axum::extract::State<Arc<Room>>;
+type PagesState = axum::extract::State<Arc<PagesContext>>;
 
 /// Every page, stream and form. All of them are behind the guard, and so is whatever is not here.
-fn table() -> Vec<(&'static str, MethodRouter<Arc<Room>>)> {
+fn table() -> Vec<(&'static str, MethodRouter<Arc<PagesContext>>)> {
     vec![
         ("/", get(runs::page)),
         ("/runs/{repo}/{seq}", get(run::page)),
@@ -58,12 +58,12 @@ fn table() -> Vec<(&'static str, MethodRouter<Arc<Room>>)> {
         ("/models", get(models::page)),
         ("/events", get(events::stream)),
         ("/live.js", get(async || asset("text/javascript", include_str!("live.js")))),
-        ("/pause", post(acts::pause)),
-        ("/resume", post(acts::resume)),
-        ("/runs/{repo}/{seq}/retry", post(acts::retry)),
-        ("/repositories/{repo}/pause", post(acts::pause_repository)),
-        ("/repositories/{repo}/resume", post(acts::resume_repository)),
-        ("/deliveries/{id}/replay", post(acts::replay)),
+        ("/pause", post(actions::pause)),
+        ("/resume", post(actions::resume)),
+        ("/runs/{repo}/{seq}/retry", post(actions::retry)),
+        ("/repositories/{repo}/pause", post(actions::pause_repository)),
+        ("/repositories/{repo}/resume", post(actions::resume_repository)),
+        ("/deliveries/{id}/replay", post(actions::replay)),
     ]
 }
 
@@ -73,14 +73,14 @@ pub fn paths() -> Vec<&'static str> {
 }
 
 /// All of them, and the two that a stranger may see.
-pub(super) fn router(operator: Arc<Operator>) -> Router {
-    let room = Arc::new(Room { operator, streams: Arc::new(Semaphore::new(events::STREAMS)) });
+pub(super) fn router(operator: Arc<OperatorContext>) -> Router {
+    let room = Arc::new(PagesContext { operator, streams: Arc::new(Semaphore::new(events::STREAMS)) });
     let guarded =
         table().into_iter().fold(Router::new(), |router, (path, method)| router.route(path, method));
     guarded
-        .fallback(async || Trouble::Missing)
-        .layer(from_fn_with_state(Arc::clone(&room), entry::guard))
-        .route("/enter", get(entry::ask).post(entry::enter))
+        .fallback(async || OperatorPageError::Missing)
+        .layer(from_fn_with_state(Arc::clone(&room), page_sessions::guard))
+        .route("/enter", get(page_sessions::ask).post(page_sessions::enter))
         .route("/style.css", get(async || asset("text/css", include_str!("style.css"))))
         .route("/icon.svg", get(async || asset("image/svg+xml", include_str!("icon.svg"))))
         .with_state(room)
@@ -91,7 +91,7 @@ fn asset(kind: &'static str, text: &'static str) -> Response {
 }
 
 /// What every page has around it. A template has it as its field `page` and extends `layout.html`.
-struct Page {
+struct PageFrame {
     title: String,
     /// The value that each form sends along; none for whoever may only read, who sees no forms.
     key: Option<String>,
@@ -100,8 +100,8 @@ struct Page {
     paused: bool,
 }
 
-impl Page {
-    fn new(title: impl Into<String>, visit: &Visit) -> Self {
+impl PageFrame {
+    fn new(title: impl Into<String>, visit: &PageSession) -> Self {
         Self { title: title.into(), key: visit.key.clone(), inside: true, paused: visit.paused }
     }
 
@@ -111,15 +111,15 @@ impl Page {
 }
 
 /// A page, or why there is none.
-type Shown = Result<Response, Trouble>;
+type OperatorPageResult = Result<Response, OperatorPageError>;
 
-fn show(template: &impl Template) -> Shown {
+fn show(template: &impl Template) -> OperatorPageResult {
     Ok(Html(template.render()?).into_response())
 }
 
 /// Why a page is not shown, or a wish not granted.
 #[derive(Debug)]
-enum Trouble {
+enum OperatorPageError {
     Missing,
     Refused(StatusCode, String),
     /// For the log; the page says no more than that it is there.
@@ -128,12 +128,12 @@ enum Trouble {
 
 #[derive(Template)]
 #[template(path = "said.html")]
-struct Said<'a> {
-    page: Page,
+struct MessagePage<'a> {
+    page: PageFrame,
     text: &'a str,
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for OperatorPageError {
     fn into_response(self) -> Response {
         let (status, title, text) = match self {
             Self::Missing => {
@@ -147,37 +147,37 @@ impl IntoResponse for Trouble {
                 (StatusCode::INTERNAL_SERVER_ERROR, "Cannot be read", text)
             }
         };
-        said(status, Page { inside: true, ..Page::outside(title) }, &text)
+        said(status, PageFrame { inside: true, ..PageFrame::outside(title) }, &text)
     }
 }
 
 /// A page of one sentence.
-fn said(status: StatusCode, page: Page, text: &str) -> Response {
-    let page = Said { page, text }.render();
+fn said(status: StatusCode, page: PageFrame, text: &str) -> Response {
+    let page = MessagePage { page, text }.render();
     (status, page.map(Html).map_err(|error| error.to_string())).into_response()
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for OperatorPageError {
     fn from(error: StoreError) -> Self {
         Self::Broken(with_causes(&error))
     }
 }
 
-impl From<EngineError> for Trouble {
+impl From<EngineError> for OperatorPageError {
     fn from(error: EngineError) -> Self {
         Self::Broken(with_causes(&error))
     }
 }
 
-impl From<askama::Error> for Trouble {
+impl From<askama::Error> for OperatorPageError {
     fn from(error: askama::Error) -> Self {
         Self::Broken(error.to_string())
     }
 }
 
 /// The control socket's refusals are sentences, but for those that are our own fault.
-impl From<Refusal> for Trouble {
-    fn from(Refusal(status, why): Refusal) -> Self {
+impl From<ControlError> for OperatorPageError {
+    fn from(ControlError(status, why): ControlError) -> Self {
         if status.is_server_error() { Self::Broken(why) } else { Self::Refused(status, why) }
     }
 }

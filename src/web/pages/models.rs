@@ -3,53 +3,56 @@
 use askama::Template;
 use axum::{Extension, extract::State};
 
-use super::{Asked, Page, Shown, ago, entry::Visit, filters, show};
+use super::{OperatorPageResult, PageFrame, PagesState, ago, filters, page_sessions::PageSession, show};
 use crate::{
     config::ModelSettings,
-    providers::{GeminiKeyState, LastFailure, Providers, Readiness, Resting, gemini_keys},
-    store::{Rest, RestingKey},
+    providers::{ActiveCooldown, GeminiKeyState, LastFailure, ModelProviders, ModelReadiness, gemini_keys},
+    store::{KeyCooldownReason, StoredKeyCooldown},
     types::Timestamp,
 };
 
 #[derive(Template)]
 #[template(path = "models.html")]
-struct Models {
-    page: Page,
-    roles: Vec<Readiness>,
-    pools: Vec<Pool>,
-    resting: Vec<Resting>,
+struct ModelsPage {
+    page: PageFrame,
+    roles: Vec<ModelReadiness>,
+    pools: Vec<PoolTableRow>,
+    resting: Vec<ActiveCooldown>,
     /// How long ago, and what.
     failures: Vec<(String, LastFailure)>,
-    keys: Vec<Key>,
+    keys: Vec<GeminiKeyTableRow>,
 }
 
-struct Pool {
+struct PoolTableRow {
     name: String,
     strategy: String,
     /// Does any role have it?
     asked: bool,
-    members: Vec<Member>,
+    members: Vec<PoolMemberRow>,
 }
 
-struct Member {
+struct PoolMemberRow {
     spec: String,
     fallback: bool,
     lacks: Option<String>,
 }
 
 /// By its name in `.env`; never the key.
-struct Key {
+struct GeminiKeyTableRow {
     name: String,
     rests: Vec<String>,
 }
 
-pub(super) async fn page(State(room): Asked, Extension(visit): Extension<Visit>) -> Shown {
+pub(super) async fn page(
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
+) -> OperatorPageResult {
     let (providers, settings) = (&room.operator.providers, &room.operator.settings.models);
     let now = room.operator.control.clock.now();
     let learned = room.operator.control.store.resting_keys().await?;
     let roles = providers.readiness(settings);
-    show(&Models {
-        page: Page::new("Models", &visit),
+    show(&ModelsPage {
+        page: PageFrame::new("Models", &visit),
         pools: pools(settings, providers, &roles),
         roles,
         resting: providers.resting(now).await,
@@ -58,15 +61,19 @@ pub(super) async fn page(State(room): Asked, Extension(visit): Extension<Visit>)
     })
 }
 
-fn pools(settings: &ModelSettings, providers: &Providers, roles: &[Readiness]) -> Vec<Pool> {
+fn pools(
+    settings: &ModelSettings,
+    providers: &ModelProviders,
+    roles: &[ModelReadiness],
+) -> Vec<PoolTableRow> {
     let member = |spec: &String, fallback| {
         let lacks = match providers.member(spec) {
             Ok((provider, _)) => provider.lacks(),
             Err(error) => Some(error.to_string()),
         };
-        Member { spec: spec.clone(), fallback, lacks }
+        PoolMemberRow { spec: spec.clone(), fallback, lacks }
     };
-    let pools = settings.names.pools.iter().map(|(name, pool)| Pool {
+    let pools = settings.names.pools.iter().map(|(name, pool)| PoolTableRow {
         name: name.clone(),
         strategy: pool.strategy.to_string(),
         asked: roles.iter().any(|role| role.spec == format!("pool:{name}")),
@@ -81,22 +88,26 @@ fn pools(settings: &ModelSettings, providers: &Providers, roles: &[Readiness]) -
 }
 
 /// As they are since the last reload.
-fn keys(providers: &Providers, learned: &[RestingKey], now: Timestamp) -> Vec<Key> {
-    let others =
-        providers.other_keys().into_iter().map(|name| Key { name: name.to_owned(), rests: Vec::new() });
+fn keys(providers: &ModelProviders, learned: &[StoredKeyCooldown], now: Timestamp) -> Vec<GeminiKeyTableRow> {
+    let others = providers
+        .other_keys()
+        .into_iter()
+        .map(|name| GeminiKeyTableRow { name: name.to_owned(), rests: Vec::new() });
     let settings = providers.gemini();
-    let gemini = gemini_keys(&settings, learned, now).into_iter().map(|GeminiKeyState { key, rests }| Key {
-        name: key.name.clone(),
-        rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
+    let gemini = gemini_keys(&settings, learned, now).into_iter().map(|GeminiKeyState { key, rests }| {
+        GeminiKeyTableRow {
+            name: key.name.clone(),
+            rests: rests.into_iter().map(|(model, rest)| rested(model, rest)).collect(),
+        }
     });
     gemini.chain(others).collect()
 }
 
-fn rested(model: &str, rest: Rest) -> String {
+fn rested(model: &str, rest: KeyCooldownReason) -> String {
     match rest {
-        Rest::Rate { until } => format!("asked too often for {model}, rests until {until}"),
-        Rest::Quota { until } => format!("used up for {model}, rests until {until}"),
-        Rest::Denied { until } => format!("may not use {model}, rests until {until}"),
-        Rest::Refused => "refused; put that right in .env and run countersign reload".to_owned(),
+        KeyCooldownReason::Rate { until } => format!("asked too often for {model}, rests until {until}"),
+        KeyCooldownReason::Quota { until } => format!("used up for {model}, rests until {until}"),
+        KeyCooldownReason::Denied { until } => format!("may not use {model}, rests until {until}"),
+        KeyCooldownReason::Refused => "refused; put that right in .env and run countersign reload".to_owned(),
     }
 }

@@ -9,16 +9,15 @@ use axum::{
 };
 
 use super::{
-    Asked, Page, Room, Shown, Trouble,
-    entry::Visit,
-    filters,
-    graph::{CHART_HEIGHT, Chart, chart},
-    runs::{self, Row, name},
+    OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters,
+    page_sessions::PageSession,
+    runs::{self, RunTableRow, name},
     show,
+    svg::{CHART_HEIGHT, SpendChart, chart},
 };
 use crate::{
-    codebase::{self, Context, Report},
-    store::{Pause, RunsAsked, Spending},
+    codebase::{self, CodebaseContext, ContextReport},
+    store::{ActivePause, RunQuery, Spending},
     types::{IssueNo, RepoId, RunId, Timestamp},
 };
 
@@ -30,42 +29,42 @@ const FINDINGS: u32 = 1500;
 
 #[derive(Template)]
 #[template(path = "repository.html")]
-struct Repository {
-    page: Page,
+struct RepositoryPage {
+    page: PageFrame,
     id: RepoId,
     url: String,
     standing: String,
     action: String,
     label: &'static str,
     notices: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<RunTableRow>,
     since: String,
     total: Spending,
-    chart: Chart,
+    chart: SpendChart,
     height: usize,
     rules: Vec<(&'static str, String)>,
-    shown: Option<Excerpt>,
+    shown: Option<LatestContext>,
 }
 
 /// What was chosen for a model last.
-struct Excerpt {
+struct LatestContext {
     run: RunId,
     at: Timestamp,
-    report: Report,
+    report: ContextReport,
 }
 
 pub(super) async fn page(
-    State(room): Asked,
-    Extension(visit): Extension<Visit>,
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
     Path(id): Path<RepoId>,
-) -> Shown {
+) -> OperatorPageResult {
     let control = &room.operator.control;
     let store = &control.store;
     let known = store.directory().repository(id).await?;
     if known.is_none() && !store.repos().await?.contains(&id) {
-        return Err(Trouble::Missing);
+        return Err(OperatorPageError::Missing);
     }
-    let found = store.run_page(&RunsAsked { repo: Some(id), most: RUNS, ..RunsAsked::default() }).await?;
+    let found = store.run_page(&RunQuery { repo: Some(id), most: RUNS, ..RunQuery::default() }).await?;
     let pauses = store.pauses().await?;
     let now = control.clock.now();
     let since = now.minus(Duration::from_secs((DAYS - 1) * 24 * 3600)).day_start();
@@ -75,11 +74,11 @@ pub(super) async fn page(
     left_out.sort_by(|a, b| a.why.cmp(&b.why));
     left_out.dedup();
     let damaged = !left_out.is_empty();
-    let pause = Pause::of(&pauses, id);
+    let pause = ActivePause::of(&pauses, id);
     let own = pauses.iter().any(|pause| pause.scope == crate::store::PauseScope::Repo(id));
     let title = name(&room, id).await?;
     let web_url = control.web_url.as_str().trim_end_matches('/');
-    show(&Repository {
+    show(&RepositoryPage {
         id,
         url: known.map_or_else(|| web_url.to_owned(), |row| format!("{web_url}/{}", row.name)),
         standing: pause.map_or_else(
@@ -96,12 +95,12 @@ pub(super) async fn page(
         height: CHART_HEIGHT,
         rules: unless_named(damaged, rules(&room, id).await)?,
         shown: unless_named(damaged, excerpt(&room, id).await)?,
-        page: Page::new(title, &visit),
+        page: PageFrame::new(title, &visit),
     })
 }
 
 /// As a drafter of each workflow would be told them.
-async fn rules(room: &Room, id: RepoId) -> Result<Vec<(&'static str, String)>, Trouble> {
+async fn rules(room: &PagesContext, id: RepoId) -> Result<Vec<(&'static str, String)>, OperatorPageError> {
     let Some(db) = room.operator.control.store.repo_if_any(id).await? else { return Ok(Vec::new()) };
     let (newest, none) = (RunId { repo: id, seq: i64::MAX as u64 }, IssueNo(0));
     let mut all = Vec::new();
@@ -113,15 +112,18 @@ async fn rules(room: &Room, id: RepoId) -> Result<Vec<(&'static str, String)>, T
     Ok(all)
 }
 
-async fn excerpt(room: &Room, id: RepoId) -> Result<Option<Excerpt>, Trouble> {
+async fn excerpt(room: &PagesContext, id: RepoId) -> Result<Option<LatestContext>, OperatorPageError> {
     let Some((run, at, stored)) = room.operator.control.store.last_excerpt(id).await? else {
         return Ok(None);
     };
-    let context: Option<Context> = serde_json::from_str(&stored).ok();
-    Ok(context.map(|context| Excerpt { run, at, report: context.report }))
+    let context: Option<CodebaseContext> = serde_json::from_str(&stored).ok();
+    Ok(context.map(|context| LatestContext { run, at, report: context.report }))
 }
 
 /// Where the page has said already that the database cannot be read whole, the rest of it is shown all the same.
-fn unless_named<V: Default>(damaged: bool, read: Result<V, Trouble>) -> Result<V, Trouble> {
+fn unless_named<V: Default>(
+    damaged: bool,
+    read: Result<V, OperatorPageError>,
+) -> Result<V, OperatorPageError> {
     if damaged { Ok(read.unwrap_or_default()) } else { read }
 }

@@ -12,20 +12,21 @@ use axum::{
 use serde_json::json;
 
 use super::{
-    Asked, Page, Room, Shown, Trouble,
-    entry::Visit,
-    filters,
-    graph::{Graph, graph},
+    OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters,
+    page_sessions::PageSession,
     runs::{class, cut},
     show,
+    svg::{GraphDrawing, graph},
 };
 use crate::{
     documents::harmless,
-    engine::{RunView, Status},
+    engine::{RunView, RunViewStatus},
     messages::step_name,
-    store::{ApprovalRow, CallRow, CommitRow, GateStory, RunStory, Seen, Spending, TextKind, VerdictRow},
+    store::{
+        ApprovalRow, CallRow, CommitRow, GateHistory, RunHistory, Spending, TextKind, VerdictRow, VisitRecord,
+    },
     types::{Hash, MicroUsd, RepoId, RunId, Timestamp},
-    web::control::ListedRun,
+    web::control::RunListItem,
 };
 
 /// Of a text that is shown.
@@ -33,43 +34,43 @@ const TEXT_BYTES: usize = 2 << 20;
 
 #[derive(Template)]
 #[template(path = "run.html")]
-struct Run {
-    page: Page,
+struct RunDetailPage {
+    page: PageFrame,
     base: String,
     retry: String,
     title: String,
-    listed: ListedRun,
+    listed: RunListItem,
     spent: Spending,
     class: &'static str,
     retries: bool,
     links: Vec<(String, String)>,
     change: Option<Hash>,
-    chain: Chain,
-    graph: Option<Graph>,
-    visits: Vec<VisitView>,
-    story: RunStory,
+    chain: AuditChainPanel,
+    graph: Option<GraphDrawing>,
+    visits: Vec<VisitSection>,
+    story: RunHistory,
     view: RunView,
 }
 
 /// What a walk along the audit chain came to.
-struct Chain {
+struct AuditChainPanel {
     sound: bool,
     said: String,
     wrong: Vec<String>,
 }
 
-struct VisitView {
+struct VisitSection {
     number: u64,
     step: String,
     at: Timestamp,
     took: String,
     how: String,
-    items: Vec<Item>,
+    items: Vec<VisitItem>,
 }
 
 /// Something that happened in a visit.
 #[derive(Default)]
-struct Item {
+struct VisitItem {
     title: String,
     facts: Vec<(&'static str, String)>,
     /// By the hash of each there is a page of its own.
@@ -77,27 +78,27 @@ struct Item {
 }
 
 pub(super) async fn page(
-    State(room): Asked,
-    Extension(visit): Extension<Visit>,
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
     Path((repo, seq)): Path<(RepoId, u64)>,
-) -> Shown {
+) -> OperatorPageResult {
     let id = RunId { repo, seq };
     let (view, story) = read(&room, id).await?;
     let control = &room.operator.control;
     let name = control.store.directory().repository(repo).await?.map(|row| row.name);
-    let listed = ListedRun::new(&view, name.as_ref(), &control.store.pauses().await?, &control.web_url);
+    let listed = RunListItem::new(&view, name.as_ref(), &control.store.pauses().await?, &control.web_url);
     let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == view.workflow);
     let step_of = |saved: &str| workflow.and_then(|workflow| workflow.step(saved));
     let graph = workflow.map(|workflow| {
         let been: HashSet<_> =
             story.visits.iter().filter_map(|visit| Some(step_of(&visit.step)?.id)).collect();
-        let now = if view.status == Status::Done { "" } else { view.step_id.as_str() };
+        let now = if view.status == RunViewStatus::Done { "" } else { view.step_id.as_str() };
         graph(&workflow.steps(), &workflow.edges(), &been, now)
     });
     let now = control.clock.now();
     let visits = story.visits.iter().map(|visit| {
         let step = step_of(&visit.step);
-        VisitView {
+        VisitSection {
             number: visit.visit,
             step: step.map_or_else(|| cut(&visit.step, 40), |step| step_name(step.id, step.title)),
             at: visit.entered_at,
@@ -110,18 +111,21 @@ pub(super) async fn page(
     let change =
         story.texts.iter().rev().find(|text| text.row.kind == TextKind::Diff).map(|text| text.row.text);
     let base = format!("/runs/{repo}/{seq}");
-    show(&Run {
+    show(&RunDetailPage {
         retry: format!("{base}/retry"),
         title: cut(&title, 300),
         class: class(&listed.status),
         spent: Spending::of(story.calls.iter().map(|call| &call.row)),
-        retries: matches!(view.status, Status::Failed | Status::Waiting | Status::Parked),
+        retries: matches!(
+            view.status,
+            RunViewStatus::Failed | RunViewStatus::Waiting | RunViewStatus::Parked
+        ),
         links: links(&room, &listed, &view, &story),
         change,
         chain: chain(&room, repo, &listed.repository).await?,
         graph,
         visits: visits.collect(),
-        page: Page::new(format!("Run {id}: {}", view.workflow), &visit),
+        page: PageFrame::new(format!("Run {id}: {}", view.workflow), &visit),
         base,
         listed,
         story,
@@ -130,7 +134,10 @@ pub(super) async fn page(
 }
 
 /// All that the page shows, and what it has no room for.
-pub(super) async fn raw(State(room): Asked, Path((repo, seq)): Path<(RepoId, u64)>) -> Shown {
+pub(super) async fn raw(
+    State(room): PagesState,
+    Path((repo, seq)): Path<(RepoId, u64)>,
+) -> OperatorPageResult {
     let (view, story) = read(&room, RunId { repo, seq }).await?;
     let run = json!({
         "run": view.id, "workflow": view.workflow, "version": view.version, "issue": view.issue,
@@ -139,15 +146,19 @@ pub(super) async fn raw(State(room): Asked, Path((repo, seq)): Path<(RepoId, u64
         "updated_at": view.updated_at.to_string(), "outcome": view.outcome, "trigger": view.trigger,
         "story": story,
     });
-    let text = serde_json::to_string_pretty(&run).map_err(|error| Trouble::Broken(error.to_string()))?;
+    let text =
+        serde_json::to_string_pretty(&run).map_err(|error| OperatorPageError::Broken(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 /// A text of this run, as text.
-pub(super) async fn text(State(room): Asked, Path((repo, seq, hash)): Path<(RepoId, u64, String)>) -> Shown {
-    let hash = hash.parse().map_err(|_| Trouble::Missing)?;
+pub(super) async fn text(
+    State(room): PagesState,
+    Path((repo, seq, hash)): Path<(RepoId, u64, String)>,
+) -> OperatorPageResult {
+    let hash = hash.parse().map_err(|_| OperatorPageError::Missing)?;
     let found = room.operator.control.store.run_text(RunId { repo, seq }, hash).await?;
-    let mut text = found.ok_or(Trouble::Missing)?;
+    let mut text = found.ok_or(OperatorPageError::Missing)?;
     if text.len() > TEXT_BYTES {
         text.truncate(text.floor_char_boundary(TEXT_BYTES));
         text += "\n… the rest is left out: `countersign export` has it.\n";
@@ -155,19 +166,23 @@ pub(super) async fn text(State(room): Asked, Path((repo, seq, hash)): Path<(Repo
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], harmless(&text)).into_response())
 }
 
-async fn read(room: &Room, id: RunId) -> Result<(RunView, RunStory), Trouble> {
+async fn read(room: &PagesContext, id: RunId) -> Result<(RunView, RunHistory), OperatorPageError> {
     let control = &room.operator.control;
-    let view = control.engine.inspect(id).await?.ok_or(Trouble::Missing)?;
-    let story = control.store.run_story(id).await?.ok_or(Trouble::Missing)?;
+    let view = control.engine.inspect(id).await?.ok_or(OperatorPageError::Missing)?;
+    let story = control.store.run_story(id).await?.ok_or(OperatorPageError::Missing)?;
     Ok((view, story))
 }
 
-async fn chain(room: &Room, repo: RepoId, repository: &str) -> Result<Chain, Trouble> {
+async fn chain(
+    room: &PagesContext,
+    repo: RepoId,
+    repository: &str,
+) -> Result<AuditChainPanel, OperatorPageError> {
     let Some(walked) = room.operator.control.store.walk_chain(repo).await? else {
         let said = format!(
             "The audit chain of this repository is too long for a page: `countersign audit verify {repository}` walks it."
         );
-        return Ok(Chain { sound: true, said, wrong: Vec::new() });
+        return Ok(AuditChainPanel { sound: true, said, wrong: Vec::new() });
     };
     let (sound, links, head) = (walked.sound(), walked.links, walked.head.short());
     let said = if sound {
@@ -175,16 +190,25 @@ async fn chain(room: &Room, repo: RepoId, repository: &str) -> Result<Chain, Tro
     } else {
         format!("The audit chain does NOT hold: {links} links were walked just now.")
     };
-    Ok(Chain { sound, said, wrong: walked.broken.into_iter().chain(walked.altered).take(20).collect() })
+    Ok(AuditChainPanel {
+        sound,
+        said,
+        wrong: walked.broken.into_iter().chain(walked.altered).take(20).collect(),
+    })
 }
 
 /// To the places on GitHub that are known.
-fn links(room: &Room, listed: &ListedRun, view: &RunView, story: &RunStory) -> Vec<(String, String)> {
+fn links(
+    room: &PagesContext,
+    listed: &RunListItem,
+    view: &RunView,
+    story: &RunHistory,
+) -> Vec<(String, String)> {
     let web_url = room.operator.control.web_url.as_str().trim_end_matches('/');
     let mut links = Vec::new();
     if let Some(issue) = &listed.url {
         links.push((format!("Issue #{}", view.issue), issue.clone()));
-        if let Some(Seen { row, .. }) = story.commits.last() {
+        if let Some(VisitRecord { row, .. }) = story.commits.last() {
             let branch = format!("{web_url}/{}/tree/{}", listed.repository, row.branch);
             links.push((format!("Branch {}", row.branch), branch));
         }
@@ -201,15 +225,15 @@ fn links(room: &Room, listed: &ListedRun, view: &RunView, story: &RunStory) -> V
 }
 
 /// What happened in a visit: what was done once, in its order, and then what its ledgers say.
-fn items(story: &RunStory, visit: u64, now: Timestamp) -> Vec<Item> {
+fn items(story: &RunHistory, visit: u64, now: Timestamp) -> Vec<VisitItem> {
     let calls: Vec<_> = story.calls.iter().filter(|call| call.visit == visit).collect();
     let mut items = Vec::new();
     for entry in story.entries.iter().filter(|entry| entry.visit == visit) {
         let call = calls.iter().find(|call| call.key == entry.key);
         let mut item = call.map_or_else(
-            || Item {
+            || VisitItem {
                 title: format!("{} · {}", entry.key, took(entry.begun_at, entry.done_at, now)),
-                ..Item::default()
+                ..VisitItem::default()
             },
             |call| of_call(&call.row),
         );
@@ -219,7 +243,7 @@ fn items(story: &RunStory, visit: u64, now: Timestamp) -> Vec<Item> {
     }
     let done = |key: &str| story.entries.iter().any(|entry| entry.visit == visit && entry.key == key);
     items.extend(calls.iter().filter(|call| !done(&call.key)).map(|call| of_call(&call.row)));
-    items.extend(of(&story.texts, visit).map(|text| Item {
+    items.extend(of(&story.texts, visit).map(|text| VisitItem {
         title: text.kind.what().to_owned(),
         facts: text.served.iter().map(|served| ("Model", served.clone())).collect(),
         texts: vec![("Text", text.text)],
@@ -231,11 +255,11 @@ fn items(story: &RunStory, visit: u64, now: Timestamp) -> Vec<Item> {
     items
 }
 
-fn of<R>(rows: &[Seen<R>], visit: u64) -> impl Iterator<Item = &R> {
+fn of<R>(rows: &[VisitRecord<R>], visit: u64) -> impl Iterator<Item = &R> {
     rows.iter().filter(move |seen| seen.visit == visit).map(|seen| &seen.row)
 }
 
-fn of_call(call: &CallRow) -> Item {
+fn of_call(call: &CallRow) -> VisitItem {
     let status = format!("{:?}", call.status).to_lowercase();
     let served = call.served.as_deref().unwrap_or("nobody said");
     let cost = call.cost_microusd.map(|cost| MicroUsd(cost).exact());
@@ -264,12 +288,12 @@ fn of_call(call: &CallRow) -> Item {
     facts.extend(cut_out.map(|cut| ("Had no room for", cut)));
     facts.extend(call.error.iter().map(|error| ("Error", cut(error, 2000))));
     let title = format!("{}: {served} · {status} · {cost} · {seconds:.1} s", call.role);
-    Item { title, facts, texts: Vec::new() }
+    VisitItem { title, facts, texts: Vec::new() }
 }
 
-fn of_verdict(verdict: &VerdictRow) -> Item {
+fn of_verdict(verdict: &VerdictRow) -> VisitItem {
     let VerdictRow { document, round, verdict, prompt, nonce, why, reviewer_served, .. } = verdict;
-    Item {
+    VisitItem {
         title: format!("Verdict {verdict} in round {round}"),
         facts: vec![
             ("Reviewer", reviewer_served.clone().unwrap_or_default()),
@@ -281,21 +305,21 @@ fn of_verdict(verdict: &VerdictRow) -> Item {
     }
 }
 
-fn of_approval(approval: &ApprovalRow) -> Item {
+fn of_approval(approval: &ApprovalRow) -> VisitItem {
     let by = approval.answer.iter().map(|answer| ("By", answer.by.login.clone()));
     let title = format!("Accepted: {}", format!("{:?}", approval.kind).to_lowercase());
     let facts = [("Subject", approval.subject.to_string())].into_iter().chain(by).collect();
-    Item { title, facts, texts: vec![("Document", approval.document)] }
+    VisitItem { title, facts, texts: vec![("Document", approval.document)] }
 }
 
-fn of_commit(commit: &CommitRow) -> Item {
+fn of_commit(commit: &CommitRow) -> VisitItem {
     let made = commit.commit.as_ref().map_or_else(|| "not seen to be made".to_owned(), ToString::to_string);
     let title = format!("Commit on {}: {made}", commit.branch);
     let facts = commit.files.iter().map(|(path, _)| ("File", path.clone())).collect();
-    Item { title, facts, texts: Vec::new() }
+    VisitItem { title, facts, texts: Vec::new() }
 }
 
-fn of_gate(gate: &GateStory) -> Item {
+fn of_gate(gate: &GateHistory) -> VisitItem {
     let verbs = gate.spec.verbs.iter().map(|(verb, who)| ("May be answered", format!("/{verb}, by {who}")));
     let answers = gate.answers.iter().map(|answer| {
         let said = cut(&answer.text, 1000);
@@ -307,7 +331,7 @@ fn of_gate(gate: &GateStory) -> Item {
     let ends = [("Subject", gate.spec.subject.to_string()), ("Opened", gate.opened_at.to_string())];
     let closed = gate.closed_at.map(|at| ("Closed", at.to_string()));
     let open = if gate.closed_at.is_none() { ", open" } else { "" };
-    Item {
+    VisitItem {
         title: format!("Gate {}{open}: answers {}", gate.spec.stage, gate.answers.len()),
         facts: ends.into_iter().chain(closed).chain(verbs).chain(answers).collect(),
         texts: Vec::new(),

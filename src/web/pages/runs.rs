@@ -9,11 +9,14 @@ use axum::{
 };
 use serde::Deserialize;
 
-use super::{Asked, Page, Room, Shown, Trouble, entry::Visit, filters, show};
+use super::{
+    OperatorPageError, OperatorPageResult, PageFrame, PagesContext, PagesState, filters,
+    page_sessions::PageSession, show,
+};
 use crate::{
-    engine::Status,
+    engine::RunViewStatus,
     messages::step_name,
-    store::{LeftOut, Pause, RunLine, RunStatus, RunsAsked},
+    store::{ActivePause, RunListRow, RunQuery, RunStatus, SkippedRepository},
     types::{IssueNo, RepoId, RunId, Timestamp},
 };
 
@@ -33,7 +36,7 @@ const STATES: [RunStatus; 7] = [
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Wanted {
+pub(super) struct RunsQuery {
     /// A name or a number.
     repo: String,
     state: String,
@@ -43,20 +46,20 @@ pub(super) struct Wanted {
 
 #[derive(Template)]
 #[template(path = "runs.html")]
-struct Runs<'a> {
-    page: Page,
+struct RunsPage<'a> {
+    page: PageFrame,
     repo: &'a str,
     state: &'a str,
     workflow: &'a str,
     states: Vec<&'static str>,
     workflows: Vec<&'static str>,
     notices: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<RunTableRow>,
     next: Option<String>,
 }
 
 /// A run as a row of a table.
-pub(super) struct Row {
+pub(super) struct RunTableRow {
     pub(super) id: RunId,
     pub(super) repository: String,
     pub(super) issue: IssueNo,
@@ -72,14 +75,14 @@ pub(super) struct Row {
 }
 
 pub(super) async fn page(
-    State(room): Asked,
-    Extension(visit): Extension<Visit>,
-    Query(wanted): Query<Wanted>,
-) -> Shown {
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
+    Query(wanted): Query<RunsQuery>,
+) -> OperatorPageResult {
     let store = &room.operator.control.store;
     let mut notices = Vec::new();
-    let states: Vec<_> = STATES.map(|status| Status::from(status).as_str()).into();
-    let state = STATES.into_iter().find(|status| Status::from(*status).as_str() == wanted.state);
+    let states: Vec<_> = STATES.map(|status| RunViewStatus::from(status).as_str()).into();
+    let state = STATES.into_iter().find(|status| RunViewStatus::from(*status).as_str() == wanted.state);
     if state.is_none() && !wanted.state.is_empty() {
         notices
             .push(format!("There is no state “{}”: runs of all states are shown.", cut(&wanted.state, 40)));
@@ -89,7 +92,7 @@ pub(super) async fn page(
         "" => Ok(None),
         text => repository(&room, text).await?.map(Some).ok_or_else(|| cut(text, 80)),
     };
-    let asked = RunsAsked {
+    let asked = RunQuery {
         repo: named.clone().ok().flatten(),
         state,
         workflow: Some(wanted.workflow.clone()).filter(|workflow| !workflow.is_empty()),
@@ -118,12 +121,12 @@ pub(super) async fn page(
     });
     let rows = rows(&room, found.runs, &pauses).await?;
     let (repo, state, workflow) = (wanted.repo.trim(), wanted.state.as_str(), wanted.workflow.as_str());
-    let page = Page::new("Runs", &visit);
-    show(&Runs { page, repo, state, workflow, states, workflows, notices, rows, next })
+    let page = PageFrame::new("Runs", &visit);
+    show(&RunsPage { page, repo, state, workflow, states, workflows, notices, rows, next })
 }
 
 /// A repository by its number or by the name it was last seen under.
-async fn repository(room: &Room, text: &str) -> Result<Option<RepoId>, Trouble> {
+async fn repository(room: &PagesContext, text: &str) -> Result<Option<RepoId>, OperatorPageError> {
     if let Ok(id) = text.parse() {
         return Ok(Some(id));
     }
@@ -132,18 +135,22 @@ async fn repository(room: &Room, text: &str) -> Result<Option<RepoId>, Trouble> 
 }
 
 /// Runs with the names of now.
-pub(super) async fn rows(room: &Room, runs: Vec<RunLine>, pauses: &[Pause]) -> Result<Vec<Row>, Trouble> {
+pub(super) async fn rows(
+    room: &PagesContext,
+    runs: Vec<RunListRow>,
+    pauses: &[ActivePause],
+) -> Result<Vec<RunTableRow>, OperatorPageError> {
     let names = names(room, runs.iter().map(|run| run.id.repo)).await?;
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
         let repo = run.id.repo;
         let workflow = room.operator.workflows.iter().find(|workflow| workflow.name() == run.workflow);
         let step = workflow.and_then(|workflow| workflow.step(&run.step));
-        let status = match Status::of(run.status, run.running, run.parked) {
-            status if status.live() && Pause::of(pauses, repo).is_some() => "paused",
+        let status = match RunViewStatus::of(run.status, run.running, run.parked) {
+            status if status.live() && ActivePause::of(pauses, repo).is_some() => "paused",
             status => status.as_str(),
         };
-        rows.push(Row {
+        rows.push(RunTableRow {
             id: run.id,
             repository: names[&repo].clone(),
             issue: run.issue,
@@ -171,16 +178,16 @@ pub(super) fn class(status: &str) -> &'static str {
 }
 
 /// The repository's name, or its number where we know no name any more.
-pub(super) async fn name(room: &Room, repo: RepoId) -> Result<String, Trouble> {
+pub(super) async fn name(room: &PagesContext, repo: RepoId) -> Result<String, OperatorPageError> {
     let row = room.operator.control.store.directory().repository(repo).await?;
     Ok(row.map_or_else(|| repo.to_string(), |row| row.name.to_string()))
 }
 
 /// The same of several.
 pub(super) async fn names(
-    room: &Room,
+    room: &PagesContext,
     repos: impl Iterator<Item = RepoId>,
-) -> Result<BTreeMap<RepoId, String>, Trouble> {
+) -> Result<BTreeMap<RepoId, String>, OperatorPageError> {
     let mut names = BTreeMap::new();
     for repo in repos.collect::<BTreeSet<_>>() {
         names.insert(repo, name(room, repo).await?);
@@ -197,10 +204,13 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// What people are told of what is not on the page.
-pub(super) async fn left_out(room: &Room, all: &[LeftOut]) -> Result<Vec<String>, Trouble> {
+pub(super) async fn left_out(
+    room: &PagesContext,
+    all: &[SkippedRepository],
+) -> Result<Vec<String>, OperatorPageError> {
     const NAMED: usize = 10;
     let mut said = Vec::new();
-    for LeftOut { repo, why } in all.iter().take(NAMED) {
+    for SkippedRepository { repo, why } in all.iter().take(NAMED) {
         let its = name(room, *repo).await?;
         said.push(format!("Not all of {its} is shown: {why}. The server's log says more."));
     }

@@ -10,15 +10,14 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    Asked, Page, Shown,
-    entry::Visit,
-    filters,
-    graph::{CHART_HEIGHT, Chart, chart},
+    OperatorPageResult, PageFrame, PagesState, filters,
+    page_sessions::PageSession,
     runs::{self, cut},
     show,
+    svg::{CHART_HEIGHT, SpendChart, chart},
 };
 use crate::{
-    store::{SpendLine, Spending},
+    store::{DailySpend, Spending},
     types::Timestamp,
 };
 
@@ -30,24 +29,24 @@ const MOST: usize = 300;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Since {
+pub(super) struct SpendQuery {
     /// `2026-03-01`
     since: String,
 }
 
 #[derive(Template)]
 #[template(path = "spend.html")]
-struct Spend {
-    page: Page,
+struct SpendPage {
+    page: PageFrame,
     month: Spending,
     since: String,
-    chart: Chart,
+    chart: SpendChart,
     height: usize,
-    tables: Vec<Table>,
+    tables: Vec<SpendTable>,
     notices: Vec<String>,
 }
 
-struct Table {
+struct SpendTable {
     title: &'static str,
     heads: &'static [&'static str],
     rows: Vec<(Vec<String>, Spending)>,
@@ -55,12 +54,12 @@ struct Table {
     more: usize,
 }
 
-impl Table {
+impl SpendTable {
     fn by(
         title: &'static str,
         heads: &'static [&'static str],
-        lines: &[&SpendLine],
-        key: impl Fn(&SpendLine) -> Vec<String>,
+        lines: &[&DailySpend],
+        key: impl Fn(&DailySpend) -> Vec<String>,
     ) -> Self {
         let mut sums = BTreeMap::<_, Spending>::new();
         for line in lines {
@@ -78,10 +77,10 @@ impl Table {
 }
 
 pub(super) async fn page(
-    State(room): Asked,
-    Extension(visit): Extension<Visit>,
-    Query(wanted): Query<Since>,
-) -> Shown {
+    State(room): PagesState,
+    Extension(visit): Extension<PageSession>,
+    Query(wanted): Query<SpendQuery>,
+) -> OperatorPageResult {
     let control = &room.operator.control;
     let now = control.clock.now();
     let (since, wrong) = since(&wanted.since, now);
@@ -93,21 +92,21 @@ pub(super) async fn page(
     let month = this_month.fold(Spending::default(), |sum, line| sum.plus(&line.spent));
     let lines: Vec<_> = lines.iter().filter(|line| line.day >= since).collect();
     let names = runs::names(&room, lines.iter().map(|line| line.repo)).await?;
-    let day = |line: &SpendLine| day(line.day);
+    let day = |line: &DailySpend| day(line.day);
     let tables = vec![
-        Table::by("By repository", &["Repository"], &lines, |line| vec![names[&line.repo].clone()]),
-        Table::by("By workflow and role", &["Workflow", "Role"], &lines, |line| {
+        SpendTable::by("By repository", &["Repository"], &lines, |line| vec![names[&line.repo].clone()]),
+        SpendTable::by("By workflow and role", &["Workflow", "Role"], &lines, |line| {
             vec![line.workflow.clone(), line.role.clone()]
         }),
-        Table::by("By model", &["Model"], &lines, |line| vec![cut(&line.model, 80)]),
-        Table::by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
+        SpendTable::by("By model", &["Model"], &lines, |line| vec![cut(&line.model, 80)]),
+        SpendTable::by("All of it", &["Day", "Workflow", "Role", "Model"], &lines, |line| {
             vec![day(line), line.workflow.clone(), line.role.clone(), cut(&line.model, 80)]
         }),
     ];
     let by_day: Vec<_> = lines.iter().map(|line| (line.day, line.spent)).collect();
     let chart = chart(&by_day, since, now);
-    let page = Page::new("Spend", &visit);
-    show(&Spend { page, month, since: self::day(since), chart, height: CHART_HEIGHT, tables, notices })
+    let page = PageFrame::new("Spend", &visit);
+    show(&SpendPage { page, month, since: self::day(since), chart, height: CHART_HEIGHT, tables, notices })
 }
 
 /// The first day shown, and what is wrong with the one that was asked for.

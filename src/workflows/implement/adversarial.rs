@@ -6,28 +6,29 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    State, keep,
-    text::{LOCKED, LOCKED_HEADING, Text},
-    trial::{goes_on, job},
+    ImplementRunState,
+    change_document::{ChangeDocument, LOCKED, LOCKED_HEADING},
+    keep,
+    test_jobs::{goes_on, job},
 };
 use crate::{
     codebase::TreeIndex,
     documents::{
-        Mistake,
+        DocumentMistake,
         change::{
-            self, Body, Evidence,
-            adversarial::{Adversarial, prompt_rules, with_adversarial},
+            self, FileChangeBody, TestEvidence,
+            adversarial::{AdversarialTestFile, prompt_rules, with_adversarial},
         },
-        verdict::{RawFinding, Severity},
+        verdict::{FindingSeverity, RawFinding},
     },
-    engine::{Record, StepError, TextKind, TextRow},
-    rounds::{Attack, need, text_of},
+    engine::{LedgerRecord, StepError, TextKind, TextRow},
+    rounds::{AdversarialTestSet, need, text_of},
     runners::{
-        judge::{self, Attacked},
+        change_verification::ChangeVerifier,
         one_line,
-        trial::Trial,
+        red_green::{self, AdversarialOutcome},
     },
-    stage::{self, Document as _, Exit, Known, Visit},
+    stage::{self, BackgroundText, StageDocument as _, StepResult, StepVisit},
     types::Hash,
 };
 
@@ -36,7 +37,7 @@ const FAILING: &str = "adversarial-tests";
 
 /// What came of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Adversary {
+pub(super) struct AdversarialResults {
     /// The model, by its own word.
     by: String,
     /// Why there are none: a sentence of ours.
@@ -45,11 +46,11 @@ pub(super) struct Adversary {
     #[serde(default)]
     of: Option<Hash>,
     /// Those that were not run yet.
-    new: Vec<Adversarial>,
+    new: Vec<AdversarialTestFile>,
     /// Those that are tests of the change, by path and requirement.
     joined: Vec<(String, String)>,
     /// Those that failed when they were run last, each with its finding.
-    failing: Vec<(String, Adversarial)>,
+    failing: Vec<(String, AdversarialTestFile)>,
     /// Those of them that could not be run when they were tried last, by path and why: the finding stays as it is.
     #[serde(default)]
     unclear: Vec<(String, String)>,
@@ -58,7 +59,7 @@ pub(super) struct Adversary {
     beyond: usize,
 }
 
-impl Adversary {
+impl AdversarialResults {
     /// Was nothing tried?
     pub(super) fn is_none(&self) -> bool {
         self.not_tried.is_some()
@@ -70,7 +71,7 @@ impl Adversary {
     }
 
     /// What came of them, for the gate and the report of this text.
-    pub(super) fn tell(&self, document: Option<Hash>, evidence: &mut Evidence) {
+    pub(super) fn tell(&self, document: Option<Hash>, evidence: &mut TestEvidence) {
         if let Some(why) = &self.not_tried {
             evidence.not_shown.push(format!("The reviewer's model wrote no tests against it: {why}"));
             return;
@@ -112,9 +113,13 @@ impl Adversary {
 }
 
 /// Has them written, once in a run.
-pub(super) async fn write(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+pub(super) async fn write(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<StepResult, StepError> {
     if text.adversary.is_some() {
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     let cx = v.cx;
     let tests = text.spec().tests.into_iter().map(|row| row.file).collect();
@@ -122,10 +127,10 @@ pub(super) async fn write(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<E
         Ok(written) => written,
         Err(exit) => return Ok(exit),
     };
-    let mut adversary = Adversary { of: s.stage.document(), ..Adversary::default() };
+    let mut adversary = AdversarialResults { of: s.stage.document(), ..AdversarialResults::default() };
     match written {
         Err(why) => adversary.not_tried = Some(why),
-        Ok(Attack { by, tests, beyond }) => {
+        Ok(AdversarialTestSet { by, tests, beyond }) => {
             (adversary.by, adversary.beyond) = (by, beyond);
             let tree = cx.tools().tree(cx, s.stage.base()?).await?;
             let mut document = text_of(cx, need(&s.stage.document())?).await?;
@@ -145,16 +150,16 @@ pub(super) async fn write(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<E
         }
     }
     s.adversary = Some(keep(cx, &adversary).await?);
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Why a test cannot be one of the change, as the end of a sentence. It is held against what every test is.
 fn refused(
-    test: &Adversarial,
+    test: &AdversarialTestFile,
     before: &str,
     with: &str,
-    text: &Text,
-    v: &Visit<'_>,
+    text: &ChangeDocument,
+    v: &StepVisit<'_>,
     tree: &TreeIndex,
 ) -> Option<String> {
     let allowed = text.allowed().with(&change::parse(before));
@@ -162,45 +167,51 @@ fn refused(
         return Some(why.to_owned());
     }
     let found = text.before.as_ref().and_then(|ran| {
-        judge::unaddressed(&ran.runner, ran.within(&test.path).unwrap_or(&test.path), true, &ran.found)
+        red_green::unaddressed(&ran.runner, ran.within(&test.path).unwrap_or(&test.path), true, &ran.found)
     });
     if let Some(why) = found {
         return Some(why.to_owned());
     }
     let change = change::parse(with);
     let stands = change.files.iter().find(|file| file.path == test.path);
-    if stands.is_none_or(|file| file.body != Body::Whole(test.text.clone())) {
+    if stands.is_none_or(|file| file.body != FileChangeBody::Whole(test.text.clone())) {
         return Some("is no file that a change can hold".to_owned());
     }
     let allowed = allowed.with(&change);
     let issue = v.cx.run().trigger.issue;
     let mistakes = change::check(with, issue, &allowed, &text.files, tree);
     let hollow = || text.hollow_of(&test.path, &test.text, &test.name);
-    let wrong = mistakes.into_iter().find(Mistake::is_error).map(|mistake| mistake.message);
+    let wrong = mistakes.into_iter().find(DocumentMistake::is_error).map(|mistake| mistake.message);
     wrong.or_else(hollow).map(|why| format!("is refused: {}", one_line(&why)))
 }
 
 /// Runs those that were not run yet, and those that failed, with the code as it is.
-pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+pub(super) async fn run(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let mut adversary = need(&text.adversary)?.clone();
     let failed = adversary.failing.iter().map(|(_, test)| test);
-    let tests: Vec<Adversarial> = adversary.new.iter().chain(failed).cloned().collect();
+    let tests: Vec<AdversarialTestFile> = adversary.new.iter().chain(failed).cloned().collect();
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
     if tests.is_empty() || s.attacked == Some(document) {
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     let document = text_of(cx, &document).await?;
     let overlay = match text.overlay(&with_adversarial(&document, &tests)) {
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let rows: Vec<judge::Row> = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
+    let rows: Vec<red_green::ExpectedTest> =
+        tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
     let known = text.known_tests();
     let tried: Vec<_> = tests.iter().map(|test| test.path.clone()).zip(rows).collect();
     let (ran, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
-    let look = |trial: Trial| async move { trial.attacked(&tried, &overlay, &known, (&ran, &red)).await };
+    let look =
+        |trial: ChangeVerifier| async move { trial.attacked(&tried, &overlay, &known, (&ran, &red)).await };
     let Some((came, green)) = job(cx, &base, text.files_to_change(), look).await? else {
         return Ok(goes_on(cx));
     };
@@ -211,17 +222,17 @@ pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exi
     for (test, came) in tests.into_iter().zip(came) {
         let known = before.iter().find(|(_, known)| known.path == test.path).map(|(finding, _)| finding);
         match (came, known) {
-            (Attacked::Passes, known) => {
+            (AdversarialOutcome::Passes, known) => {
                 met.extend(known.cloned());
                 joined.push(test);
             }
-            (Attacked::Fails(_), Some(finding)) => adversary.failing.push((finding.clone(), test)),
-            (Attacked::Fails(said), None) => {
+            (AdversarialOutcome::Fails(_), Some(finding)) => adversary.failing.push((finding.clone(), test)),
+            (AdversarialOutcome::Fails(said), None) => {
                 objections.push(objection(&test, &said));
                 failing.push(test);
             }
-            (Attacked::Nothing(why), None) => adversary.left_out.push((test.path, why)),
-            (Attacked::Nothing(why), Some(finding)) => {
+            (AdversarialOutcome::Nothing(why), None) => adversary.left_out.push((test.path, why)),
+            (AdversarialOutcome::Nothing(why), Some(finding)) => {
                 adversary.unclear.push((test.path.clone(), why));
                 adversary.failing.push((finding.clone(), test));
             }
@@ -243,16 +254,16 @@ pub(super) async fn run(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exi
         adversary.failing.iter().map(|(finding, test)| format!("{finding}:\n{}\n", test.text)).collect();
     let heading = "Tests of the reviewer's model that fail with the code, each with its finding";
     let (kind, heading, text) = (FAILING.to_owned(), heading.to_owned(), cx.put(shown.as_bytes()).await?);
-    s.stage.know(Known { kind, heading, text, left: false });
+    s.stage.know(BackgroundText { kind, heading, text, left: false });
     s.adversary = Some(keep(cx, &adversary).await?);
     Ok(exit)
 }
 
-fn objection(test: &Adversarial, said: &str) -> RawFinding {
-    let Adversarial { path, name, requirement, why, .. } = test;
+fn objection(test: &AdversarialTestFile, said: &str) -> RawFinding {
+    let AdversarialTestFile { path, name, requirement, why, .. } = test;
     let detail = format!("{why} The test `{name}` of `{path}` fails, twice alike: {said}");
     RawFinding {
-        severity: Severity::Blocking,
+        severity: FindingSeverity::Blocking,
         category: "tests".to_owned(),
         place: requirement.clone(),
         title: format!("The test {name} fails with this code"),
@@ -263,43 +274,43 @@ fn objection(test: &Adversarial, said: &str) -> RawFinding {
 
 /// They are tests of the change from now on, and locked like the others.
 async fn join(
-    s: &mut State,
-    v: &Visit<'_>,
-    text: &Text,
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
     document: &str,
-    tests: &[Adversarial],
+    tests: &[AdversarialTestFile],
 ) -> Result<(), StepError> {
     let cx = v.cx;
     let locked = text_of(cx, need(&s.locked)?).await?;
     let locked = cx.put(with_adversarial(&locked, tests).as_bytes()).await?;
     let document = cx.put(with_adversarial(document, tests).as_bytes()).await?;
-    cx.book("tests", Record::Text(TextRow::of(TextKind::Tests, document))).await?;
+    cx.book("tests", LedgerRecord::Text(TextRow::of(TextKind::Tests, document))).await?;
     let rows = tests.iter().map(|test| text.row_of(&test.path, &test.name)).collect();
     let red = need(&text.red)?.clone().with(rows);
     s.reds.push((locked, keep(cx, &red).await?));
     s.locked = Some(locked);
     s.stage.amend(document);
     let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
-    s.stage.know(Known { kind, heading, text: locked, left: false });
+    s.stage.know(BackgroundText { kind, heading, text: locked, left: false });
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{super::text::Text, *};
-    use crate::runners::trial::Ran;
+    use super::{super::change_document::ChangeDocument, *};
+    use crate::runners::change_verification::RecordedTestRun;
 
-    fn test(name: &str) -> Adversarial {
+    fn test(name: &str) -> AdversarialTestFile {
         let [path, requirement, why, text] = ["tests/a.rs", "REQ-1", "It may.", "x\n"].map(str::to_owned);
-        Adversarial { path, name: name.to_owned(), requirement, why, text }
+        AdversarialTestFile { path, name: name.to_owned(), requirement, why, text }
     }
 
     #[test]
     fn of_what_was_tried_it_is_said_with_which_version_and_who_has_read_it() {
         let (now, before) = (Some(Hash::of(b"now")), Some(Hash::of(b"before")));
-        let mut adversary = Adversary { of: before, ..Adversary::default() };
-        let told = |adversary: &Adversary, document| {
-            let mut evidence = Evidence::default();
+        let mut adversary = AdversarialResults { of: before, ..AdversarialResults::default() };
+        let told = |adversary: &AdversarialResults, document| {
+            let mut evidence = TestEvidence::default();
             adversary.tell(document, &mut evidence);
             evidence.all()
         };
@@ -326,8 +337,9 @@ mod tests {
             ("command", "all_full", false),
             ("cargo", "full", false),
         ] {
-            let mut text = Text::default();
-            text.before.get_or_insert(Ran { runner: runner.to_owned(), ..Ran::default() });
+            let mut text = ChangeDocument::default();
+            text.before
+                .get_or_insert(RecordedTestRun { runner: runner.to_owned(), ..RecordedTestRun::default() });
             assert_eq!(text.is_taken(name, &[test("Sums::full")]), taken, "{name}");
         }
     }

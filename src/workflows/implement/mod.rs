@@ -3,56 +3,59 @@
 //! The tests come first and are seen to fail, by themselves, in the sandbox; from then on they are locked. Then comes the code,
 //! until they pass. Both are one text, the change, which is reviewed and approved as a whole, and pushed only then: nothing
 //! that can be run leaves the server before a person has seen it. What CI and people say of it then leads back to the code, until
-//! it is merged. [`Implement::GRAPH`] is the whole of what may follow what.
+//! it is merged. [`ImplementWorkflow::GRAPH`] is the whole of what may follow what.
 
 mod adversarial;
-mod beyond;
-mod bite;
-mod lines;
+mod change_document;
+mod exceptions;
+mod mutation_check;
+mod project_checks;
 mod replay;
-mod text;
-mod trial;
+mod test_jobs;
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use self::{
-    beyond::Unlocked,
-    text::{LOCKED, LOCKED_HEADING, SPEC, Text},
-    trial::{goes_on, job},
+    change_document::{ChangeDocument, LOCKED, LOCKED_HEADING, SPEC},
+    exceptions::TestUnlock,
+    test_jobs::{goes_on, job},
 };
 use crate::{
-    codebase::units,
+    codebase::mutation_units,
     commands::{CommandKind, CommandSpec},
-    config::{MOST_ROUNDS, WorkflowTable},
+    config::{MOST_ROUNDS, WorkflowDefaults},
     documents::{
-        Mistake, Severity,
-        change::{self, Part},
+        DocumentMistake, MistakeSeverity,
+        change::{self, ChangeSection},
     },
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{Cx, Desk, need, text_of},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    rounds::{StepContext, StepServices, need, text_of},
     runners::{
-        is_measured, judge,
-        trial::{GREEN_RUNS, Line, Trial, Which},
+        change_verification::{ChangeVerifier, GREEN_RUNS, RepositoryCheck, RepositoryCheckKind},
+        is_measured, red_green,
     },
-    stage::{self, Before, Document as _, Exit, Known, Stage, Visit},
+    stage::{self, BackgroundText, StageCall, StageDocument as _, StageState, StepResult, StepVisit},
     types::{Hash, Role},
 };
 
 /// The workflow.
-pub struct Implement;
+pub struct ImplementWorkflow;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable = WorkflowTable {
+pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
     makes_code: true,
     looks: true,
-    ..WorkflowTable::of(Implement::NAME, "docs/reports/IMPLEMENT-{issue}.md")
+    ..WorkflowDefaults::of(ImplementWorkflow::NAME, "docs/reports/IMPLEMENT-{issue}.md")
 };
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum ImplementStep {
     Load,
     Base,
     Tests,
@@ -75,30 +78,30 @@ pub enum At {
     Budget,
 }
 
-impl Step for At {
+impl WorkflowStep for ImplementStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Load => ("N0", "Load the spec", Kind::Work),
-            Self::Base => ("N0.5", "Run the tests there are", Kind::Work),
-            Self::Tests => ("N2", "Write the tests", Kind::Draft),
-            Self::CheckTests => ("N2.5", "Check the tests", Kind::Work),
-            Self::Red => ("N3", "See the tests fail", Kind::Work),
-            Self::ReviewTests => ("N3b", "Review the tests", Kind::Review),
-            Self::Code => ("N4", "Write the code", Kind::Draft),
-            Self::CheckCode => ("N4b", "Check the code", Kind::Work),
-            Self::Lint => ("N4c", "Run formatter and linter", Kind::Work),
-            Self::Green => ("N5", "See the tests pass", Kind::Work),
-            Self::Review => ("N5b", "Adversarial review", Kind::Review),
-            Self::EndToEnd => ("N6", "Run it from end to end", Kind::Work),
+            Self::Load => ("N0", "Load the spec", StepKind::Work),
+            Self::Base => ("N0.5", "Run the tests there are", StepKind::Work),
+            Self::Tests => ("N2", "Write the tests", StepKind::Draft),
+            Self::CheckTests => ("N2.5", "Check the tests", StepKind::Work),
+            Self::Red => ("N3", "See the tests fail", StepKind::Work),
+            Self::ReviewTests => ("N3b", "Review the tests", StepKind::Review),
+            Self::Code => ("N4", "Write the code", StepKind::Draft),
+            Self::CheckCode => ("N4b", "Check the code", StepKind::Work),
+            Self::Lint => ("N4c", "Run formatter and linter", StepKind::Work),
+            Self::Green => ("N5", "See the tests pass", StepKind::Work),
+            Self::Review => ("N5b", "Adversarial review", StepKind::Review),
+            Self::EndToEnd => ("N6", "Run it from end to end", StepKind::Work),
             // What it adds has to pass review and gate, like what the drafter writes.
-            Self::Attack => ("N7.5", "Write tests against the code", Kind::Draft),
-            Self::TryAttack => ("N7.5b", "Run the tests against the code", Kind::Work),
-            Self::Bite => ("N7.5c", "See whether the tests bite", Kind::Work),
-            Self::Gate => ("N7", "Code gate", Kind::Gate),
-            Self::Push => ("N7b", "Push", Kind::Publish),
-            Self::Watch => ("N9", "Wait for the merge", Kind::Watch),
-            Self::Leave => ("NL", "Wait for leave", Kind::Pause),
-            Self::Budget => ("NM", "Wait for money", Kind::Pause),
+            Self::Attack => ("N7.5", "Write tests against the code", StepKind::Draft),
+            Self::TryAttack => ("N7.5b", "Run the tests against the code", StepKind::Work),
+            Self::Bite => ("N7.5c", "See whether the tests bite", StepKind::Work),
+            Self::Gate => ("N7", "Code gate", StepKind::Gate),
+            Self::Push => ("N7b", "Push", StepKind::Publish),
+            Self::Watch => ("N9", "Wait for the merge", StepKind::Watch),
+            Self::Leave => ("NL", "Wait for leave", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
@@ -106,8 +109,8 @@ impl Step for At {
 
 /// What a run knows between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct State {
-    stage: Stage,
+pub struct ImplementRunState {
+    stage: StageState,
     /// The text with the tests that were seen to fail: from then on they are what they are.
     locked: Option<Hash>,
     /// The tests that the code's drafter wrote in the place of the locked ones, as the text with them.
@@ -115,7 +118,7 @@ pub struct State {
     others: Option<Hash>,
     /// While others are proven.
     #[serde(default)]
-    unlocked: Option<Unlocked>,
+    unlocked: Option<TestUnlock>,
     /// The run of the tests there were. All runs are of one commit, which never changes.
     before: Option<Hash>,
     /// Each proof of red, after the text it is of.
@@ -131,7 +134,7 @@ pub struct State {
     #[serde(default)]
     lines: Option<Hash>,
     #[serde(default)]
-    complaints: Vec<(Hash, Which, bool)>,
+    complaints: Vec<(Hash, RepositoryCheckKind, bool)>,
     #[serde(default)]
     told: u32,
     /// What the reviewer's model tried against the code, and the text it was tried with last.
@@ -152,36 +155,91 @@ pub struct State {
     pushed: BTreeSet<String>,
 }
 
-impl Workflow<Desk> for Implement {
+impl Workflow<StepServices> for ImplementWorkflow {
     const NAME: &'static str = "implement";
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = State;
+    type Step = ImplementStep;
+    type State = ImplementRunState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Base]),
-        (At::Base, &[At::Tests, At::Code]),
-        (At::Tests, &[At::CheckTests, At::Tests, At::ReviewTests, At::Budget]),
-        (At::CheckTests, &[At::Red, At::Tests, At::Leave]),
-        (At::Red, &[At::ReviewTests, At::Tests]),
-        (At::ReviewTests, &[At::Code, At::Tests, At::ReviewTests, At::Leave, At::Budget]),
-        (At::Code, &[At::CheckCode, At::Code, At::Review, At::Watch, At::Budget]),
-        (At::CheckCode, &[At::Lint, At::Code, At::Leave]),
-        (At::Lint, &[At::Green, At::Code]),
-        (At::Green, &[At::EndToEnd, At::Code, At::CheckTests]),
-        (At::EndToEnd, &[At::Attack, At::Code]),
-        (At::Attack, &[At::TryAttack, At::Budget]),
-        (At::TryAttack, &[At::Review, At::Lint, At::Code]),
-        (At::Review, &[At::Bite, At::Code, At::Review, At::Budget]),
-        (At::Bite, &[At::Gate]),
-        (At::Gate, &[At::Push, At::Load, At::Review, At::Gate, At::Watch]),
-        (At::Push, &[At::Gate, At::Watch]),
-        (At::Watch, &[At::Load]),
-        (At::Leave, &[At::CheckTests, At::CheckCode, At::Load, At::ReviewTests]),
-        (At::Budget, &[At::Tests, At::ReviewTests, At::Code, At::Attack, At::Review]),
+    const GRAPH: &'static [(ImplementStep, &'static [ImplementStep])] = &[
+        (ImplementStep::Load, &[ImplementStep::Base]),
+        (ImplementStep::Base, &[ImplementStep::Tests, ImplementStep::Code]),
+        (
+            ImplementStep::Tests,
+            &[
+                ImplementStep::CheckTests,
+                ImplementStep::Tests,
+                ImplementStep::ReviewTests,
+                ImplementStep::Budget,
+            ],
+        ),
+        (ImplementStep::CheckTests, &[ImplementStep::Red, ImplementStep::Tests, ImplementStep::Leave]),
+        (ImplementStep::Red, &[ImplementStep::ReviewTests, ImplementStep::Tests]),
+        (
+            ImplementStep::ReviewTests,
+            &[
+                ImplementStep::Code,
+                ImplementStep::Tests,
+                ImplementStep::ReviewTests,
+                ImplementStep::Leave,
+                ImplementStep::Budget,
+            ],
+        ),
+        (
+            ImplementStep::Code,
+            &[
+                ImplementStep::CheckCode,
+                ImplementStep::Code,
+                ImplementStep::Review,
+                ImplementStep::Watch,
+                ImplementStep::Budget,
+            ],
+        ),
+        (ImplementStep::CheckCode, &[ImplementStep::Lint, ImplementStep::Code, ImplementStep::Leave]),
+        (ImplementStep::Lint, &[ImplementStep::Green, ImplementStep::Code]),
+        (ImplementStep::Green, &[ImplementStep::EndToEnd, ImplementStep::Code, ImplementStep::CheckTests]),
+        (ImplementStep::EndToEnd, &[ImplementStep::Attack, ImplementStep::Code]),
+        (ImplementStep::Attack, &[ImplementStep::TryAttack, ImplementStep::Budget]),
+        (ImplementStep::TryAttack, &[ImplementStep::Review, ImplementStep::Lint, ImplementStep::Code]),
+        (
+            ImplementStep::Review,
+            &[ImplementStep::Bite, ImplementStep::Code, ImplementStep::Review, ImplementStep::Budget],
+        ),
+        (ImplementStep::Bite, &[ImplementStep::Gate]),
+        (
+            ImplementStep::Gate,
+            &[
+                ImplementStep::Push,
+                ImplementStep::Load,
+                ImplementStep::Review,
+                ImplementStep::Gate,
+                ImplementStep::Watch,
+            ],
+        ),
+        (ImplementStep::Push, &[ImplementStep::Gate, ImplementStep::Watch]),
+        (ImplementStep::Watch, &[ImplementStep::Load]),
+        (
+            ImplementStep::Leave,
+            &[
+                ImplementStep::CheckTests,
+                ImplementStep::CheckCode,
+                ImplementStep::Load,
+                ImplementStep::ReviewTests,
+            ],
+        ),
+        (
+            ImplementStep::Budget,
+            &[
+                ImplementStep::Tests,
+                ImplementStep::ReviewTests,
+                ImplementStep::Code,
+                ImplementStep::Attack,
+                ImplementStep::Review,
+            ],
+        ),
     ];
 
-    const PROOFS: &'static [Proof] = &[];
+    const PROOFS: &'static [LesserProof] = &[];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "implement",
@@ -197,18 +255,23 @@ impl Workflow<Desk> for Implement {
         3 * MOST_ROUNDS
     }
 
-    fn start(&self, _trigger: &Trigger) -> State {
-        State::default()
+    fn start(&self, _trigger: &RunTrigger) -> ImplementRunState {
+        ImplementRunState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+    async fn run<'a>(
+        &'a self,
+        at: ImplementStep,
+        s: &'a mut ImplementRunState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<ImplementStep>, StepError> {
         // A look at a job is not worth reading anything.
         if cx.job_goes_on() {
             return goes_on(cx).next(|_| None);
         }
-        let text = Text::read(s, cx).await?;
-        let v = &Visit::begin(&mut s.stage, &text, at, cx);
-        if matches!(at, At::Gate | At::Push) {
+        let text = ChangeDocument::read(s, cx).await?;
+        let v = &StepVisit::begin(&mut s.stage, &text, at, cx);
+        if matches!(at, ImplementStep::Gate | ImplementStep::Push) {
             need(&text.green)?;
             let document = text_of(cx, need(&s.stage.document())?).await?;
             if !text.has_locked_tests(&document) {
@@ -220,65 +283,76 @@ impl Workflow<Desk> for Implement {
         // People may approve another spec meanwhile, or take this one away.
         if matches!(
             at,
-            At::Tests | At::ReviewTests | At::Code | At::Attack | At::Review | At::Leave | At::Push
+            ImplementStep::Tests
+                | ImplementStep::ReviewTests
+                | ImplementStep::Code
+                | ImplementStep::Attack
+                | ImplementStep::Review
+                | ImplementStep::Leave
+                | ImplementStep::Push
         ) {
             stage::stands(&s.stage, v, SPEC).await?;
         }
         let exit = match at {
-            At::Load => {
-                if text.adversary.as_ref().is_some_and(adversarial::Adversary::is_none) {
+            ImplementStep::Load => {
+                if text.adversary.as_ref().is_some_and(adversarial::AdversarialResults::is_none) {
                     // What was in the way may be so no more.
                     s.adversary = None;
                 }
                 if s.stage.fresh()
-                    && let exit @ Exit::Done(_) = stage::load(&mut s.stage, v).await?
+                    && let exit @ StepResult::Done(_) = stage::load(&mut s.stage, v).await?
                 {
                     return exit.next(|_| None);
                 }
                 stage::stands(&s.stage, v, SPEC).await?;
                 // Now it is known what to read.
-                let text = Text::read(s, cx).await?;
-                s.pushed.extend(stage::earlier(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?);
-                let text = Text::read(s, cx).await?;
-                stage::analyze(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?;
+                let text = ChangeDocument::read(s, cx).await?;
+                s.pushed.extend(stage::earlier(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?);
+                let text = ChangeDocument::read(s, cx).await?;
+                stage::analyze(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?;
                 let tree = cx.tools().tree(cx, s.stage.base()?).await?;
                 text.fits(cx.run().trigger.issue, &tree)?;
-                Exit::Pass
+                StepResult::Pass
             }
-            At::Base => before(s, v, &text).await?,
-            At::Tests | At::Code => {
+            ImplementStep::Base => before(s, v, &text).await?,
+            ImplementStep::Tests | ImplementStep::Code => {
                 let exit = stage::draft(&mut s.stage, v).await?;
-                if let Exit::Pass = exit {
-                    beyond::others(s, v, &text).await?;
+                if let StepResult::Pass = exit {
+                    exceptions::others(s, v, &text).await?;
                 }
                 exit
             }
-            At::CheckTests | At::CheckCode => beyond::check(s, v, &text).await?,
-            At::Red => {
+            ImplementStep::CheckTests | ImplementStep::CheckCode => exceptions::check(s, v, &text).await?,
+            ImplementStep::Red => {
                 let came = red(s, v, &text).await;
-                beyond::proven(s, came)?
+                exceptions::proven(s, came)?
             }
-            At::ReviewTests => review_tests(s, v).await?,
-            At::Lint => lines::run(s, v, &text, &[Which::Format, Which::Lint]).await?,
-            At::Green => green(s, v, &text).await?,
-            At::EndToEnd => lines::run(s, v, &text, &[Which::EndToEnd]).await?,
-            At::Attack => adversarial::write(s, v, &text).await?,
-            At::TryAttack => adversarial::run(s, v, &text).await?,
-            At::Review => stage::review(&mut s.stage, v).await?,
-            At::Bite => bite::bite(s, v, &text).await?,
-            At::Gate if !s.stage.asks_in(cx) => match replay::replay(s, v, &text).await? {
+            ImplementStep::ReviewTests => review_tests(s, v).await?,
+            ImplementStep::Lint => {
+                project_checks::run(s, v, &text, &[RepositoryCheckKind::Format, RepositoryCheckKind::Lint])
+                    .await?
+            }
+            ImplementStep::Green => green(s, v, &text).await?,
+            ImplementStep::EndToEnd => {
+                project_checks::run(s, v, &text, &[RepositoryCheckKind::EndToEnd]).await?
+            }
+            ImplementStep::Attack => adversarial::write(s, v, &text).await?,
+            ImplementStep::TryAttack => adversarial::run(s, v, &text).await?,
+            ImplementStep::Review => stage::review(&mut s.stage, v).await?,
+            ImplementStep::Bite => mutation_check::bite(s, v, &text).await?,
+            ImplementStep::Gate if !s.stage.asks_in(cx) => match replay::replay(s, v, &text).await? {
                 Err(exit) => exit,
                 Ok(replay) => {
                     if let Some((replay, document)) = replay.zip(s.stage.document()) {
                         s.replayed = Some((document, keep(cx, &replay).await?));
                     }
                     // It is among what people are shown.
-                    let text = Text::read(s, cx).await?;
-                    stage::gate(&mut s.stage, &Visit { doc: &text, at: v.at, cx }).await?
+                    let text = ChangeDocument::read(s, cx).await?;
+                    stage::gate(&mut s.stage, &StepVisit { doc: &text, at: v.at, cx }).await?
                 }
             },
-            At::Gate => stage::gate(&mut s.stage, v).await?,
-            At::Push => {
+            ImplementStep::Gate => stage::gate(&mut s.stage, v).await?,
+            ImplementStep::Push => {
                 let replay =
                     if s.stage.is_proposed() { Ok(None) } else { replay::replay(s, v, &text).await? };
                 let exit = match replay {
@@ -290,15 +364,15 @@ impl Workflow<Desk> for Implement {
                     }
                 };
                 // On its branch it is also where it is asked for anew after that.
-                let is_there = matches!(exit, Exit::Pass) || s.stage.is_proposed();
+                let is_there = matches!(exit, StepResult::Pass) || s.stage.is_proposed();
                 if let Some(pushed) = s.stage.document().filter(|_| is_there) {
                     s.pushed.extend(change::paths(&text_of(cx, &pushed).await?));
                 }
                 exit
             }
-            At::Watch => stage::watch(&mut s.stage, v).await?,
-            At::Leave => beyond::leave(s, v).await?,
-            At::Budget => stage::budget(&mut s.stage, v).await?,
+            ImplementStep::Watch => stage::watch(&mut s.stage, v).await?,
+            ImplementStep::Leave => exceptions::leave(s, v).await?,
+            ImplementStep::Budget => stage::budget(&mut s.stage, v).await?,
         };
         let s = &*s;
         exit.next(|exit| edge(at, exit, s))
@@ -306,81 +380,93 @@ impl Workflow<Desk> for Implement {
 
     async fn halted<'a>(
         &'a self,
-        at: At,
-        s: &'a State,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
+        at: ImplementStep,
+        s: &'a ImplementRunState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
         let mut stage = s.stage.clone();
         if let Some(unlocked) = &s.unlocked {
             // The draft is what people go on from, and not the tests that it wanted.
             stage.amend(unlocked.code);
         }
         // What it pushed says of itself what it did before.
-        let text = Text::read(s, cx).await.unwrap_or_else(|error| {
+        let text = ChangeDocument::read(s, cx).await.unwrap_or_else(|error| {
             tracing::warn!(run = %cx.run().id, %error, "could not read the change of a run that ended");
-            Text::default()
+            ChangeDocument::default()
         });
         stage::halted(&stage, halt, (&text, at), cx).await
     }
 }
 
 /// Where a step's end leads. Once the tests are locked, it is the code that is drafted, and reviewed with them.
-fn edge(at: At, exit: &Exit, s: &State) -> Option<At> {
+fn edge(at: ImplementStep, exit: &StepResult, s: &ImplementRunState) -> Option<ImplementStep> {
     let (draft, review) = match s.locked {
-        Some(_) => (At::Code, At::Review),
-        None => (At::Tests, At::ReviewTests),
+        Some(_) => (ImplementStep::Code, ImplementStep::Review),
+        None => (ImplementStep::Tests, ImplementStep::ReviewTests),
     };
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) => At::Base,
-        (_, Exit::Reread) => At::Load,
-        (At::Base, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => draft,
-        (At::Tests, Exit::Pass) => At::CheckTests,
-        (At::CheckTests, Exit::Pass) => At::Red,
-        (At::Red, Exit::Pass) => At::ReviewTests,
-        (At::ReviewTests, Exit::Pass) => At::Code,
-        (At::Code, Exit::Pass) => At::CheckCode,
-        (At::CheckCode, Exit::Pass) => At::Lint,
-        (At::Lint, Exit::Pass) => At::Green,
-        (At::Green, Exit::Pass) => At::EndToEnd,
-        (At::EndToEnd, Exit::Pass) | (_, Exit::Resume(Before::Attack)) => At::Attack,
-        (At::Attack, Exit::Pass) => At::TryAttack,
+        (ImplementStep::Load, StepResult::Pass) => ImplementStep::Base,
+        (_, StepResult::Reread) => ImplementStep::Load,
+        (ImplementStep::Base, StepResult::Pass)
+        | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => draft,
+        (ImplementStep::Tests, StepResult::Pass) => ImplementStep::CheckTests,
+        (ImplementStep::CheckTests, StepResult::Pass) => ImplementStep::Red,
+        (ImplementStep::Red, StepResult::Pass) => ImplementStep::ReviewTests,
+        (ImplementStep::ReviewTests, StepResult::Pass) => ImplementStep::Code,
+        (ImplementStep::Code, StepResult::Pass) => ImplementStep::CheckCode,
+        (ImplementStep::CheckCode, StepResult::Pass) => ImplementStep::Lint,
+        (ImplementStep::Lint, StepResult::Pass) => ImplementStep::Green,
+        (ImplementStep::Green, StepResult::Pass) => ImplementStep::EndToEnd,
+        (ImplementStep::EndToEnd, StepResult::Pass) | (_, StepResult::Resume(StageCall::Attack)) => {
+            ImplementStep::Attack
+        }
+        (ImplementStep::Attack, StepResult::Pass) => ImplementStep::TryAttack,
         // With the tests that joined it is green only once that was seen.
-        (At::TryAttack, Exit::Pass) => match s.greens.iter().any(|(of, _)| Some(*of) == s.stage.document()) {
-            true => At::Review,
-            false => At::Lint,
-        },
-        (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => review,
-        (At::Review, Exit::Pass | Exit::Undecided) => At::Bite,
-        (At::Bite, Exit::Pass) | (_, Exit::AskAnew) => At::Gate,
-        (At::Gate, Exit::Pass) => At::Push,
-        (At::Push, Exit::Pass) | (At::Code | At::Gate | At::Push, Exit::AsPushed) => At::Watch,
+        (ImplementStep::TryAttack, StepResult::Pass) => {
+            match s.greens.iter().any(|(of, _)| Some(*of) == s.stage.document()) {
+                true => ImplementStep::Review,
+                false => ImplementStep::Lint,
+            }
+        }
+        (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => review,
+        (ImplementStep::Review, StepResult::Pass | StepResult::Undecided) => ImplementStep::Bite,
+        (ImplementStep::Bite, StepResult::Pass) | (_, StepResult::AskAnew) => ImplementStep::Gate,
+        (ImplementStep::Gate, StepResult::Pass) => ImplementStep::Push,
+        (ImplementStep::Push, StepResult::Pass)
+        | (ImplementStep::Code | ImplementStep::Gate | ImplementStep::Push, StepResult::AsPushed) => {
+            ImplementStep::Watch
+        }
         // Other tests have to be proven before people are asked about them.
-        (At::Green, Exit::Beyond) => At::CheckTests,
-        (_, Exit::Beyond) => At::Leave,
-        (At::Leave, Exit::Pass) if s.locked.is_some() => At::CheckCode,
-        (At::Leave, Exit::Pass) => At::CheckTests,
-        (_, Exit::Money) => At::Budget,
+        (ImplementStep::Green, StepResult::Beyond) => ImplementStep::CheckTests,
+        (_, StepResult::Beyond) => ImplementStep::Leave,
+        (ImplementStep::Leave, StepResult::Pass) if s.locked.is_some() => ImplementStep::CheckCode,
+        (ImplementStep::Leave, StepResult::Pass) => ImplementStep::CheckTests,
+        (_, StepResult::Money) => ImplementStep::Budget,
         _ => return None,
     })
 }
 
 /// Runs the tests there are, before anything is paid for: where they cannot be run, nothing can be proven.
-async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+async fn before(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let base = s.stage.base()?.clone();
     if s.before.is_some() {
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
-    let once = |trial: Trial| async move {
+    let once = |trial: ChangeVerifier| async move {
         let ran = trial.run(&[], Vec::new()).await?;
-        Ok((trial.lines(trial::lines(&trial)).await?, ran))
+        Ok((trial.lines(test_jobs::lines(&trial)).await?, ran))
     };
     let Some((lines, ran)) = job(cx, &base, text.files_to_change(), once).await? else {
         return Ok(goes_on(cx));
     };
-    if let Some(why) = judge::unfit(&ran.found) {
+    if let Some(why) = red_green::unfit(&ran.found) {
         let notes: String = ran.noted().map(|note| format!("; {note}")).collect();
         return Err(StepError::User(format!(
             "The tests on `{}` do not run as they are ({why}{notes}), so nothing could be proven by new ones. Mend them, then start \
@@ -391,11 +477,15 @@ async fn before(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepE
     text.addressed(&ran)?;
     s.before = Some(keep(cx, &ran).await?);
     s.lines = Some(keep(cx, &lines).await?);
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Runs the new tests without the code, twice: they have to fail as they should.
-async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+async fn red(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
@@ -407,11 +497,12 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
     };
     let (change, stubs) = (change::parse(&tests), text.stubs());
     let told = before.told(&text.spec(), &change);
-    let targets: Vec<String> = change.of(Part::Tests).map(|file| file.path.clone()).collect();
+    let targets: Vec<String> = change.of(ChangeSection::Tests).map(|file| file.path.clone()).collect();
     // A linter wants code that can be built; what is of no form now nobody may bring into it later.
-    let form: Vec<Line> = text.lines.iter().filter(|line| line.which == Which::Format).cloned().collect();
-    let form = if lines::may_be_told(s) { form } else { Vec::new() };
-    let twice = |trial: Trial| async move {
+    let form: Vec<RepositoryCheck> =
+        text.lines.iter().filter(|line| line.which == RepositoryCheckKind::Format).cloned().collect();
+    let form = if project_checks::may_be_told(s) { form } else { Vec::new() };
+    let twice = |trial: ChangeVerifier| async move {
         let said = trial.complaints(&form, &overlay).await?;
         if !said.is_empty() {
             return Ok((true, Err(said.into_iter().map(|(_, said)| said).collect())));
@@ -422,7 +513,7 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
         None => Ok(goes_on(cx)),
         Some((_, Ok(red))) => {
             s.reds.push((document, keep(cx, &red).await?));
-            Ok(Exit::Pass)
+            Ok(StepResult::Pass)
         }
         Some((of_form, Err(wrong))) => {
             s.told += u32::from(of_form);
@@ -436,49 +527,55 @@ async fn red(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepErro
 const MOST_OBJECTIONS: u32 = 2;
 
 /// Has the tests reviewed, of which no word changes afterwards; then they are locked, and the code is next.
-async fn review_tests(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn review_tests(s: &mut ImplementRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let exit = stage::review(&mut s.stage, v).await?;
     if let Some(unlocked) = s.unlocked.clone() {
         return match exit {
-            Exit::Pass | Exit::Undecided | Exit::Redraft => beyond::ask(s, v, &unlocked).await,
+            StepResult::Pass | StepResult::Undecided | StepResult::Redraft => {
+                exceptions::ask(s, v, &unlocked).await
+            }
             other => Ok(other),
         };
     }
     match exit {
-        Exit::Redraft if s.objections + 1 < MOST_OBJECTIONS => {
+        StepResult::Redraft if s.objections + 1 < MOST_OBJECTIONS => {
             s.objections += 1;
-            return Ok(Exit::Redraft);
+            return Ok(StepResult::Redraft);
         }
-        Exit::Pass | Exit::Undecided | Exit::Redraft => {}
+        StepResult::Pass | StepResult::Undecided | StepResult::Redraft => {}
         other => return Ok(other),
     }
     lock(s)?;
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// From now on the tests are what they are, and there is no code yet.
-fn lock(s: &mut State) -> Result<(), StepError> {
+fn lock(s: &mut ImplementRunState) -> Result<(), StepError> {
     let document = *need(&s.stage.document())?;
     s.locked = Some(document);
     s.told = 0;
     let (kind, heading) = (LOCKED.to_owned(), LOCKED_HEADING.to_owned());
-    s.stage.know(Known { kind, heading, text: document, left: false });
+    s.stage.know(BackgroundText { kind, heading, text: document, left: false });
     s.stage.begin_anew()
 }
 
 /// Runs all tests with the code.
-async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepError> {
+async fn green(
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<StepResult, StepError> {
     let cx = v.cx;
     stage::at_work(&mut s.stage, v).await?;
     let (base, document) = (s.stage.base()?.clone(), *need(&s.stage.document())?);
     if text.green.is_some() {
         // It is the same again: its drafter had only to say something.
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     if let Some(seen) = s.joined.filter(|(of, _)| *of == document) {
         // It was seen before its last tests joined.
         s.greens.push(seen);
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     let (before, red) = (need(&text.before)?.clone(), need(&text.red)?.clone());
     let tried = text_of(cx, &document).await?;
@@ -486,10 +583,10 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
         Ok(overlay) => overlay,
         Err(mistakes) => return stage::settle_checks(&mut s.stage, mistakes),
     };
-    let changed = units::changed_lines(&change::parse(&tried), &text.files).unwrap_or_default();
+    let changed = mutation_units::changed_lines(&change::parse(&tried), &text.files).unwrap_or_default();
     let wanted = s.stage.policy()?.coverage.unwrap_or_default();
     let first = s.adversary.is_none();
-    let look = move |trial: Trial| async move {
+    let look = move |trial: ChangeVerifier| async move {
         let green = match trial.repeated(GREEN_RUNS, &overlay, &before, &red).await? {
             Ok(green) => green,
             Err(failing) => return Ok(Err(failing)),
@@ -509,33 +606,39 @@ async fn green(s: &mut State, v: &Visit<'_>, text: &Text) -> Result<Exit, StepEr
             if first {
                 s.covered = Some((document, keep(cx, &covered).await?));
             }
-            return Ok(Exit::Pass);
+            return Ok(StepResult::Pass);
         }
         Some(Err(failing)) => failing,
     };
-    if let Some(gone) = failing.iter().find(|group| group.message == judge::GONE) {
+    if let Some(gone) = failing.iter().find(|group| group.message == red_green::GONE) {
         return Err(StepError::User(format!(
             "The new tests took tests away that there were, which no code brings back: `{}`. Write `/implement` to begin anew.",
             gone.tests.join("`, `")
         )));
     }
-    let exit = stage::settle_checks(&mut s.stage, mistakes("green", "Code", judge::told(&failing)));
-    beyond::unlock(s, exit).map_err(|why| text.halted(why))
+    let exit = stage::settle_checks(&mut s.stage, mistakes("green", "Code", red_green::told(&failing)));
+    exceptions::unlock(s, exit).map_err(|why| text.halted(why))
 }
 
-fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<Mistake> {
+fn mistakes(rule: &'static str, place: &str, lines: Vec<String>) -> Vec<DocumentMistake> {
     lines.into_iter().map(|message| mistake(rule, place, message)).collect()
 }
 
-fn mistake(rule: &'static str, place: &str, message: String) -> Mistake {
-    Mistake { rule: rule.into(), severity: Severity::Error, place: place.to_owned(), message, about: None }
+fn mistake(rule: &'static str, place: &str, message: String) -> DocumentMistake {
+    DocumentMistake {
+        rule: rule.into(),
+        severity: MistakeSeverity::Error,
+        place: place.to_owned(),
+        message,
+        about: None,
+    }
 }
 
-async fn keep(cx: &Cx, value: &impl Serialize) -> Result<Hash, StepError> {
+async fn keep(cx: &StepContext, value: &impl Serialize) -> Result<Hash, StepError> {
     cx.put(&serde_json::to_vec(value).map_err(anyhow::Error::new)?).await
 }
 
-async fn kept<V: DeserializeOwned>(cx: &Cx, hash: Option<Hash>) -> Result<Option<V>, StepError> {
+async fn kept<V: DeserializeOwned>(cx: &StepContext, hash: Option<Hash>) -> Result<Option<V>, StepError> {
     match hash {
         Some(hash) => Ok(Some(serde_json::from_slice(&cx.get(&hash).await?).map_err(anyhow::Error::new)?)),
         None => Ok(None),

@@ -5,29 +5,29 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    State,
-    text::Text,
-    trial::{goes_on, job},
+    ImplementRunState,
+    change_document::ChangeDocument,
+    test_jobs::{goes_on, job},
 };
 use crate::{
-    documents::change::Evidence,
+    documents::change::TestEvidence,
     engine::StepError,
     rounds::{need, text_of},
-    runners::{judge, one_line, trial::Trial},
-    stage::{self, Document as _, Exit, Visit},
+    runners::{change_verification::ChangeVerifier, one_line, red_green},
+    stage::{self, StageDocument as _, StepResult, StepVisit},
     types::{Oid, count},
 };
 
 /// What came of the change on a later commit than it was made on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Replay {
+pub(super) struct BaseReplay {
     branch: String,
     commit: Oid,
-    came: Came,
+    came: ReplayOutcome,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-enum Came {
+enum ReplayOutcome {
     /// So many tests of the change, and others.
     Passed(usize, usize),
     /// Nothing can be run there, with the change or without it.
@@ -35,30 +35,30 @@ enum Came {
     Failed(Vec<String>),
 }
 
-impl Replay {
-    pub(super) fn tell(&self, evidence: &mut Evidence) {
+impl BaseReplay {
+    pub(super) fn tell(&self, evidence: &mut TestEvidence) {
         match &self.came {
-            Came::Passed(..) => evidence.show("On a newer base", self.fact()),
-            Came::Untried(_) | Came::Failed(_) => evidence.not_shown.push(self.fact()),
+            ReplayOutcome::Passed(..) => evidence.show("On a newer base", self.fact()),
+            ReplayOutcome::Untried(_) | ReplayOutcome::Failed(_) => evidence.not_shown.push(self.fact()),
         }
     }
 
     pub(super) fn fact(&self) -> String {
         let (branch, commit) = (one_line(&self.branch).replace('`', "'"), self.commit.short());
         match &self.came {
-            Came::Passed(locked, kept) => format!(
+            ReplayOutcome::Passed(locked, kept) => format!(
                 "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
                  all pass, {} of the change and {}.",
                 count(*locked, "test", "tests"),
                 count(*kept, "other", "others")
             ),
-            Came::Untried(why) => {
+            ReplayOutcome::Untried(why) => {
                 let why = why.trim_end_matches('.');
                 format!(
                     "`{branch}` went on to `{commit}`, where the change is untried, because nothing can be run there: {why}."
                 )
             }
-            Came::Failed(failing) => format!(
+            ReplayOutcome::Failed(failing) => format!(
                 "The change was tried on `{commit}` as well, which was `{branch}` then and changes no file of this: with it on top \
                  not all tests pass: {}.",
                 failing.join("; ")
@@ -74,10 +74,10 @@ impl Replay {
 /// # Errors
 /// `User` where tests fail there and nothing was pushed.
 pub(super) async fn replay(
-    s: &mut State,
-    v: &Visit<'_>,
-    text: &Text,
-) -> Result<Result<Option<Replay>, Exit>, StepError> {
+    s: &mut ImplementRunState,
+    v: &StepVisit<'_>,
+    text: &ChangeDocument,
+) -> Result<Result<Option<BaseReplay>, StepResult>, StepError> {
     let (cx, base) = (v.cx, s.stage.base()?.clone());
     let current = s.stage.document();
     let document = text_of(cx, need(&current)?).await?;
@@ -97,10 +97,10 @@ pub(super) async fn replay(
     // Where this server has none by now, that says nothing of the commit.
     cx.tools().sandbox().await?;
     stage::at_work_as(&mut s.stage, v, "replay").await?;
-    let look = |trial: Trial| async move {
+    let look = |trial: ChangeVerifier| async move {
         let before = trial.run(&[], Vec::new()).await?;
-        if let Some(why) = judge::unfit(&before.found) {
-            return Ok(Came::Untried(why));
+        if let Some(why) = red_green::unfit(&before.found) {
+            return Ok(ReplayOutcome::Untried(why));
         }
         let mut tried = trial.repeated(1, &overlay, &before, &red).await?;
         if tried.is_err() {
@@ -108,19 +108,19 @@ pub(super) async fn replay(
             tried = trial.repeated(1, &overlay, &before, &red).await?;
         }
         Ok(match tried {
-            Ok(green) => Came::Passed(green.locked.len(), green.kept),
-            Err(failing) => Came::Failed(judge::told(&failing)),
+            Ok(green) => ReplayOutcome::Passed(green.locked.len(), green.kept),
+            Err(failing) => ReplayOutcome::Failed(red_green::told(&failing)),
         })
     };
     let came = match job(cx, &now, text.files_to_change(), look).await {
         Ok(Some(came)) => came,
         Ok(None) => return Ok(Err(goes_on(cx))),
         // It is of that commit, and not of the change.
-        Err(StepError::User(why)) => Came::Untried(why),
+        Err(StepError::User(why)) => ReplayOutcome::Untried(why),
         Err(error) => return Err(error),
     };
-    let replay = Replay { branch: now.branch, commit: now.commit, came };
-    if matches!(replay.came, Came::Failed(_)) {
+    let replay = BaseReplay { branch: now.branch, commit: now.commit, came };
+    if matches!(replay.came, ReplayOutcome::Failed(_)) {
         if let Some(exit) = stage::as_pushed(&mut s.stage, v, &replay.fact()).await? {
             return Ok(Err(exit));
         }

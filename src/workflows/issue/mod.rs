@@ -1,7 +1,7 @@
 //! `issue`: a rough idea becomes an issue that one can build from, reviewed by a second model family and accepted by a
 //! person.
 //!
-//! Seven steps, and two in which it waits; [`Issue::GRAPH`] is the whole of what may follow what. What a step does is the
+//! Seven steps, and two in which it waits; [`IssueWorkflow::GRAPH`] is the whole of what may follow what. What a step does is the
 //! [`stage`]'s; what an issue has to have stands in [`documents::issue`](crate::documents::issue), what is looked at before
 //! anything is paid in `preflight`. Where the settings leave the review out, the gate
 //! before it stands, and a person's word alone files what nobody reviewed.
@@ -14,29 +14,37 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codebase::TreeIndex,
     commands::{CommandKind, CommandSpec},
-    config::{MOST_ROUNDS, WorkflowTable},
-    documents::{Mistake, issue},
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    publication::{self, FiledAt, Filing},
-    rounds::{Cx, Desk, Policy},
+    config::{MOST_ROUNDS, WorkflowDefaults},
+    documents::{DocumentMistake, issue},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    publication::{self, FiledIssue, IssueFiling},
+    rounds::{Policy, StepContext, StepServices},
     stage::{
-        self, About, Accepted, Asks, Before, Document, Exit, Filed, Gate, Input, Placed, Stage, Target, Visit,
+        self, AcceptedDocument, DocumentGate, DocumentInfo, FiledDocument, FilingOutcome, GateQuestion,
+        PublicationTarget, StageCall, StageDocument, StageInput, StageState, StepResult, StepVisit,
     },
     types::{IN_PLACE, IssueNo, Role, WAYS},
 };
 
 /// The workflow.
-pub struct Issue;
+pub struct IssueWorkflow;
 
 /// What its settings are called, and what its drafts are named.
-pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { files_issue: true, ..WorkflowTable::of(Issue::NAME, "issue-{issue}.md") };
+pub(super) const TABLE: WorkflowDefaults =
+    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of(IssueWorkflow::NAME, "issue-{issue}.md") };
 
 /// What it leaves for the stages that follow.
-pub(super) const LEFT: &[Input] = &[
-    Input { kind: "brief", heading: "The issue as it was opened, before it was worded anew", made_by: None },
-    Input { kind: preflight::RUBRIC, heading: preflight::RUBRIC_HEADING, made_by: None },
-    Input {
+pub(super) const LEFT: &[StageInput] = &[
+    StageInput {
+        kind: "brief",
+        heading: "The issue as it was opened, before it was worded anew",
+        made_by: None,
+    },
+    StageInput { kind: preflight::RUBRIC, heading: preflight::RUBRIC_HEADING, made_by: None },
+    StageInput {
         kind: "answers",
         heading: "What was asked about the issue, and what people answered",
         made_by: None,
@@ -45,7 +53,7 @@ pub(super) const LEFT: &[Input] = &[
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum IssueStep {
     Load,
     Preflight,
     Draft,
@@ -57,42 +65,51 @@ pub enum At {
     Budget,
 }
 
-impl Step for At {
+impl WorkflowStep for IssueStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Load => ("N0", "Load the brief", Kind::Work),
-            Self::Preflight => ("N1", "Preflight", Kind::Work),
-            Self::Draft => ("N2", "Draft the issue", Kind::Draft),
-            Self::DraftGate => ("N3", "Human gate: draft", Kind::Gate),
-            Self::Review => ("N4", "Adversarial review", Kind::Review),
-            Self::VerdictGate => ("N5", "Human gate: verdict", Kind::Gate),
-            Self::File => ("N6", "File", Kind::Publish),
-            Self::Questions => ("NQ", "Wait for answers", Kind::Pause),
-            Self::Budget => ("NM", "Wait for money", Kind::Pause),
+            Self::Load => ("N0", "Load the brief", StepKind::Work),
+            Self::Preflight => ("N1", "Preflight", StepKind::Work),
+            Self::Draft => ("N2", "Draft the issue", StepKind::Draft),
+            Self::DraftGate => ("N3", "Human gate: draft", StepKind::Gate),
+            Self::Review => ("N4", "Adversarial review", StepKind::Review),
+            Self::VerdictGate => ("N5", "Human gate: verdict", StepKind::Gate),
+            Self::File => ("N6", "File", StepKind::Publish),
+            Self::Questions => ("NQ", "Wait for answers", StepKind::Pause),
+            Self::Budget => ("NM", "Wait for money", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
 }
 
-impl Workflow<Desk> for Issue {
+impl Workflow<StepServices> for IssueWorkflow {
     const NAME: &'static str = "issue";
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = Stage;
+    type Step = IssueStep;
+    type State = StageState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Preflight]),
-        (At::Preflight, &[At::Draft, At::Questions, At::Budget]),
-        (At::Draft, &[At::DraftGate, At::Draft, At::Review, At::Budget]),
-        (At::DraftGate, &[At::Review, At::File, At::Preflight, At::DraftGate]),
-        (At::Review, &[At::VerdictGate, At::Draft, At::Review, At::Budget]),
-        (At::VerdictGate, &[At::File, At::Preflight, At::VerdictGate, At::Review]),
-        (At::File, &[At::DraftGate, At::VerdictGate]),
-        (At::Questions, &[At::Draft]),
-        (At::Budget, &[At::Preflight, At::Draft, At::Review]),
+    const GRAPH: &'static [(IssueStep, &'static [IssueStep])] = &[
+        (IssueStep::Load, &[IssueStep::Preflight]),
+        (IssueStep::Preflight, &[IssueStep::Draft, IssueStep::Questions, IssueStep::Budget]),
+        (IssueStep::Draft, &[IssueStep::DraftGate, IssueStep::Draft, IssueStep::Review, IssueStep::Budget]),
+        (
+            IssueStep::DraftGate,
+            &[IssueStep::Review, IssueStep::File, IssueStep::Preflight, IssueStep::DraftGate],
+        ),
+        (
+            IssueStep::Review,
+            &[IssueStep::VerdictGate, IssueStep::Draft, IssueStep::Review, IssueStep::Budget],
+        ),
+        (
+            IssueStep::VerdictGate,
+            &[IssueStep::File, IssueStep::Preflight, IssueStep::VerdictGate, IssueStep::Review],
+        ),
+        (IssueStep::File, &[IssueStep::DraftGate, IssueStep::VerdictGate]),
+        (IssueStep::Questions, &[IssueStep::Draft]),
+        (IssueStep::Budget, &[IssueStep::Preflight, IssueStep::Draft, IssueStep::Review]),
     ];
 
-    const PROOFS: &'static [Proof] = &[Proof::Unreviewed];
+    const PROOFS: &'static [LesserProof] = &[LesserProof::Unreviewed];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "issue",
@@ -108,22 +125,27 @@ impl Workflow<Desk> for Issue {
         2 * MOST_ROUNDS
     }
 
-    fn start(&self, _trigger: &Trigger) -> Stage {
-        Stage::default()
+    fn start(&self, _trigger: &RunTrigger) -> StageState {
+        StageState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let text = Text::of(s);
-        let v = &Visit::begin(s, &text, at, cx);
+    async fn run<'a>(
+        &'a self,
+        at: IssueStep,
+        s: &'a mut StageState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<IssueStep>, StepError> {
+        let text = IssueDocument::of(s);
+        let v = &StepVisit::begin(s, &text, at, cx);
         let exit = match at {
-            At::Load => stage::load(s, v).await?,
-            At::Preflight => preflight::preflight(s, v).await?,
-            At::Draft => Box::pin(draft(s, v)).await?,
-            At::DraftGate | At::VerdictGate => stage::gate(s, v).await?,
-            At::Review => stage::review(s, v).await?,
-            At::File => stage::publish(s, v).await?,
-            At::Questions => stage::questions(s, v).await?,
-            At::Budget => stage::budget(s, v).await?,
+            IssueStep::Load => stage::load(s, v).await?,
+            IssueStep::Preflight => preflight::preflight(s, v).await?,
+            IssueStep::Draft => Box::pin(draft(s, v)).await?,
+            IssueStep::DraftGate | IssueStep::VerdictGate => stage::gate(s, v).await?,
+            IssueStep::Review => stage::review(s, v).await?,
+            IssueStep::File => stage::publish(s, v).await?,
+            IssueStep::Questions => stage::questions(s, v).await?,
+            IssueStep::Budget => stage::budget(s, v).await?,
         };
         let reviewed = s.policy().is_ok_and(reviews);
         exit.next(|exit| edge(at, exit, reviewed))
@@ -131,19 +153,19 @@ impl Workflow<Desk> for Issue {
 
     async fn halted<'a>(
         &'a self,
-        at: At,
-        s: &'a Stage,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(s, halt, (&Text::of(s), at), cx).await
+        at: IssueStep,
+        s: &'a StageState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
+        stage::halted(s, halt, (&IssueDocument::of(s), at), cx).await
     }
 }
 
 /// Buys a draft, mends its form and holds it against the format: what code finds goes back at once.
-async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn draft(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     match stage::draft(s, v).await? {
-        Exit::Pass => {
+        StepResult::Pass => {
             stage::fix(s, v).await?;
             stage::check(s, v).await
         }
@@ -152,22 +174,22 @@ async fn draft(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
 }
 
 /// Where a step's end leads; what is not `reviewed` goes from its gate to where it is filed.
-fn edge(at: At, exit: &Exit, reviewed: bool) -> Option<At> {
-    let asks = if reviewed { At::VerdictGate } else { At::DraftGate };
+fn edge(at: IssueStep, exit: &StepResult, reviewed: bool) -> Option<IssueStep> {
+    let asks = if reviewed { IssueStep::VerdictGate } else { IssueStep::DraftGate };
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) | (_, Exit::Reread | Exit::Resume(Before::Questions)) => At::Preflight,
-        (At::Preflight, Exit::Unclear) => At::Questions,
-        (At::Preflight | At::Questions, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => {
-            At::Draft
-        }
-        (At::Draft, Exit::Pass) => At::DraftGate,
-        (At::DraftGate, Exit::Pass) if reviewed => At::Review,
-        (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
-        (At::Review, Exit::Pass | Exit::Undecided) => At::VerdictGate,
-        (At::DraftGate | At::VerdictGate, Exit::Pass) => At::File,
-        (At::DraftGate, Exit::AskAnew) => At::DraftGate,
-        (_, Exit::AskAnew) => asks,
-        (_, Exit::Money) => At::Budget,
+        (IssueStep::Load, StepResult::Pass)
+        | (_, StepResult::Reread | StepResult::Resume(StageCall::Questions)) => IssueStep::Preflight,
+        (IssueStep::Preflight, StepResult::Unclear) => IssueStep::Questions,
+        (IssueStep::Preflight | IssueStep::Questions, StepResult::Pass)
+        | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => IssueStep::Draft,
+        (IssueStep::Draft, StepResult::Pass) => IssueStep::DraftGate,
+        (IssueStep::DraftGate, StepResult::Pass) if reviewed => IssueStep::Review,
+        (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => IssueStep::Review,
+        (IssueStep::Review, StepResult::Pass | StepResult::Undecided) => IssueStep::VerdictGate,
+        (IssueStep::DraftGate | IssueStep::VerdictGate, StepResult::Pass) => IssueStep::File,
+        (IssueStep::DraftGate, StepResult::AskAnew) => IssueStep::DraftGate,
+        (_, StepResult::AskAnew) => asks,
+        (_, StepResult::Money) => IssueStep::Budget,
         _ => return None,
     })
 }
@@ -178,24 +200,28 @@ fn reviews(policy: &Policy) -> bool {
 }
 
 /// What is an issue's own.
-struct Text {
+struct IssueDocument {
     /// What the settings let it be labelled with.
     labels: Vec<String>,
 }
 
-impl Text {
-    fn of(s: &Stage) -> Self {
+impl IssueDocument {
+    fn of(s: &StageState) -> Self {
         let filing = s.policy().ok().and_then(|policy| policy.filing.as_ref());
         Self { labels: filing.map(|filing| filing.labels.clone()).unwrap_or_default() }
     }
 
-    async fn put(&self, accepted: Accepted<'_>, cx: &Cx) -> Result<Filed, StepError> {
+    async fn put(
+        &self,
+        accepted: AcceptedDocument<'_>,
+        cx: &StepContext,
+    ) -> Result<FilingOutcome, StepError> {
         let parsed = issue::parse(accepted.text);
-        let Accepted { text, signed, issue, provenance, open } = accepted;
+        let AcceptedDocument { text, signed, issue, provenance, open } = accepted;
         let allowed = |label: &String| self.labels.contains(label);
         // The way that the person named: in `/approve in-place`, or with the reason of `/override`.
         let way = signed.approval().answer.as_ref().and_then(|answer| answer.way.as_deref());
-        let filing = Filing {
+        let filing = IssueFiling {
             title: &parsed.title,
             text: &text[parsed.body.clone()],
             labels: parsed.labels.iter().filter(|label| allowed(label)).cloned().collect(),
@@ -205,28 +231,28 @@ impl Text {
             open,
         };
         let at = publication::file(cx, filing).await?;
-        Ok(at.map_or(Filed::Edited, |at| Filed::On(placed(cx, at))))
+        Ok(at.map_or(FilingOutcome::Edited, |at| FilingOutcome::On(placed(cx, at))))
     }
 }
 
-fn placed(cx: &Cx, at: FiledAt) -> Placed {
+fn placed(cx: &StepContext, at: FiledIssue) -> FiledDocument {
     let summary = match at.issue == cx.run().trigger.issue {
         true => format!("issue #{} says now what was accepted", at.issue),
         false => format!("filed as issue #{}", at.issue),
     };
-    Placed { issue: at.issue, outcome: Outcome { summary, url: Some(at.url) } }
+    FiledDocument { issue: at.issue, outcome: RunCompletion { summary, url: Some(at.url) } }
 }
 
-impl Document for Text {
-    fn about(&self) -> About {
-        About {
-            workflow: Issue::NAME,
+impl StageDocument for IssueDocument {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
+            workflow: IssueWorkflow::NAME,
             stage: "issue",
             what: "issue",
-            commands: Issue::COMMANDS,
-            steps: stage::steps(Issue::GRAPH),
-            proofs: Issue::PROOFS,
-            target: Target::Issue,
+            commands: IssueWorkflow::COMMANDS,
+            steps: stage::steps(IssueWorkflow::GRAPH),
+            proofs: IssueWorkflow::PROOFS,
+            target: PublicationTarget::Issue,
             roles: &["ingestor"],
         }
     }
@@ -235,14 +261,14 @@ impl Document for Text {
         Some("N1")
     }
 
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
         let word = "issue";
         match step {
             "N3" if reviews(policy) => {
-                Some(Gate { word, asks: Asks::Draft, on: policy.draft_gate, ways: &[] })
+                Some(DocumentGate { word, asks: GateQuestion::Draft, on: policy.draft_gate, ways: &[] })
             }
-            "N3" => Some(Gate { word, asks: Asks::Unreviewed, on: true, ways: WAYS }),
-            "N5" => Some(Gate { word, asks: Asks::Verdict, on: true, ways: WAYS }),
+            "N3" => Some(DocumentGate { word, asks: GateQuestion::Unreviewed, on: true, ways: WAYS }),
+            "N5" => Some(DocumentGate { word, asks: GateQuestion::Verdict, on: true, ways: WAYS }),
             _ => None,
         }
     }
@@ -255,7 +281,7 @@ impl Document for Text {
         issue::fix(text, number)
     }
 
-    fn check(&self, text: &str, _number: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
+    fn check(&self, text: &str, _number: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         issue::check(text, &self.labels, tree)
     }
 
@@ -282,11 +308,15 @@ impl Document for Text {
         issue::unchanged_at(before, now, place)
     }
 
-    fn file<'a>(&'a self, accepted: Accepted<'a>, cx: &'a Cx) -> BoxFuture<'a, Result<Filed, StepError>> {
+    fn file<'a>(
+        &'a self,
+        accepted: AcceptedDocument<'a>,
+        cx: &'a StepContext,
+    ) -> BoxFuture<'a, Result<FilingOutcome, StepError>> {
         Box::pin(self.put(accepted, cx))
     }
 
-    fn filed<'a>(&'a self, cx: &'a Cx) -> BoxFuture<'a, Result<Option<Placed>, StepError>> {
+    fn filed<'a>(&'a self, cx: &'a StepContext) -> BoxFuture<'a, Result<Option<FiledDocument>, StepError>> {
         Box::pin(async { Ok(publication::filed(cx).await?.map(|at| placed(cx, at))) })
     }
 }

@@ -3,24 +3,24 @@
 
 use crate::{
     documents::{
-        issue::{Gap, gaps},
+        issue::{RubricGap, gaps},
         open_questions::{MOST_QUESTIONS, OpenQuestion},
     },
     engine::StepError,
     messages, publication,
-    rounds::{Cx, text_of},
-    stage::{self, Exit, Known, Question, Stage, Visit},
+    rounds::{StepContext, text_of},
+    stage::{self, BackgroundText, IssueQuestion, StageState, StepResult, StepVisit},
 };
 
 pub(super) const RUBRIC: &str = "rubric";
 pub(super) const RUBRIC_HEADING: &str = "What the issue as it was opened does not say";
 
-pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub(super) async fn preflight(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     stage::analyze(s, v).await?;
     if !s.fresh() {
         // Whoever sent it back said what they want.
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     let issue = s.issue()?.clone();
     let body = text_of(cx, &issue.body).await?;
@@ -41,28 +41,28 @@ pub(super) async fn preflight(s: &mut Stage, v: &Visit<'_>) -> Result<Exit, Step
     let known: String = gaps.iter().map(|gap| format!("- {}\n", gap.said)).collect();
     if !known.is_empty() {
         let (kind, heading) = (RUBRIC.to_owned(), RUBRIC_HEADING.to_owned());
-        s.know(Known { kind, heading, text: cx.put(known.as_bytes()).await?, left: true });
+        s.know(BackgroundText { kind, heading, text: cx.put(known.as_bytes()).await?, left: true });
     }
     let asked = asked(gaps, open);
     if asked.is_empty() {
-        return Ok(Exit::Pass);
+        return Ok(StepResult::Pass);
     }
     s.ask(asked);
-    Ok(Exit::Unclear)
+    Ok(StepResult::Unclear)
 }
 
 /// What a model asks comes first: code asks the same of every issue.
-fn asked(gaps: Vec<Gap>, open: Vec<OpenQuestion>) -> Vec<Question> {
+fn asked(gaps: Vec<RubricGap>, open: Vec<OpenQuestion>) -> Vec<IssueQuestion> {
     let open = open.into_iter().map(|OpenQuestion { quote, question, default }| {
         let text = format!("“{quote}”: {question}");
-        Question { text, default }
+        IssueQuestion { text, default }
     });
-    let gap = |gap: Gap| gap.question.map(|(text, default)| Question { text, default });
+    let gap = |gap: RubricGap| gap.question.map(|(text, default)| IssueQuestion { text, default });
     open.chain(gaps.into_iter().filter_map(gap)).take(MOST_QUESTIONS).collect()
 }
 
 /// Says which labels of the settings are not there. We make none: what a repository calls things is its own.
-async fn labels(s: &mut Stage, cx: &Cx) -> Result<(), StepError> {
+async fn labels(s: &mut StageState, cx: &StepContext) -> Result<(), StepError> {
     let wanted = s.policy()?.filing.as_ref().map(|filing| filing.labels.clone()).unwrap_or_default();
     let lacking = cx
         .once("labels", |_| async {
@@ -79,17 +79,21 @@ async fn labels(s: &mut Stage, cx: &Cx) -> Result<(), StepError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::issue::Part;
+    use crate::documents::issue::RubricPart;
 
     #[test]
     fn questions_of_a_model_come_first_and_five_at_most() {
-        let gap = |part| Gap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
+        let gap =
+            |part| RubricGap { part, said: "x".into(), question: Some(("A gap?".into(), "No.".into())) };
         let open = OpenQuestion {
             quote: "be sorted".into(),
             question: "By name or by time?".into(),
             default: "By name.".into(),
         };
-        let gaps: Vec<Gap> = [Part::Criteria, Part::Scope, Part::Signal, Part::Determinism].map(gap).to_vec();
+        let gaps: Vec<RubricGap> =
+            [RubricPart::Criteria, RubricPart::Scope, RubricPart::Signal, RubricPart::Determinism]
+                .map(gap)
+                .to_vec();
         let all = asked(gaps, vec![open.clone(), open]);
         assert_eq!(all.len(), 5);
         assert_eq!(all[0].text, "“be sorted”: By name or by time?");

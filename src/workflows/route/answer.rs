@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{State, decline};
+use super::{RouteRunState, decline};
 use crate::{
-    documents::routing::{Explained, Place},
-    engine::{Next, Outcome, StepError},
-    git::Entry,
-    messages::{self, AnswerCard, Declined, PlaceLine},
-    rounds::{Base, Cx, announce, explain, git_error, need, text_of},
+    documents::routing::{CodeAnswer, CodeLocation},
+    engine::{RunCompletion, StepError, Transition},
+    git::CommitEntry,
+    messages::{self, AnswerCard, CodeLink, DeclineReason},
+    rounds::{BaseCommit, StepContext, announce, explain, git_error, need, text_of},
     types::Timestamp,
 };
 
@@ -18,24 +18,30 @@ const FILE_BYTES: u64 = 1 << 20;
 /// One person's questions are answered that far apart.
 const APART: Duration = Duration::from_secs(3600);
 
-pub(super) async fn answer(s: &mut State, cx: &Cx) -> Result<Next<super::At>, StepError> {
+pub(super) async fn answer(
+    s: &mut RouteRunState,
+    cx: &StepContext,
+) -> Result<Transition<super::RouteStep>, StepError> {
     let (id, by) = (cx.run().id, cx.run().trigger.actor.id);
     let turn = cx.once("turn", |_| async {
         let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
         Ok(is_answered(&db.questions_of(by, id).await.map_err(anyhow::Error::new)?))
     });
     if !turn.await? {
-        return decline(cx, Declined::TooSoon).await;
+        return decline(cx, DeclineReason::TooSoon).await;
     }
     let (issue, base) = (need(&s.issue)?, need(&s.base)?);
     let request = text_of(cx, need(&s.request)?).await?;
     let said = match explain(cx, need(&s.policy)?, issue, base, &request).await? {
         Ok(said) => said,
-        Err(why) => return decline(cx, Declined::NoAnswer(why)).await,
+        Err(why) => return decline(cx, DeclineReason::NoAnswer(why)).await,
     };
     let card = card(cx, base, said).await?;
     let (url, _) = announce(cx, "answered", &messages::route_answered(&card)).await?;
-    Ok(Next::Done(Outcome { summary: "a question, which was answered".to_owned(), url: Some(url) }))
+    Ok(Transition::Done(RunCompletion {
+        summary: "a question, which was answered".to_owned(),
+        url: Some(url),
+    }))
 }
 
 /// Of questions read at these times, is the last one answered? Each that was puts off those of the next hour, whichever of
@@ -51,15 +57,15 @@ fn is_answered(read_at: &[Timestamp]) -> bool {
 }
 
 /// With those of its places that are there, at the commit that the model was shown.
-async fn card(cx: &Cx, base: &Base, said: Explained) -> Result<AnswerCard, StepError> {
+async fn card(cx: &StepContext, base: &BaseCommit, said: CodeAnswer) -> Result<AnswerCard, StepError> {
     let desk = cx.tools();
     let (snapshot, name) = (desk.snapshot(cx, base).await?, desk.repo(cx).await?.name().clone());
     let named = |path: &str| said.places.iter().any(|place| place.path == path);
-    let read = |entry: &&Entry| entry.mode.is_file() && entry.size <= FILE_BYTES && named(&entry.path);
+    let read = |entry: &&CommitEntry| entry.mode.is_file() && entry.size <= FILE_BYTES && named(&entry.path);
     let files: Vec<_> = snapshot.entries().iter().filter(read).collect();
     let texts = snapshot.texts(&files).await.map_err(git_error)?;
     let at = format!("{name}/blob/{}", base.commit);
-    let line = |place: &Place| {
+    let line = |place: &CodeLocation| {
         let (_, text) = texts.iter().find(|(path, _)| *path == place.path)?;
         if !place.is_in(text.lines().count() as u64) {
             return None;
@@ -68,7 +74,7 @@ async fn card(cx: &Cx, base: &Base, said: Explained) -> Result<AnswerCard, StepE
         let mut web = desk.github.web_url().clone();
         web.path_segments_mut().ok()?.pop_if_empty().extend(at.split('/')).extend(place.path.split('/'));
         web.set_fragment(lines.map(|(from, to)| format!("L{from}-L{to}")).as_deref());
-        Some(PlaceLine { path: place.path.clone(), lines, url: web.to_string(), what: place.what.clone() })
+        Some(CodeLink { path: place.path.clone(), lines, url: web.to_string(), what: place.what.clone() })
     };
     let places: Vec<_> = said.places.iter().filter_map(line).collect();
     let dropped = said.places.len() - places.len();

@@ -11,23 +11,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     commands::{CommandKind, CommandSpec, ROUTE},
-    config::{RouteMode, WorkflowTable},
-    documents::routing::{Decision, Lead, Method, PROMPT_VERSION, Skill, SkillFault, by_name, named},
-    engine::{
-        Filter, Halt, Kind, Next, Opened, Outcome, Record, Request, RouteRow, RunInfo, Step, StepError,
-        StepInfo, Trigger, Workflow,
+    config::{RouteMode, WorkflowDefaults},
+    documents::routing::{
+        PROMPT_VERSION, RoutingAction, RoutingDecision, RoutingMethod, Skill, SkillFault, by_name, named,
     },
-    messages::{self, Declined, RouteCard, RouteOffer, Stands},
-    rounds::{Asked, Base, Cx, Desk, IssueSnapshot, Policy, Sorted, announce, need, sort, text_of},
+    engine::{
+        LedgerRecord, RouteRow, RoutedRequest, RunCompletion, RunFilter, RunHalt, RunInfo, RunTrigger,
+        StartDecision, StepError, StepInfo, StepKind, Transition, Workflow, WorkflowStep,
+    },
+    messages::{self, ConflictingRunState, DeclineReason, RouteCard, RouteOffer},
+    rounds::{
+        BaseCommit, IssueSnapshot, Policy, RoutingRequest, RoutingResult, StepContext, StepServices,
+        announce, need, sort, text_of,
+    },
     store::RunRow,
     types::{Hash, Role, RunId},
 };
 
 /// The workflow.
-pub struct Route;
+pub struct RouteWorkflow;
 
 /// What its settings are called.
-pub(super) const TABLE: WorkflowTable = WorkflowTable { routes: true, ..WorkflowTable::of(Route::NAME, "") };
+pub(super) const TABLE: WorkflowDefaults =
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::of(RouteWorkflow::NAME, "") };
 
 /// A decision holds that long for the same words.
 const CACHED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
@@ -39,14 +45,14 @@ pub const MEAN_OF: u32 = 100;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum RouteStep {
     Read,
     Choose,
     Begin,
     Answer,
 }
 
-impl Step for At {
+impl WorkflowStep for RouteStep {
     fn info(self) -> StepInfo {
         let (id, title) = match self {
             Self::Read => ("R0", "Read the request"),
@@ -54,13 +60,13 @@ impl Step for At {
             Self::Begin => ("R2", "Begin it, or ask"),
             Self::Answer => ("R3", "Answer the question"),
         };
-        StepInfo { id, title, kind: Kind::Work }
+        StepInfo { id, title, kind: StepKind::Work }
     }
 }
 
 /// What a run knows between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct State {
+pub struct RouteRunState {
     policy: Option<Policy>,
     title: String,
     labels: Vec<String>,
@@ -71,35 +77,35 @@ pub struct State {
     #[serde(default)]
     issue: Option<IssueSnapshot>,
     #[serde(default)]
-    base: Option<Base>,
+    base: Option<BaseCommit>,
     /// The skills, as JSON: with all their advice they are long.
     catalog: Option<Hash>,
     /// The same, while a step is at work.
     #[serde(skip)]
     skills: Vec<Skill>,
     faults: Vec<SkillFault>,
-    chosen: Option<Chosen>,
+    chosen: Option<RouteChoice>,
 }
 
 /// What was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Chosen {
-    decision: Decision,
-    lead: Lead,
+struct RouteChoice {
+    decision: RoutingDecision,
+    lead: RoutingAction,
     fell_back: Option<String>,
 }
 
-impl Workflow<Desk> for Route {
+impl Workflow<StepServices> for RouteWorkflow {
     const NAME: &'static str = ROUTE;
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = State;
+    type Step = RouteStep;
+    type State = RouteRunState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Read, &[At::Choose]),
-        (At::Choose, &[At::Begin, At::Answer]),
-        (At::Begin, &[]),
-        (At::Answer, &[]),
+    const GRAPH: &'static [(RouteStep, &'static [RouteStep])] = &[
+        (RouteStep::Read, &[RouteStep::Choose]),
+        (RouteStep::Choose, &[RouteStep::Begin, RouteStep::Answer]),
+        (RouteStep::Begin, &[]),
+        (RouteStep::Answer, &[]),
     ];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
@@ -115,28 +121,33 @@ impl Workflow<Desk> for Route {
         1
     }
 
-    fn start(&self, _trigger: &Trigger) -> State {
-        State::default()
+    fn start(&self, _trigger: &RunTrigger) -> RouteRunState {
+        RouteRunState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
+    async fn run<'a>(
+        &'a self,
+        at: RouteStep,
+        s: &'a mut RouteRunState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<RouteStep>, StepError> {
         match at {
-            At::Read => read::read(s, cx).await,
-            At::Choose => choose(s, cx).await,
-            At::Begin => begin(s, cx).await,
-            At::Answer => answer::answer(s, cx).await,
+            RouteStep::Read => read::read(s, cx).await,
+            RouteStep::Choose => choose(s, cx).await,
+            RouteStep::Begin => begin(s, cx).await,
+            RouteStep::Answer => answer::answer(s, cx).await,
         }
     }
 
     async fn halted<'a>(
         &'a self,
-        _at: At,
-        _s: &'a State,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
+        _at: RouteStep,
+        _s: &'a RouteRunState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
         // Whoever stopped it knows.
-        if !matches!(halt, Halt::Stopped { .. }) {
+        if !matches!(halt, RunHalt::Stopped { .. }) {
             announce(cx, "halted", &messages::route_halted(&halt.sentence())).await?;
         }
         Ok(None)
@@ -145,12 +156,12 @@ impl Workflow<Desk> for Route {
 
 /// What may be begun: the names of all other workflows, and how each is begun.
 fn others() -> impl Iterator<Item = (&'static str, &'static CommandSpec)> {
-    let others = super::ALL.iter().filter(|workflow| workflow.name() != Route::NAME);
+    let others = super::ALL.iter().filter(|workflow| workflow.name() != RouteWorkflow::NAME);
     others.filter_map(|workflow| Some((workflow.name(), workflow.commands().first()?)))
 }
 
 /// Decides, and books how: a later comment of the same words finds that, and so does whoever looks back.
-async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+async fn choose(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
     s.skills = catalog(s, cx).await?;
     let policy = need(&s.policy)?;
     let routing = need(&policy.routing)?;
@@ -160,13 +171,13 @@ async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     let store = &cx.tools().store;
     let repo = cx.run().id.repo;
     let sorted = match named(&request, &s.skills) {
-        Some((skill, _)) => Sorted::free(by_name(skill)),
-        None if s.skills.is_empty() => Sorted {
+        Some((skill, _)) => RoutingResult::free(by_name(skill)),
+        None if s.skills.is_empty() => RoutingResult {
             fell_back: Some("every brief skill is switched off here".to_owned()),
-            ..Sorted::free(crate::documents::routing::by_keywords("", &[], &[]))
+            ..RoutingResult::free(crate::documents::routing::by_keywords("", &[], &[]))
         },
         None => {
-            let cached: Option<Decision> = cx
+            let cached: Option<RoutingDecision> = cx
                 .once("cached", |_| async {
                     let db = store.repo(repo).await.map_err(anyhow::Error::new)?;
                     let since = cx.clock().now().minus(CACHED);
@@ -175,11 +186,13 @@ async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
                 })
                 .await?;
             match cached {
-                Some(decision) => Sorted::free(Decision { method: Method::Cache, ..decision }),
+                Some(decision) => {
+                    RoutingResult::free(RoutingDecision { method: RoutingMethod::Cache, ..decision })
+                }
                 None => {
                     let (title, labels, skills) =
                         (s.title.as_str(), s.labels.as_slice(), s.skills.as_slice());
-                    let asked = Asked { request: &request, title, body: &body, labels, skills };
+                    let asked = RoutingRequest { request: &request, title, body: &body, labels, skills };
                     sort(cx, policy, routing, &asked).await?
                 }
             }
@@ -187,14 +200,14 @@ async fn choose(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
     };
     let lead = sorted.decision.leads(routing.mode == RouteMode::Confirm);
     book(s, cx, key, &request, &sorted, lead).await?;
-    s.chosen = Some(Chosen { decision: sorted.decision, lead, fell_back: sorted.fell_back });
+    s.chosen = Some(RouteChoice { decision: sorted.decision, lead, fell_back: sorted.fell_back });
     // A run of a version before this read no code.
-    let answers = lead == Lead::Answer && s.base.is_some();
-    Ok(Next::Go(if answers { At::Answer } else { At::Begin }))
+    let answers = lead == RoutingAction::Answer && s.base.is_some();
+    Ok(Transition::Go(if answers { RouteStep::Answer } else { RouteStep::Begin }))
 }
 
 /// Of all that the decision hangs on.
-fn key(s: &State, request: &str, body: &str, model: &str) -> Hash {
+fn key(s: &RouteRunState, request: &str, body: &str, model: &str) -> Hash {
     let words = request.split_whitespace().collect::<Vec<_>>().join(" ");
     let skills: Vec<String> =
         s.skills.iter().map(|skill| format!("{}\n{}", skill.name, skill.description)).collect();
@@ -203,14 +216,15 @@ fn key(s: &State, request: &str, body: &str, model: &str) -> Hash {
 }
 
 async fn book(
-    s: &State,
-    cx: &Cx,
+    s: &RouteRunState,
+    cx: &StepContext,
     key: Hash,
     request: &str,
-    sorted: &Sorted,
-    lead: Lead,
+    sorted: &RoutingResult,
+    lead: RoutingAction,
 ) -> Result<(), StepError> {
-    let Sorted { decision, calls, cost_microusd, dearest_microusd, elapsed_ms, model, fell_back } = sorted;
+    let RoutingResult { decision, calls, cost_microusd, dearest_microusd, elapsed_ms, model, fell_back } =
+        sorted;
     let of_skill = |name: &String| s.skills.iter().find(|skill| skill.name == *name);
     let value = |value: serde_json::Result<serde_json::Value>| value.map_err(anyhow::Error::new);
     let trigger = &cx.run().trigger;
@@ -233,7 +247,7 @@ async fn book(
     let (run, skill, method) = (cx.run().id, decision.skill.as_deref().unwrap_or("none"), decision.method);
     let confidence = decision.confidence;
     tracing::info!(%run, skill, confidence, ?method, lead = row.lead, cost_microusd, elapsed_ms, "a request was read");
-    cx.record("route", Record::Route(row)).await?;
+    cx.record("route", LedgerRecord::Route(row)).await?;
     if *calls > 0 {
         warn_of_cost(cx, run, *dearest_microusd).await;
     }
@@ -241,7 +255,7 @@ async fn book(
 }
 
 /// For the server's log alone.
-async fn warn_of_cost(cx: &Cx, run: RunId, call: u64) {
+async fn warn_of_cost(cx: &StepContext, run: RunId, call: u64) {
     if call > DEAR_CALL {
         tracing::warn!(%run, microusd = call, "cost alert: a call for a request cost more than $0.01; look at [route] model");
     }
@@ -261,55 +275,59 @@ pub fn mean(costs: &[u64]) -> u64 {
     costs.iter().sum::<u64>() / (costs.len() as u64).max(1)
 }
 
-async fn catalog(s: &State, cx: &Cx) -> Result<Vec<Skill>, StepError> {
+async fn catalog(s: &RouteRunState, cx: &StepContext) -> Result<Vec<Skill>, StepError> {
     let text = text_of(cx, need(&s.catalog)?).await?;
     serde_json::from_str(&text).map_err(|error| StepError::Bug(error.into()))
 }
 
 /// Begins what was chosen, or says what people may write.
-async fn begin(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+async fn begin(s: &mut RouteRunState, cx: &StepContext) -> Result<Transition<RouteStep>, StepError> {
     s.skills = catalog(s, cx).await?;
     let chosen = need(&s.chosen)?.clone();
     let request = text_of(cx, need(&s.request)?).await?;
     let of_name = |name: &String| s.skills.iter().find(|skill| skill.name == *name);
     let skill = chosen.decision.skill.as_ref().and_then(of_name);
     let summary = match (chosen.lead, skill) {
-        (Lead::Begin | Lead::Probably, Some(skill)) => begin_one(s, cx, &chosen, skill, &request).await?,
-        (Lead::Decline | Lead::Answer, _) => return decline(cx, Declined::NoWork).await,
+        (RoutingAction::Begin | RoutingAction::Probably, Some(skill)) => {
+            begin_one(s, cx, &chosen, skill, &request).await?
+        }
+        (RoutingAction::Decline | RoutingAction::Answer, _) => {
+            return decline(cx, DeclineReason::NoWork).await;
+        }
         _ => {
             announce(cx, "offer", &messages::route_offer(&card(s, &chosen, &request))).await?;
             "people were asked which workflow they mean".to_owned()
         }
     };
-    Ok(Next::Done(Outcome { summary, url: None }))
+    Ok(Transition::Done(RunCompletion { summary, url: None }))
 }
 
 /// It begins nothing, and people are told why.
-async fn decline(cx: &Cx, why: Declined) -> Result<Next<At>, StepError> {
+async fn decline(cx: &StepContext, why: DeclineReason) -> Result<Transition<RouteStep>, StepError> {
     announce(cx, "declined", &messages::route_declined(&why)).await?;
-    Ok(Next::Done(Outcome { summary: "no request for work".to_owned(), url: None }))
+    Ok(Transition::Done(RunCompletion { summary: "no request for work".to_owned(), url: None }))
 }
 
 /// What came of beginning it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-enum Begun {
+enum RouteStart {
     Run(RunId),
-    Not(Other),
+    Not(ConflictingRun),
 }
 
 /// A run of the issue that somebody said plainly.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Other {
+struct ConflictingRun {
     workflow: String,
-    stands: Stands,
+    stands: ConflictingRunState,
 }
 
-impl Other {
+impl ConflictingRun {
     fn of(run: &RunRow) -> Self {
         let stands = match (run.status.live(), &run.gate) {
-            (false, _) => Stands::Over,
-            (true, None) => Stands::AtWork,
-            (true, Some(_)) => Stands::Asking,
+            (false, _) => ConflictingRunState::Over,
+            (true, None) => ConflictingRunState::AtWork,
+            (true, Some(_)) => ConflictingRunState::Asking,
         };
         Self { workflow: run.workflow.clone(), stands }
     }
@@ -317,26 +335,26 @@ impl Other {
 
 /// What keeps these words from beginning anything: a run of the issue that is live, or that was begun since they were
 /// written, for the model may take a while and what is said plainly wins.
-async fn other_work(cx: &Cx) -> Result<Option<Other>, StepError> {
+async fn other_work(cx: &StepContext) -> Result<Option<ConflictingRun>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
-    let filter = Filter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
+    let filter = RunFilter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
     let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
     // It was begun, and the process died before that was written down.
     if runs.iter().any(|run| run.trigger.cause == trigger.cause.onward()) {
         return Ok(None);
     }
     let wins = |run: &&RunRow| {
-        let since = run.workflow != Route::NAME && run.started_at >= trigger.at;
+        let since = run.workflow != RouteWorkflow::NAME && run.started_at >= trigger.at;
         run.id != *id && (run.status.live() || since)
     };
-    Ok(runs.iter().rfind(wins).map(Other::of))
+    Ok(runs.iter().rfind(wins).map(ConflictingRun::of))
 }
 
 async fn begin_one(
-    s: &State,
-    cx: &Cx,
-    chosen: &Chosen,
+    s: &RouteRunState,
+    cx: &StepContext,
+    chosen: &RouteChoice,
     skill: &Skill,
     request: &str,
 ) -> Result<String, StepError> {
@@ -351,19 +369,19 @@ async fn begin_one(
         return Ok(format!("{} takes {} access", workflow, command.role));
     }
     let words = named(request, &s.skills).map_or(request, |(_, words)| words);
-    let request = Request {
+    let request = RoutedRequest {
         text: told(skill, words),
         skill: skill.name.clone(),
         confidence: chosen.decision.confidence,
         pool: skill.pool,
     };
-    let next = Trigger {
+    let next = RunTrigger {
         command: command.name.to_owned(),
         args: words.lines().next().unwrap_or_default().to_owned(),
         request: Some(request),
         ..trigger.clone()
     };
-    let busy = async |other: Other| {
+    let busy = async |other: ConflictingRun| {
         announce(cx, "busy", &messages::route_busy(&other.workflow, other.stands)).await?;
         Ok(format!("nothing, for {} was begun by other means", other.workflow))
     };
@@ -371,22 +389,22 @@ async fn begin_one(
         return busy(other).await;
     }
     // First: whoever wants it taken back reads this before anything else of it, also after a crash.
-    if chosen.lead == Lead::Probably || !s.faults.is_empty() {
+    if chosen.lead == RoutingAction::Probably || !s.faults.is_empty() {
         let card = card(s, chosen, words);
         announce(cx, "begun", &messages::route_begun(&card, skill.name.as_str(), command.usage, chosen.lead))
             .await?;
     }
-    let begun: Begun = cx
+    let begun: RouteStart = cx
         .once("begin", |_| async {
             Ok(match cx.begin(workflow, next).await? {
-                Opened::New(run) | Opened::Duplicate(run) => Begun::Run(run),
-                Opened::Live(other) => Begun::Not(Other::of(&other)),
+                StartDecision::New(run) | StartDecision::Duplicate(run) => RouteStart::Run(run),
+                StartDecision::Live(other) => RouteStart::Not(ConflictingRun::of(&other)),
             })
         })
         .await?;
     let run = match begun {
-        Begun::Run(run) => run,
-        Begun::Not(other) => return busy(other).await,
+        RouteStart::Run(run) => run,
+        RouteStart::Not(other) => return busy(other).await,
     };
     Ok(format!("{} ({:.2}): {workflow} as {run}", skill.name, f32::from(chosen.decision.confidence) / 1000.0))
 }
@@ -407,8 +425,8 @@ fn told(skill: &Skill, words: &str) -> String {
     text + &skill.advice
 }
 
-fn card(s: &State, chosen: &Chosen, request: &str) -> RouteCard {
-    let Chosen { decision, fell_back, .. } = chosen;
+fn card(s: &RouteRunState, chosen: &RouteChoice, request: &str) -> RouteCard {
+    let RouteChoice { decision, fell_back, .. } = chosen;
     let offers = decision.offers(&s.skills).into_iter().filter_map(|(skill, confidence)| {
         let (_, command) = others().find(|(name, _)| *name == skill.workflow)?;
         let description = skill.description.split(['.', ':']).next().unwrap_or_default().to_owned();

@@ -1,16 +1,16 @@
 //! Reading a request, its issue and the repository's brief skills.
 
-use super::{At, Route, State, others};
+use super::{RouteRunState, RouteStep, RouteWorkflow, others};
 use crate::{
     config::RouteMode,
     documents::{
+        hidden_text::visible,
         routing::{FILE_BYTES, FOLDER, MOST_SKILLS, SUFFIX, SkillFault, as_answer, shortened, skills},
-        visible::visible,
     },
-    engine::{Filter, Next, Outcome, RunInfo, StepError, Workflow},
-    git::Entry,
+    engine::{RunCompletion, RunFilter, RunInfo, StepError, Transition, Workflow},
+    git::CommitEntry,
     messages,
-    rounds::{Base, Cx, IssueSnapshot, announce, fault, git_error, need, text_of},
+    rounds::{BaseCommit, IssueSnapshot, StepContext, announce, fault, git_error, need, text_of},
     types::{Hash, count},
 };
 
@@ -20,7 +20,10 @@ const OFFER: &str = "offer";
 /// More files than these that cannot be used are counted, not named.
 const MOST_FAULTS: usize = 10;
 
-pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> {
+pub(super) async fn read(
+    s: &mut RouteRunState,
+    cx: &StepContext,
+) -> Result<Transition<RouteStep>, StepError> {
     let desk = cx.tools();
     let repo = desk.repo(cx).await?;
     let issue: IssueSnapshot = cx.once("issue", |_| desk.issue(cx, &repo)).await?;
@@ -33,7 +36,7 @@ pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> 
     let policy = cx
         .once("policy", |_| async {
             let info = repo.info().await.map_err(fault)?;
-            desk.policy(Route::NAME, &repo, &info).await
+            desk.policy(RouteWorkflow::NAME, &repo, &info).await
         })
         .await?;
     s.policy = Some(policy);
@@ -41,7 +44,7 @@ pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> 
     if routing.is_none_or(|routing| routing.mode == RouteMode::Manual) {
         announce(cx, "off", &messages::route_off()).await?;
         let summary = "free words are not read here".to_owned();
-        return Ok(Next::Done(Outcome { summary, url: None }));
+        return Ok(Transition::Done(RunCompletion { summary, url: None }));
     }
     // Anew each time: one that was added a minute ago counts.
     let base = desk.fetch(cx, "fetch", &repo).await?;
@@ -60,7 +63,7 @@ pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> 
         let Some(open) = cx.once("open", |_| left_open(cx)).await? else {
             announce(cx, "none-open", &messages::route_none_open()).await?;
             let summary = "an answer, and no request was open".to_owned();
-            return Ok(Next::Done(Outcome { summary, url: None }));
+            return Ok(Transition::Done(RunCompletion { summary, url: None }));
         };
         // One request, decided anew.
         request = shortened(&format!("{}\n\n{answer}", text_of(cx, &open).await?));
@@ -68,21 +71,21 @@ pub(super) async fn read(s: &mut State, cx: &Cx) -> Result<Next<At>, StepError> 
     s.request = Some(cx.put(request.as_bytes()).await?);
     (s.title, s.labels, s.body) = (issue.title.clone(), issue.labels.clone(), Some(issue.body));
     (s.issue, s.base) = (Some(issue), Some(base));
-    Ok(Next::Go(At::Choose))
+    Ok(Transition::Go(RouteStep::Choose))
 }
 
 /// This person's request on this issue that waits for an answer: the newest that was read, if people were left to choose, not too
 /// long ago, and no work was begun since. Nobody answers for another: one's words would begin what takes the other's right.
-async fn left_open(cx: &Cx) -> Result<Option<Hash>, StepError> {
+async fn left_open(cx: &StepContext) -> Result<Option<Hash>, StepError> {
     let RunInfo { id, trigger, .. } = cx.run();
     let db = cx.tools().store.repo(id.repo).await.map_err(anyhow::Error::new)?;
     let before = db.decided_before(*id, trigger.issue, trigger.actor.id).await.map_err(anyhow::Error::new)?;
     let now = cx.clock().now();
     let open = before.filter(|(row, at)| row.lead == OFFER && now.since(*at) <= super::CACHED);
     let Some((row, at)) = open else { return Ok(None) };
-    let filter = Filter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
+    let filter = RunFilter { repo: Some(id.repo), issue: Some(trigger.issue), live_only: false };
     let runs = db.runs(filter).await.map_err(anyhow::Error::new)?;
-    let begun = runs.iter().any(|run| run.workflow != Route::NAME && run.started_at >= at);
+    let begun = runs.iter().any(|run| run.workflow != RouteWorkflow::NAME && run.started_at >= at);
     Ok(row.request.filter(|_| !begun))
 }
 
@@ -98,9 +101,13 @@ fn at_most(mut faults: Vec<SkillFault>) -> Vec<SkillFault> {
 }
 
 /// The repository's own, and those that are too many, too long or no files to be read.
-async fn files(cx: &Cx, base: &Base) -> Result<(Vec<(String, String)>, Vec<SkillFault>), StepError> {
+async fn files(
+    cx: &StepContext,
+    base: &BaseCommit,
+) -> Result<(Vec<(String, String)>, Vec<SkillFault>), StepError> {
     let snapshot = cx.tools().snapshot(cx, base).await?;
-    let named = |entry: &&Entry| entry.path.strip_prefix(FOLDER).is_some_and(|name| name.ends_with(SUFFIX));
+    let named =
+        |entry: &&CommitEntry| entry.path.strip_prefix(FOLDER).is_some_and(|name| name.ends_with(SUFFIX));
     let ours: Vec<_> = snapshot.entries().iter().filter(named).collect();
     let (mut read, mut faults) = (Vec::new(), Vec::new());
     for entry in ours.iter().copied().take(MOST_SKILLS) {

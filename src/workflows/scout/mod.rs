@@ -1,6 +1,6 @@
 //! `scout`: what others made of a question, before anything is designed: a brief with the source of each claim.
 //!
-//! [`Scout::GRAPH`] is the whole of what may follow what. What is looked for and read is in `search`, what a brief has to have
+//! [`ScoutWorkflow::GRAPH`] is the whole of what may follow what. What is looked for and read is in `search`, what a brief has to have
 //! in [`documents::scout`](crate::documents::scout), and what a step does otherwise is the [`stage`]'s. Unless the settings
 //! say so, no model is shown anything of this repository but its issue: what is compared is others' work.
 
@@ -11,30 +11,38 @@ use serde::{Deserialize, Serialize};
 use crate::{
     codebase::TreeIndex,
     commands::{CommandKind, CommandSpec},
-    config::{MOST_ROUNDS, WorkflowTable},
+    config::{MOST_ROUNDS, WorkflowDefaults},
     documents::{
-        Mistake, lld,
-        scout::{self, Known, Source},
+        DocumentMistake, lld,
+        scout::{self, ScoutEvidence, ScoutSource},
     },
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{Cx, Desk, Policy},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, Stage, Target, Visit},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    rounds::{Policy, StepContext, StepServices},
+    stage::{
+        self, DocumentGate, DocumentInfo, GateQuestion, PublicationTarget, StageCall, StageDocument,
+        StageState, StepResult, StepVisit,
+    },
     types::{IssueNo, Role},
 };
 
 /// The workflow.
-pub struct Scout;
+pub struct ScoutWorkflow;
 
 /// What its settings are called, and its defaults.
-pub(super) const TABLE: WorkflowTable =
-    WorkflowTable { searches: true, ..WorkflowTable::of(Scout::NAME, "docs/scout/{slug}-{issue}.md") };
+pub(super) const TABLE: WorkflowDefaults = WorkflowDefaults {
+    searches: true,
+    ..WorkflowDefaults::of(ScoutWorkflow::NAME, "docs/scout/{slug}-{issue}.md")
+};
 
 /// From a search to the question what else to search for.
 const ROUND: u64 = 3;
 
 /// Where a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum At {
+pub enum ScoutStep {
     Load,
     Search,
     Read,
@@ -47,19 +55,19 @@ pub enum At {
     Budget,
 }
 
-impl Step for At {
+impl WorkflowStep for ScoutStep {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Load => ("S0", "Load the question", Kind::Work),
-            Self::Search => ("S1", "Search", Kind::Work),
-            Self::Read => ("S2", "Read what was found", Kind::Work),
-            Self::Further => ("S2b", "Ask what else to search for", Kind::Work),
-            Self::Draft => ("S3", "Write the brief", Kind::Draft),
-            Self::Check => ("S3b", "Check the brief", Kind::Work),
-            Self::Review => ("S4", "Adversarial review", Kind::Review),
-            Self::Gate => ("S5", "Human gate", Kind::Gate),
-            Self::Publish => ("S6", "Publish", Kind::Publish),
-            Self::Budget => ("SM", "Wait for money", Kind::Pause),
+            Self::Load => ("S0", "Load the question", StepKind::Work),
+            Self::Search => ("S1", "Search", StepKind::Work),
+            Self::Read => ("S2", "Read what was found", StepKind::Work),
+            Self::Further => ("S2b", "Ask what else to search for", StepKind::Work),
+            Self::Draft => ("S3", "Write the brief", StepKind::Draft),
+            Self::Check => ("S3b", "Check the brief", StepKind::Work),
+            Self::Review => ("S4", "Adversarial review", StepKind::Review),
+            Self::Gate => ("S5", "Human gate", StepKind::Gate),
+            Self::Publish => ("S6", "Publish", StepKind::Publish),
+            Self::Budget => ("SM", "Wait for money", StepKind::Pause),
         };
         StepInfo { id, title, kind }
     }
@@ -67,14 +75,14 @@ impl Step for At {
 
 /// What a run knows between its steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct State {
-    stage: Stage,
+pub struct ScoutRunState {
+    stage: StageState,
     /// What is looked for.
     topic: String,
-    found: Vec<Source>,
+    found: Vec<ScoutSource>,
     /// What each of them was found by.
     #[serde(default)]
-    words: Vec<scout::Words>,
+    words: Vec<scout::SearchTerms>,
     /// What each says of itself, and the home page it names.
     #[serde(default)]
     abouts: Vec<String>,
@@ -85,12 +93,12 @@ pub struct State {
     planned: bool,
     /// All that was searched for; so many before anything was read.
     #[serde(default)]
-    searched: Vec<scout::Words>,
+    searched: Vec<scout::SearchTerms>,
     #[serde(default)]
     first: usize,
     /// What is to be searched for next.
     #[serde(default)]
-    further: Vec<scout::Words>,
+    further: Vec<scout::SearchTerms>,
     /// How often what was read led to another search, and how much was found before the last one.
     #[serde(default)]
     deeper: u8,
@@ -101,26 +109,29 @@ pub struct State {
     pages: Vec<String>,
 }
 
-impl Workflow<Desk> for Scout {
+impl Workflow<StepServices> for ScoutWorkflow {
     const NAME: &'static str = "scout";
     const VERSION: u32 = 1;
-    type Step = At;
-    type State = State;
+    type Step = ScoutStep;
+    type State = ScoutRunState;
 
-    const GRAPH: &'static [(At, &'static [At])] = &[
-        (At::Load, &[At::Search]),
-        (At::Search, &[At::Read]),
-        (At::Read, &[At::Further]),
-        (At::Further, &[At::Draft, At::Search]),
-        (At::Draft, &[At::Check, At::Draft, At::Review, At::Budget]),
-        (At::Check, &[At::Review, At::Draft]),
-        (At::Review, &[At::Gate, At::Draft, At::Review, At::Budget]),
-        (At::Gate, &[At::Publish, At::Read, At::Check, At::Gate, At::Review]),
-        (At::Publish, &[At::Check, At::Gate]),
-        (At::Budget, &[At::Draft, At::Review]),
+    const GRAPH: &'static [(ScoutStep, &'static [ScoutStep])] = &[
+        (ScoutStep::Load, &[ScoutStep::Search]),
+        (ScoutStep::Search, &[ScoutStep::Read]),
+        (ScoutStep::Read, &[ScoutStep::Further]),
+        (ScoutStep::Further, &[ScoutStep::Draft, ScoutStep::Search]),
+        (ScoutStep::Draft, &[ScoutStep::Check, ScoutStep::Draft, ScoutStep::Review, ScoutStep::Budget]),
+        (ScoutStep::Check, &[ScoutStep::Review, ScoutStep::Draft]),
+        (ScoutStep::Review, &[ScoutStep::Gate, ScoutStep::Draft, ScoutStep::Review, ScoutStep::Budget]),
+        (
+            ScoutStep::Gate,
+            &[ScoutStep::Publish, ScoutStep::Read, ScoutStep::Check, ScoutStep::Gate, ScoutStep::Review],
+        ),
+        (ScoutStep::Publish, &[ScoutStep::Check, ScoutStep::Gate]),
+        (ScoutStep::Budget, &[ScoutStep::Draft, ScoutStep::Review]),
     ];
 
-    const PROOFS: &'static [Proof] = &[Proof::Policy];
+    const PROOFS: &'static [LesserProof] = &[LesserProof::Policy];
 
     const COMMANDS: &'static [CommandSpec] = &[CommandSpec {
         name: "scout",
@@ -136,50 +147,56 @@ impl Workflow<Desk> for Scout {
         2 * MOST_ROUNDS
     }
 
-    fn start(&self, _trigger: &Trigger) -> State {
-        State::default()
+    fn start(&self, _trigger: &RunTrigger) -> ScoutRunState {
+        ScoutRunState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut State, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let text = if at == At::Check { Text::read(s, cx).await? } else { Text::default() };
-        let v = &Visit::begin(&mut s.stage, &text, at, cx);
+    async fn run<'a>(
+        &'a self,
+        at: ScoutStep,
+        s: &'a mut ScoutRunState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<ScoutStep>, StepError> {
+        let text =
+            if at == ScoutStep::Check { BriefDocument::read(s, cx).await? } else { BriefDocument::default() };
+        let v = &StepVisit::begin(&mut s.stage, &text, at, cx);
         let exit = match at {
-            At::Load => load(s, v).await?,
-            At::Search => search::search(s, v).await?,
-            At::Read => read(s, v).await?,
-            At::Further => {
+            ScoutStep::Load => load(s, v).await?,
+            ScoutStep::Search => search::search(s, v).await?,
+            ScoutStep::Read => read(s, v).await?,
+            ScoutStep::Further => {
                 search::further(s, v).await?;
                 if s.further.is_empty() {
-                    return Ok(Next::Go(At::Draft));
+                    return Ok(Transition::Go(ScoutStep::Draft));
                 }
                 s.stage.goes_round(ROUND);
-                return Ok(Next::Go(At::Search));
+                return Ok(Transition::Go(ScoutStep::Search));
             }
-            At::Draft => stage::draft(&mut s.stage, v).await?,
-            At::Check => {
+            ScoutStep::Draft => stage::draft(&mut s.stage, v).await?,
+            ScoutStep::Check => {
                 stage::fix(&mut s.stage, v).await?;
                 stage::check(&mut s.stage, v).await?
             }
-            At::Review => stage::review(&mut s.stage, v).await?,
-            At::Gate => stage::gate(&mut s.stage, v).await?,
-            At::Publish => stage::publish(&mut s.stage, v).await?,
-            At::Budget => stage::budget(&mut s.stage, v).await?,
+            ScoutStep::Review => stage::review(&mut s.stage, v).await?,
+            ScoutStep::Gate => stage::gate(&mut s.stage, v).await?,
+            ScoutStep::Publish => stage::publish(&mut s.stage, v).await?,
+            ScoutStep::Budget => stage::budget(&mut s.stage, v).await?,
         };
         exit.next(|exit| edge(at, exit))
     }
 
     async fn halted<'a>(
         &'a self,
-        at: At,
-        s: &'a State,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
-        stage::halted(&s.stage, halt, (&Text::default(), at), cx).await
+        at: ScoutStep,
+        s: &'a ScoutRunState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
+        stage::halted(&s.stage, halt, (&BriefDocument::default(), at), cx).await
     }
 }
 
-async fn load(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn load(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let exit = stage::load(&mut s.stage, v).await?;
     let (args, title) = (&v.cx.run().trigger.args, &s.stage.issue()?.title);
     s.topic = search::topic(args, title);
@@ -194,7 +211,7 @@ pub fn slug(args: &str, title: &str) -> String {
 }
 
 /// Reads the sources, once, and of this repository where it stands; its code where the settings let it be shown.
-async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+async fn read(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     if s.stage.fresh() {
         search::read(s, v).await?;
     }
@@ -207,31 +224,34 @@ async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
     }
     let first = s.found.first().map_or(&s.stage.issue()?.url, |source| &source.url).clone();
     s.stage.sample(first, scout::rows(&s.found)[0].clone());
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// Where a step's end leads.
-fn edge(at: At, exit: &Exit) -> Option<At> {
+fn edge(at: ScoutStep, exit: &StepResult) -> Option<ScoutStep> {
     Some(match (at, exit) {
-        (At::Load, Exit::Pass) => At::Search,
-        (At::Search, Exit::Pass) | (_, Exit::Reread) => At::Read,
-        (At::Read, Exit::Pass) => At::Further,
-        (_, Exit::Redraft | Exit::Resume(Before::Draft)) => At::Draft,
-        (At::Draft, Exit::Pass) | (_, Exit::Theirs) => At::Check,
-        (At::Check, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => At::Review,
-        (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => At::Gate,
-        (At::Gate, Exit::Pass) => At::Publish,
-        (_, Exit::Money) => At::Budget,
+        (ScoutStep::Load, StepResult::Pass) => ScoutStep::Search,
+        (ScoutStep::Search, StepResult::Pass) | (_, StepResult::Reread) => ScoutStep::Read,
+        (ScoutStep::Read, StepResult::Pass) => ScoutStep::Further,
+        (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => ScoutStep::Draft,
+        (ScoutStep::Draft, StepResult::Pass) | (_, StepResult::Theirs) => ScoutStep::Check,
+        (ScoutStep::Check, StepResult::Pass)
+        | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => ScoutStep::Review,
+        (ScoutStep::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+            ScoutStep::Gate
+        }
+        (ScoutStep::Gate, StepResult::Pass) => ScoutStep::Publish,
+        (_, StepResult::Money) => ScoutStep::Budget,
         _ => return None,
     })
 }
 
 /// What is a brief's own.
 #[derive(Default)]
-struct Text(Known);
+struct BriefDocument(ScoutEvidence);
 
-impl Text {
-    async fn read(s: &State, cx: &Cx) -> Result<Self, StepError> {
+impl BriefDocument {
+    async fn read(s: &ScoutRunState, cx: &StepContext) -> Result<Self, StepError> {
         let mut texts = Vec::new();
         for kind in search::kinds(s.found.len()) {
             texts.push(s.stage.told(&kind, cx).await?);
@@ -239,28 +259,28 @@ impl Text {
         let (first, then) = s.searched.split_at(s.first.min(s.searched.len()));
         let [first, then] = [first, then].map(|all| all.iter().map(|words| words.join(" ")).collect());
         let (issue, pages) = (s.stage.issue()?.url.clone(), s.pages.clone());
-        Ok(Self(Known { found: s.found.clone(), texts, issue, pages, searched: [first, then] }))
+        Ok(Self(ScoutEvidence { found: s.found.clone(), texts, issue, pages, searched: [first, then] }))
     }
 }
 
-impl Document for Text {
-    fn about(&self) -> About {
-        About {
-            workflow: Scout::NAME,
+impl StageDocument for BriefDocument {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
+            workflow: ScoutWorkflow::NAME,
             stage: "scout",
             what: "brief on what other repositories do",
-            commands: Scout::COMMANDS,
-            steps: stage::steps(Scout::GRAPH),
-            proofs: Scout::PROOFS,
-            target: Target::Branch,
+            commands: ScoutWorkflow::COMMANDS,
+            steps: stage::steps(ScoutWorkflow::GRAPH),
+            proofs: ScoutWorkflow::PROOFS,
+            target: PublicationTarget::Branch,
             roles: &["architect"],
         }
     }
 
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
-        (step == "S5").then_some(Gate {
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
+        (step == "S5").then_some(DocumentGate {
             word: "scout",
-            asks: Asks::Verdict,
+            asks: GateQuestion::Verdict,
             on: policy.verdict_gate,
             ways: &[],
         })
@@ -274,7 +294,7 @@ impl Document for Text {
         scout::fix(text, issue, &self.0)
     }
 
-    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<Mistake> {
+    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
         scout::check(text, issue, tree, &self.0)
     }
 

@@ -5,21 +5,21 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::State;
+use super::ScoutRunState;
 use crate::{
     codebase::{as_shown, estimate},
     documents::{
+        hidden_text::{visible, visible_line},
         markdown::bare_addresses,
-        scout::{Source, Words, rows},
+        scout::{ScoutSource, SearchTerms, rows},
         shorten::shorten,
-        visible::{visible, visible_line},
     },
-    egress::{self, PageError, Refusal, Why},
+    egress::{self, HostRefusal, PageError, RefusalReason},
     engine::StepError,
-    github::{Fault, Found},
+    github::{GitHubApiError, PublicRepository},
     messages,
-    rounds::{self, Cx, fault, need},
-    stage::{self, Exit, Known, Visit},
+    rounds::{self, StepContext, fault, need},
+    stage::{self, BackgroundText, StepResult, StepVisit},
     types::{Hash, Role, Timestamp},
 };
 
@@ -92,7 +92,7 @@ pub(super) fn slug(topic: &str) -> String {
 }
 
 /// What to search for at first: what a model plans, then the topic's own words.
-async fn plan(s: &mut State, cx: &Cx) -> Result<Vec<Words>, StepError> {
+async fn plan(s: &mut ScoutRunState, cx: &StepContext) -> Result<Vec<SearchTerms>, StepError> {
     let issue = s.stage.issue()?.clone();
     let planned = rounds::queries(cx, s.stage.policy()?, &issue, &s.topic, None).await?;
     if let Err(why) = &planned {
@@ -112,7 +112,7 @@ async fn plan(s: &mut State, cx: &Cx) -> Result<Vec<Words>, StepError> {
 
 /// Asks a model that read what was found whether something else is to be searched for: what it names that was not yet. Where
 /// none planned the searches, none is asked.
-pub(super) async fn further(s: &mut State, v: &Visit<'_>) -> Result<(), StepError> {
+pub(super) async fn further(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<(), StepError> {
     let cx = v.cx;
     let nothing_new = s.deeper > 0 && s.found.len() == s.before;
     if !s.stage.fresh() || !s.planned || s.deeper >= DEEPER || nothing_new {
@@ -132,16 +132,17 @@ pub(super) async fn further(s: &mut State, v: &Visit<'_>) -> Result<(), StepErro
 }
 
 /// Looks for repositories. What was found stays for the whole run: a brief is revised on what it was written from.
-pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub(super) async fn search(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let rules = need(&s.stage.policy()?.search)?.clone();
     let deeper = !s.further.is_empty();
     let queries = if deeper { std::mem::take(&mut s.further) } else { plan(s, cx).await? };
     let repo = cx.tools().repo(cx).await?;
     let known: Vec<_> = s.found.iter().map(|source| source.name.clone()).collect();
-    let (new, made, failed): (Vec<(Found, Words)>, usize, bool) = cx
+    let (new, made, failed): (Vec<(PublicRepository, SearchTerms)>, usize, bool) = cx
         .once("searched", |_| async {
-            let (mut found, mut made, mut failed): (Vec<(Found, Words)>, usize, _) = (Vec::new(), 0, false);
+            let (mut found, mut made, mut failed): (Vec<(PublicRepository, SearchTerms)>, usize, _) =
+                (Vec::new(), 0, false);
             for words in &queries {
                 made += 1;
                 // More than are wanted, for this repository and those that are known may be among them.
@@ -179,7 +180,7 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
     }
     s.searched.extend(queries.into_iter().take(made));
     let web = cx.tools().github.web_url().as_str().trim_end_matches('/').to_owned();
-    let source = |found: &Found| Source {
+    let source = |found: &PublicRepository| ScoutSource {
         name: found.name.to_string(),
         url: format!("{web}/{}", found.name),
         stars: found.stars,
@@ -208,17 +209,17 @@ pub(super) async fn search(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepErr
     if !deeper {
         stage::similar(&mut s.stage, cx, own, &words).await?;
     }
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// The three ways in which a search gives nothing have a sentence each; this is where two of them part.
-fn searched(why: Fault, now: Timestamp) -> StepError {
+fn searched(why: GitHubApiError, now: Timestamp) -> StepError {
     match why {
-        Fault::RateLimited { until } => {
+        GitHubApiError::RateLimited { until } => {
             let after = until.since(now).max(Duration::from_secs(1));
             StepError::Later { why: messages::searches_limited(until), after }
         }
-        Fault::Rejected { status: 422, .. } => StepError::User(messages::search_failed(
+        GitHubApiError::Rejected { status: 422, .. } => StepError::User(messages::search_failed(
             "GitHub does not take it. Write `/scout` and a topic in other words.",
         )),
         other => match fault(other) {
@@ -231,7 +232,7 @@ fn searched(why: Fault, now: Timestamp) -> StepError {
 
 /// Reads the READMEs of what was found since the last time, the files there that have most to do with the topic, and their home
 /// pages; of what was read before there is less then, so that all of it stays within one bound.
-pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError> {
+pub(super) async fn read(s: &mut ScoutRunState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
     let cx = v.cx;
     let repo = cx.tools().repo(cx).await?;
     let named = named(cx);
@@ -277,7 +278,7 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
                 .await?;
             if let Some(text) = text {
                 let heading = format!("File {} of source {}: its path, and what stands in it", m + 1, n + 1);
-                s.stage.know(Known { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
+                s.stage.know(BackgroundText { kind: format!("{FILE}{n}-{m}"), heading, text, left: false });
             }
         }
         let page = s.stage.told(&format!("{PAGE}{n}"), cx).await?;
@@ -290,14 +291,14 @@ pub(super) async fn read(s: &mut State, v: &Visit<'_>) -> Result<Exit, StepError
             .await?;
         if let Some(text) = readme {
             let heading = format!("The README of source {}, as its authors wrote it", n + 1);
-            s.stage.know(Known { kind: format!("{README}{n}"), heading, text, left: false });
+            s.stage.know(BackgroundText { kind: format!("{README}{n}"), heading, text, left: false });
         }
     }
-    Ok(Exit::Pass)
+    Ok(StepResult::Pass)
 }
 
 /// The pages that somebody with write access named in the command that began this.
-fn named(cx: &Cx) -> Vec<String> {
+fn named(cx: &StepContext) -> Vec<String> {
     let trigger = &cx.run().trigger;
     // Where a request in free words began it, the words need not be this person's.
     match trigger.role >= Role::Write && trigger.request.is_none() {
@@ -319,7 +320,12 @@ fn pages_in(text: &str) -> Vec<String> {
 
 /// Reads the pages that were named by people who may write here, and the home pages of what was found. They are fetched by
 /// code: no model that saw a text of the repository chooses where a request goes.
-async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) -> Result<(), StepError> {
+async fn pages(
+    s: &mut ScoutRunState,
+    v: &StepVisit<'_>,
+    named: Vec<String>,
+    tokens: usize,
+) -> Result<(), StepError> {
     let cx = v.cx;
     let hosts = &cx.tools().settings.fetch.hosts;
     let named = named.into_iter().filter(|_| s.deeper == 0);
@@ -328,7 +334,7 @@ async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) 
     wanted.extend(homes.filter_map(|(n, home)| Some((n, pages_in(home.as_deref()?).pop()?))));
     let (mut refused, mut unread_homes) = (Vec::new(), 0);
     for (at, (n, url)) in wanted.into_iter().enumerate() {
-        let read: Result<Hash, Unread> = cx
+        let read: Result<Hash, UnreadPage> = cx
             .once(&format!("page-{}-{at}", s.before), |_| async {
                 Ok(match egress::get(hosts, &url).await {
                     Ok(page) => {
@@ -337,8 +343,10 @@ async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) 
                         let told = format!("{url}\n\n{}", seen(path, &page.text, tokens));
                         Ok(cx.put(told.as_bytes()).await?)
                     }
-                    Err(PageError::Host(Refusal { host, why: Why::NotNamed })) => Err(Unread::NotNamed(host)),
-                    Err(why) => Err(Unread::Other(why.to_string())),
+                    Err(PageError::Host(HostRefusal { host, why: RefusalReason::NotNamed })) => {
+                        Err(UnreadPage::NotNamed(host))
+                    }
+                    Err(why) => Err(UnreadPage::Other(why.to_string())),
                 })
             })
             .await?;
@@ -348,20 +356,20 @@ async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) 
                     TOPICS => (format!("{PAGE}topic-{at}"), "A page that whoever asked named".to_owned()),
                     n => (format!("{PAGE}{n}"), format!("The home page of source {}", n + 1)),
                 };
-                s.stage.know(Known { kind, heading, text, left: false });
+                s.stage.know(BackgroundText { kind, heading, text, left: false });
                 s.pages.push(url);
             }
             // Nobody is to paste what a stranger wrote.
             Err(_) if n != TOPICS => unread_homes += 1,
             // Nor what a page led on to.
-            Err(Unread::NotNamed(host)) if egress::nameable(&url).as_ref() == Some(&host) => {
+            Err(UnreadPage::NotNamed(host)) if egress::nameable(&url).as_ref() == Some(&host) => {
                 s.stage.closed(host);
             }
-            Err(Unread::NotNamed(host)) => {
-                let why = PageError::Host(Refusal { host, why: Why::NotNamed });
+            Err(UnreadPage::NotNamed(host)) => {
+                let why = PageError::Host(HostRefusal { host, why: RefusalReason::NotNamed });
                 refused.push((url, why.to_string()));
             }
-            Err(Unread::Other(why)) => refused.push((url, why)),
+            Err(UnreadPage::Other(why)) => refused.push((url, why)),
         }
     }
     for sentence in messages::not_fetched(&refused, unread_homes) {
@@ -372,14 +380,14 @@ async fn pages(s: &mut State, v: &Visit<'_>, named: Vec<String>, tokens: usize) 
 
 /// Why a page was not read.
 #[derive(Serialize, Deserialize)]
-enum Unread {
+enum UnreadPage {
     /// The operator may name its host.
     NotNamed(String),
     Other(String),
 }
 
 /// What comes of a call that the work also goes on without: nothing, where waiting does not help.
-fn optional<T>(called: Result<T, Fault>) -> Result<Option<T>, StepError> {
+fn optional<T>(called: Result<T, GitHubApiError>) -> Result<Option<T>, StepError> {
     match called {
         Ok(answer) => Ok(Some(answer)),
         Err(why) if why.passes() => Err(fault(why)),
@@ -434,9 +442,15 @@ const DEEPER: u8 = 2;
 /// The first of a source's is followed by 0, the next by 1.
 const FILE: &str = "file-";
 
-async fn know(s: &mut State, cx: &Cx, kind: &str, heading: &str, text: &str) -> Result<(), StepError> {
+async fn know(
+    s: &mut ScoutRunState,
+    cx: &StepContext,
+    kind: &str,
+    heading: &str,
+    text: &str,
+) -> Result<(), StepError> {
     let text = cx.put(text.as_bytes()).await?;
-    s.stage.know(Known { kind: kind.to_owned(), heading: heading.to_owned(), text, left: false });
+    s.stage.know(BackgroundText { kind: kind.to_owned(), heading: heading.to_owned(), text, left: false });
     Ok(())
 }
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use countersign::{
-    engine::{Approvers, Filter, GateSpec, Outcome, Pause, PauseScope, Trigger},
+    engine::{ActivePause, Approvers, GateSpec, PauseScope, RunCompletion, RunFilter, RunTrigger},
     store::{
-        Begun, Booked, CancelRow, Checkpoint, Lease, NewRun, Opened, Rerun, RunRow, RunStatus, Store,
-        StoreError,
+        AnswerReceipt, CancelRow, Checkpoint, JournalLookup, NewRun, RetryDecision, RunLease, RunRow,
+        RunStatus, StartDecision, Store, StoreError,
     },
     types::{Cause, Hash, InstallationId, IssueNo, RepoId, Role, RunId},
 };
@@ -34,7 +34,7 @@ impl Dice {
 
 /// A lease and how far its attempt has come.
 struct Attempt {
-    lease: Lease,
+    lease: RunLease,
     next: usize,
     /// The key it is inside of.
     inside: Option<usize>,
@@ -47,7 +47,7 @@ struct Game {
     clock: Arc<Hands>,
     attempts: Vec<Attempt>,
     /// Leases of earlier boots, and those that were saved or released.
-    stale: Vec<Lease>,
+    stale: Vec<RunLease>,
     causes: u64,
     starts: Vec<(Cause, RunId)>,
     /// What each visit's journal holds; none: begun.
@@ -119,7 +119,7 @@ impl Game {
             (self.cause(), None)
         };
         let repo = known.map_or(RepoId(1 + self.dice.roll(REPOS)), |run| run.repo);
-        let trigger = Trigger {
+        let trigger = RunTrigger {
             command: "toy".into(),
             args: String::new(),
             repo,
@@ -135,9 +135,9 @@ impl Game {
         let (step, state) = ("\"Draft\"".to_owned(), b"{}".to_vec());
         let new = NewRun { workflow: "toy".into(), version: 1, trigger, step, state };
         match (self.store().start_run(new).await.unwrap(), known) {
-            (Opened::Duplicate(run), Some(known)) => assert_eq!(run, known),
-            (Opened::New(run), None) => self.starts.push((cause, run)),
-            (Opened::Live(_), None) => {}
+            (StartDecision::Duplicate(run), Some(known)) => assert_eq!(run, known),
+            (StartDecision::New(run), None) => self.starts.push((cause, run)),
+            (StartDecision::Live(_), None) => {}
             (opened, known) => panic!("{opened:?} where {known:?} was started before"),
         }
     }
@@ -150,13 +150,13 @@ impl Game {
         }
     }
 
-    async fn claim_at(&self, now: countersign::types::Timestamp) -> Option<Lease> {
+    async fn claim_at(&self, now: countersign::types::Timestamp) -> Option<RunLease> {
         let store = self.store();
         futures_util::future::join_all(store.looks(now)).await;
         store.claim_run(now, &HashSet::new()).await.unwrap()
     }
 
-    fn took(&self, lease: &Lease) {
+    fn took(&self, lease: &RunLease) {
         let run = &lease.run;
         assert!(self.attempts.iter().all(|held| held.lease.run.id != run.id), "{} is held twice", run.id);
         assert!(!self.paused.contains(&run.id.repo), "{} is paused", run.id.repo);
@@ -191,9 +191,9 @@ impl Game {
         *next += 1;
         let begun = store.journal_begin(lease, KEYS[key]).await.unwrap();
         match (self.journal.get(&(run, visit, key)), begun) {
-            (Some(Some(value)), Begun::Done(read)) => assert_eq!(*value, read),
-            (None, Begun::Fresh { interrupted: false })
-            | (Some(None), Begun::Fresh { interrupted: true }) => {
+            (Some(Some(value)), JournalLookup::Done(read)) => assert_eq!(*value, read),
+            (None, JournalLookup::Fresh { interrupted: false })
+            | (Some(None), JournalLookup::Fresh { interrupted: true }) => {
                 self.journal.insert((run, visit, key), None);
                 *inside = Some(key);
             }
@@ -245,9 +245,11 @@ impl Game {
                 Checkpoint::Wait { state, until, why: "checks".into() }
             }
             7 => self.retry_later(),
-            8 => {
-                Checkpoint::Done { state, outcome: Outcome { summary: "done".into(), url: None }, then: None }
-            }
+            8 => Checkpoint::Done {
+                state,
+                outcome: RunCompletion { summary: "done".into(), url: None },
+                then: None,
+            },
             _ => Checkpoint::Halt { halt: "{}".into(), why: "broken".into() },
         }
     }
@@ -267,9 +269,12 @@ impl Game {
         let gate = gates[self.dice.roll(gates.len() as u64) as usize].clone();
         let answer = says("approve", &self.cause().0);
         let key = (gate.run.repo, gate.id);
-        assert_eq!(self.store().book_answer(gate.clone(), answer.clone()).await.unwrap(), Booked::Taken);
+        assert_eq!(
+            self.store().book_answer(gate.clone(), answer.clone()).await.unwrap(),
+            AnswerReceipt::Taken
+        );
         let again = self.store().book_answer(gate.clone(), answer).await.unwrap();
-        assert_eq!(again, Booked::Duplicate);
+        assert_eq!(again, AnswerReceipt::Duplicate);
         let ledger = self.store().ledger(gate.run).await.unwrap();
         self.waiting.entry(key).or_default().insert(ledger.answers.last().unwrap().0.id);
     }
@@ -283,15 +288,15 @@ impl Game {
     }
 
     async fn retry(&mut self) {
-        let all = self.store().runs(Filter::default()).await.unwrap();
+        let all = self.store().runs(RunFilter::default()).await.unwrap();
         let Some(run) = all.iter().find(|run| run.status == RunStatus::Failed) else { return };
         let cause = self.cause();
         let became = self.store().retry_run(run.id, cause.clone(), "root".into()).await.unwrap();
-        if matches!(became, Rerun::Going) {
+        if matches!(became, RetryDecision::Going) {
             let again = self.store().retry_run(run.id, cause, "root".into()).await.unwrap();
-            assert!(matches!(again, Rerun::Duplicate));
+            assert!(matches!(again, RetryDecision::Duplicate));
         } else {
-            assert!(matches!(became, Rerun::Another(_)), "{became:?}");
+            assert!(matches!(became, RetryDecision::Another(_)), "{became:?}");
         }
     }
 
@@ -312,7 +317,7 @@ impl Game {
         if self.paused.remove(&repo) {
             assert!(self.store().resume(scope).await.unwrap());
         } else {
-            let pause = Pause { scope, by: "root".into(), why: "upgrade".into(), at: self.clock_now() };
+            let pause = ActivePause { scope, by: "root".into(), why: "upgrade".into(), at: self.clock_now() };
             self.store().pause(pause).await.unwrap();
             self.paused.insert(repo);
         }
@@ -325,7 +330,7 @@ impl Game {
     }
 
     async fn live(&self) -> Vec<RunRow> {
-        self.store().runs(Filter { live_only: true, ..Filter::default() }).await.unwrap()
+        self.store().runs(RunFilter { live_only: true, ..RunFilter::default() }).await.unwrap()
     }
 
     fn clock_now(&self) -> countersign::types::Timestamp {
@@ -346,7 +351,7 @@ impl Game {
             assert_eq!(run.answer.as_ref().map(|answer| answer.id), oldest, "{}", run.id);
         }
         let due: BTreeSet<_> = live.iter().filter(|run| self.due(run, now)).map(|run| run.id).collect();
-        let mut leases: Vec<Lease> = Vec::new();
+        let mut leases: Vec<RunLease> = Vec::new();
         while let Some(lease) = self.claim_at(now).await {
             self.took(&lease);
             leases.push(lease);

@@ -11,8 +11,10 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, Cx, Filter, Halt, Kind, Next, Opened, Outcome, PauseScope, Port, Rerun, Retry,
-        Saved, Signalled, Status, Step, StepError, StepInfo, Trigger, Who, Workflow,
+        AllowedResponders, AnyWorkflow, AttemptContext, EnginePort, GateAnswer, GateAnswerOutcome,
+        PauseScope, RetryDecision, RetryRunRequest, RunCompletion, RunFilter, RunHalt, RunTrigger,
+        RunViewStatus, SavedCheckpoint, StartDecision, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
     },
     limits,
     store::{CancelRow, Checkpoint, NewRun, RunStatus},
@@ -88,25 +90,30 @@ contract! {
 }
 
 async fn a_cause_starts_one_run(world: World) {
-    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
-    let Opened::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let StartDecision::Duplicate(same) = world.start("walk", "delivery-1#0").await else { panic!() };
     assert_eq!(run, same);
     world.settle().await;
     assert_eq!(world.signal(says("approve", "delivery-2#0")).await.run(), Some(run));
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Done);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Done);
     // Still the same cause when the run has long ended.
-    assert!(matches!(world.start("walk", "delivery-1#0").await, Opened::Duplicate(same) if same == run));
+    assert!(
+        matches!(world.start("walk", "delivery-1#0").await, StartDecision::Duplicate(same) if same == run)
+    );
 }
 
 async fn an_issue_has_one_live_run_of_a_workflow(world: World) {
     let run = world.started("walk").await;
-    let Opened::Live(view) = world.start("walk", "delivery-2#0").await else { panic!() };
-    assert_eq!((view.id, view.status), (run, Status::Asking));
-    assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, Opened::New(_)));
+    let StartDecision::Live(view) = world.start("walk", "delivery-2#0").await else { panic!() };
+    assert_eq!((view.id, view.status), (run, RunViewStatus::Asking));
+    assert!(matches!(world.start_on(IssueNo(43), "walk", "delivery-3#0").await, StartDecision::New(_)));
     world.cancel("delivery-4#0").await;
     world.settle().await;
-    assert!(matches!(world.start("walk", "delivery-5#0").await, Opened::New(_)), "the issue is free again");
+    assert!(
+        matches!(world.start("walk", "delivery-5#0").await, StartDecision::New(_)),
+        "the issue is free again"
+    );
 }
 
 async fn a_run_walks_its_graph_to_the_end(world: World) {
@@ -114,7 +121,7 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
     let view = world.view(run).await;
     assert_eq!(
         (view.status, view.step_id.as_str(), view.step_title.as_str()),
-        (Status::Asking, "N2", "Human gate")
+        (RunViewStatus::Asking, "N2", "Human gate")
     );
     assert_eq!((view.visit, view.version), (3, 3));
     let gate = view.gate.unwrap();
@@ -126,7 +133,7 @@ async fn a_run_walks_its_graph_to_the_end(world: World) {
     world.signal(says("approve", "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit, view.gate), (Status::Done, 4, None));
+    assert_eq!((view.status, view.visit, view.gate), (RunViewStatus::Done, 4, None));
     assert_eq!(view.outcome.unwrap().summary, "published");
     assert_eq!(world.toys.seen(), ["asked", "approve by grace", "APPROVED Approve by grace"]);
     assert!(world.live().await.is_empty());
@@ -137,7 +144,7 @@ async fn a_revision_goes_round_again_and_pays_again(world: World) {
     world.signal(says("revise", "delivery-2#0")).await;
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Asking, 6));
+    assert_eq!((view.status, view.visit), (RunViewStatus::Asking, 6));
     // Two drafts at 1 and two gates at 100: a new visit of the same step has a new journal.
     assert_eq!(world.toys.paid.load(SeqCst), 202);
     assert_eq!(view.gate.unwrap().answers, 0, "the second gate is another gate");
@@ -146,16 +153,16 @@ async fn a_revision_goes_round_again_and_pays_again(world: World) {
 async fn a_broken_step_is_retried_then_buried(world: World) {
     let run = world.started("panic").await;
     let view = world.view(run).await;
-    assert_eq!((view.status, world.toys.attempts.load(SeqCst)), (Status::Ready, 1));
+    assert_eq!((view.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Ready, 1));
     let wait = view.due.unwrap().since(BEGINNING);
     assert!((limits::STEP_BACKOFF..=limits::STEP_BACKOFF * 5 / 4).contains(&wait), "{wait:?}");
     world.settle_in_time().await;
     assert_eq!(world.toys.attempts.load(SeqCst), limits::STEP_ATTEMPTS);
     let view = world.view(run).await;
-    assert_eq!(view.status, Status::Failed);
+    assert_eq!(view.status, RunViewStatus::Failed);
     assert!(!view.why.unwrap().contains("toy broke"), "the detail stays on the server");
     let told = world.toys.told.lock().unwrap().clone();
-    let [Halt::Bug { attempts, error }] = told.as_slice() else { panic!("{told:?}") };
+    let [RunHalt::Bug { attempts, error }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((*attempts, error.as_str()), (limits::STEP_ATTEMPTS, "panicked: the toy broke"));
 }
 
@@ -163,7 +170,7 @@ async fn a_run_that_cannot_say_why_it_ended_ends_all_the_same(world: World) {
     let run = world.started("mute").await;
     world.settle_in_time().await;
     let view = world.view(run).await;
-    assert_eq!(view.status, Status::Failed);
+    assert_eq!(view.status, RunViewStatus::Failed);
     assert!(view.why.unwrap().contains("nobody could be told"));
     assert!(world.toys.told.lock().unwrap().is_empty());
 }
@@ -171,9 +178,9 @@ async fn a_run_that_cannot_say_why_it_ended_ends_all_the_same(world: World) {
 async fn telling_people_is_retried(world: World) {
     world.toys.mute.store(7, SeqCst);
     let run = world.started("user").await;
-    assert_eq!(world.view(run).await.status, Status::Halting);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Halting);
     world.settle_in_time().await;
-    assert_eq!(world.view(run).await.status, Status::Failed);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Failed);
     assert_eq!(
         world.toys.told.lock().unwrap().len(),
         1,
@@ -184,16 +191,16 @@ async fn telling_people_is_retried(world: World) {
 async fn what_a_person_can_mend_ends_the_run_in_its_words(world: World) {
     let run = world.started("user").await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Failed, 2));
+    assert_eq!((view.status, view.visit), (RunViewStatus::Failed, 2));
     assert_eq!(view.why.unwrap(), "the issue is empty: write what you want");
     assert_eq!(world.toys.attempts.load(SeqCst), 1);
 }
 
 async fn an_effect_outlives_a_crash_and_is_not_repeated(mut world: World) {
     *world.toys.stuck.lock().unwrap() = true;
-    let Opened::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
     world.tick_until_stuck().await;
-    assert_eq!(world.view(run).await.status, Status::Running);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Running);
     assert_eq!(world.engine().tick().await.unwrap(), 0, "it is held");
 
     *world.toys.stuck.lock().unwrap() = false;
@@ -204,7 +211,7 @@ async fn an_effect_outlives_a_crash_and_is_not_repeated(mut world: World) {
     assert_eq!((seen[1].as_str(), seen[3].as_str()), ("interrupted false", "interrupted true"));
     assert_eq!(seen[0], seen[2], "nonce and time are what they were");
     assert_eq!(world.toys.paid.load(SeqCst), 101, "one draft, one gate");
-    assert_eq!(world.view(run).await.status, Status::Asking);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
 async fn an_error_is_never_read_back(world: World) {
@@ -222,7 +229,7 @@ async fn what_was_booked_is_kept_though_its_step_failed(world: World) {
 async fn later_keeps_nothing_of_the_state(world: World) {
     let run = world.started("later").await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.why.as_deref()), (Status::Ready, Some("rate limit")));
+    assert_eq!((view.status, view.why.as_deref()), (RunViewStatus::Ready, Some("rate limit")));
     world.clock.advance(Duration::from_secs(29));
     assert_eq!(world.engine().tick().await.unwrap(), 0);
     assert_eq!(world.engine().next_due().await.unwrap(), Some(BEGINNING.plus(Duration::from_secs(30))));
@@ -233,7 +240,7 @@ async fn later_keeps_nothing_of_the_state(world: World) {
 
 async fn waiting_keeps_state_and_visit(world: World) {
     let run = world.started("wait").await;
-    assert_eq!(world.view(run).await.status, Status::Waiting);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Waiting);
     world.clock.advance(Duration::from_secs(90));
     world.settle().await;
     assert_eq!(world.toys.seen()[0], "draft 2 visit 1");
@@ -243,7 +250,7 @@ async fn waiting_keeps_state_and_visit(world: World) {
 async fn waiting_on_for_the_same_writes_nothing(world: World) {
     let run = world.started("idle").await;
     let before = world.view(run).await;
-    assert_eq!((before.status, world.toys.attempts.load(SeqCst)), (Status::Waiting, 1));
+    assert_eq!((before.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Waiting, 1));
     for looks in 2..=4 {
         world.clock.advance(Duration::from_secs(59));
         assert_eq!(world.engine().tick().await.unwrap(), 0, "not before its time");
@@ -252,22 +259,22 @@ async fn waiting_on_for_the_same_writes_nothing(world: World) {
         assert_eq!(world.toys.attempts.load(SeqCst), looks);
     }
     let after = world.view(run).await;
-    assert_eq!((after.updated_at, after.status), (before.updated_at, Status::Waiting));
+    assert_eq!((after.updated_at, after.status), (before.updated_at, RunViewStatus::Waiting));
     world.cancel("delivery-2#0").await;
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Stopped, "it is as easily stopped as any");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Stopped, "it is as easily stopped as any");
 }
 
 async fn keys_are_unique_nesting_is_refused_and_values_are_small(world: World) {
     for (issue, mode, says) in
         [(1, "twice", "twice"), (2, "nested", "inside or beside"), (3, "big", "70002 bytes")]
     {
-        let Opened::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
+        let StartDecision::New(_) = world.start_on(IssueNo(issue), mode, &format!("{mode}#0")).await else {
             panic!()
         };
         world.settle_in_time().await;
         let told = world.toys.told.lock().unwrap().pop().unwrap();
-        assert!(matches!(&told, Halt::Bug { error, .. } if error.contains(says)), "{told:?}");
+        assert!(matches!(&told, RunHalt::Bug { error, .. } if error.contains(says)), "{told:?}");
     }
 }
 
@@ -275,20 +282,20 @@ async fn an_edge_outside_the_graph_is_refused(world: World) {
     let run = world.started("stray").await;
     world.settle_in_time().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.step_id.as_str()), (Status::Failed, "N1"));
+    assert_eq!((view.status, view.step_id.as_str()), (RunViewStatus::Failed, "N1"));
     let told = world.toys.told.lock().unwrap().clone();
     assert!(
-        matches!(&told[..], [Halt::Bug { error, .. }] if error.contains("no edge Draft -> Publish")),
+        matches!(&told[..], [RunHalt::Bug { error, .. }] if error.contains("no edge Draft -> Publish")),
         "{told:?}"
     );
 }
 
 async fn a_loop_without_people_ends(world: World) {
     let run = world.started("loop").await;
-    assert_eq!(world.view(run).await.status, Status::Failed);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Failed);
     // Two rounds and one straight walk, of at most all four steps each.
     let told = world.toys.told.lock().unwrap().clone();
-    assert_eq!(told, [Halt::Limit { moves: 2 * 4 + 4 }]);
+    assert_eq!(told, [RunHalt::Limit { moves: 2 * 4 + 4 }]);
 }
 
 async fn every_word_of_a_person_gives_new_moves(world: World) {
@@ -298,12 +305,16 @@ async fn every_word_of_a_person_gives_new_moves(world: World) {
         world.settle().await;
     }
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Asking, 3 + 8 * 3), "far more moves than the limit of 10");
+    assert_eq!(
+        (view.status, view.visit),
+        (RunViewStatus::Asking, 3 + 8 * 3),
+        "far more moves than the limit of 10"
+    );
 }
 
 async fn an_answer_to_another_subject_is_late(world: World) {
     let run = world.started("shift").await;
-    let unclear = Answer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    let unclear = GateAnswer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
     world.signal(unclear).await;
     assert_eq!(
         world.signal(says("approve", "delivery-3#0")).await.run(),
@@ -314,7 +325,7 @@ async fn an_answer_to_another_subject_is_late(world: World) {
     let view = world.view(run).await;
     assert_eq!(
         (view.status, view.gate.map(|gate| gate.spec.subject == subject())),
-        (Status::Asking, Some(false))
+        (RunViewStatus::Asking, Some(false))
     );
     assert_eq!(world.toys.seen(), ["asked", "revise by grace"], "the approval was of something else");
     assert_eq!(world.engine().tick().await.unwrap(), 0);
@@ -322,14 +333,14 @@ async fn an_answer_to_another_subject_is_late(world: World) {
 
 async fn asking_again_refuses_the_answer(world: World) {
     let run = world.started("walk").await;
-    let unclear = Answer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
+    let unclear = GateAnswer { text: "unclear".into(), ..says("revise", "delivery-2#0") };
     assert_eq!(world.signal(unclear.clone()).await.run(), Some(run));
     // A second answer comes before the first was dealt with: it waits its turn.
-    let more = Answer { cause: Cause("delivery-2#1".into()), by: person("lin", 1003), ..unclear };
+    let more = GateAnswer { cause: Cause("delivery-2#1".into()), by: person("lin", 1003), ..unclear };
     assert_eq!(world.signal(more).await.run(), Some(run));
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Asking, 3));
+    assert_eq!((view.status, view.visit), (RunViewStatus::Asking, 3));
     let gate = view.gate.unwrap();
     assert_eq!(gate.answers, 2);
     assert_eq!(world.toys.seen(), ["asked", "revise by grace", "revise by lin"]);
@@ -337,55 +348,65 @@ async fn asking_again_refuses_the_answer(world: World) {
 
     world.signal(says("approve", "delivery-3#0")).await;
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Done);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Done);
     assert_eq!(world.toys.paid.load(SeqCst), 101, "the gate was shown once");
 }
 
 async fn answers_are_matched_to_their_gate(world: World) {
     let approve = || says("approve", "delivery-2#0");
-    assert!(matches!(world.signal(approve()).await, Signalled::NoRun));
-    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
-    assert!(matches!(world.signal(approve()).await, Signalled::NoGate(runs) if runs[0].id == run));
+    assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoRun));
+    let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    assert!(matches!(world.signal(approve()).await, GateAnswerOutcome::NoGate(runs) if runs[0].id == run));
     world.settle().await;
 
-    assert!(matches!(world.signal(says("dismiss", "d#1")).await, Signalled::NoGate(_)));
-    let stage = Answer { stage: Some("spec".into()), ..approve() };
+    assert!(matches!(world.signal(says("dismiss", "d#1")).await, GateAnswerOutcome::NoGate(_)));
+    let stage = GateAnswer { stage: Some("spec".into()), ..approve() };
     assert!(
-        matches!(world.signal(stage).await, Signalled::WrongStage(gates) if gates[0].spec.stage == "lld")
+        matches!(world.signal(stage).await, GateAnswerOutcome::WrongStage(gates) if gates[0].spec.stage == "lld")
     );
-    let stale = Answer { hash: Some("0123456789ab".into()), ..approve() };
-    assert!(matches!(world.signal(stale).await, Signalled::Stale(gate) if gate.spec.subject == subject()));
-    let short = Answer { hash: Some(subject().to_string()[..7].into()), ..approve() };
-    assert!(matches!(world.signal(short).await, Signalled::Stale(_)));
+    let stale = GateAnswer { hash: Some("0123456789ab".into()), ..approve() };
+    assert!(
+        matches!(world.signal(stale).await, GateAnswerOutcome::Stale(gate) if gate.spec.subject == subject())
+    );
+    let short = GateAnswer { hash: Some(subject().to_string()[..7].into()), ..approve() };
+    assert!(matches!(world.signal(short).await, GateAnswerOutcome::Stale(_)));
     let soon = BEGINNING.plus(limits::SEEN_BEFORE_APPROVAL - Duration::from_millis(1));
-    assert!(matches!(world.signal(Answer { at: soon, ..approve() }).await, Signalled::TooSoon(_)));
-    let weak = Answer { role: Role::Triage, ..approve() };
-    let Signalled::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
-    assert_eq!(needs, Who::Role(Role::Write));
-    let writer = Answer { role: Role::Write, ..says("override", "d#2") };
+    assert!(matches!(
+        world.signal(GateAnswer { at: soon, ..approve() }).await,
+        GateAnswerOutcome::TooSoon(_)
+    ));
+    let weak = GateAnswer { role: Role::Triage, ..approve() };
+    let GateAnswerOutcome::NotAllowed { needs, .. } = world.signal(weak).await else { panic!() };
+    assert_eq!(needs, AllowedResponders::Role(Role::Write));
+    let writer = GateAnswer { role: Role::Write, ..says("override", "d#2") };
     assert!(matches!(
         world.signal(writer).await,
-        Signalled::NotAllowed { needs: Who::Role(Role::Maintain), .. }
+        GateAnswerOutcome::NotAllowed { needs: AllowedResponders::Role(Role::Maintain), .. }
     ));
-    assert!(matches!(world.signal_late(approve()).await, Signalled::Late));
+    assert!(matches!(world.signal_late(approve()).await, GateAnswerOutcome::Late));
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Asking, "none of these moved it");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking, "none of these moved it");
 
     // The comment that asks may not be what was read, from the moment that somebody changed it.
     world.touches(run).await;
     for _ in 0..2 {
-        assert!(matches!(world.signal(approve()).await, Signalled::TooSoon(gate) if gate.touched.is_some()));
+        assert!(
+            matches!(world.signal(approve()).await, GateAnswerOutcome::TooSoon(gate) if gate.touched.is_some())
+        );
         world.settle().await;
     }
 
     // With the hash, even at once; upper case and the stage's case are the writer's business.
     let hash = Some(subject().short().to_uppercase());
-    let typed = Answer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
-    assert!(matches!(world.signal(typed.clone()).await, Signalled::Taken(id) if id == run));
-    assert!(matches!(world.signal_late(typed).await, Signalled::Duplicate), "it was in time");
+    let typed = GateAnswer { hash, stage: Some("LLD".into()), at: BEGINNING, ..approve() };
+    assert!(matches!(world.signal(typed.clone()).await, GateAnswerOutcome::Taken(id) if id == run));
+    assert!(matches!(world.signal_late(typed).await, GateAnswerOutcome::Duplicate), "it was in time");
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Done);
-    assert!(matches!(world.signal(approve()).await, Signalled::Duplicate), "known, though the run has ended");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Done);
+    assert!(
+        matches!(world.signal(approve()).await, GateAnswerOutcome::Duplicate),
+        "known, though the run has ended"
+    );
 }
 
 async fn a_gate_that_expires_wakes_its_step(world: World) {
@@ -393,11 +414,11 @@ async fn a_gate_that_expires_wakes_its_step(world: World) {
     assert_eq!(world.view(run).await.due, Some(BEGINNING.plus(Duration::from_secs(600))));
     world.settle_in_time().await;
     assert_eq!(world.toys.seen(), ["asked", "asked"], "once more, without an answer, and then people only");
-    assert_eq!(world.view(run).await.status, Status::Asking);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
 async fn a_cancel_reaches_a_step_in_flight(world: World) {
-    let Opened::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("listen", "delivery-1#0").await else { panic!() };
     let cancelled = async {
         world.toys.entered.notified().await;
         assert_eq!(world.cancel("delivery-2#0").await, [run]);
@@ -407,9 +428,14 @@ async fn a_cancel_reaches_a_step_in_flight(world: World) {
     assert_eq!(ticked.unwrap(), 1);
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.why.as_deref()), (Status::Stopped, Some("stopped by ada: wrong issue")));
+    assert_eq!(
+        (view.status, view.why.as_deref()),
+        (RunViewStatus::Stopped, Some("stopped by ada: wrong issue"))
+    );
     assert_eq!(world.toys.attempts.load(SeqCst), 1);
-    assert!(matches!(&world.toys.told.lock().unwrap()[..], [Halt::Stopped { by, .. }] if by.login == "ada"));
+    assert!(
+        matches!(&world.toys.told.lock().unwrap()[..], [RunHalt::Stopped { by, .. }] if by.login == "ada")
+    );
 }
 
 async fn a_cancel_reaches_a_run_that_waits(world: World) {
@@ -417,8 +443,8 @@ async fn a_cancel_reaches_a_run_that_waits(world: World) {
     assert_eq!(world.cancel("delivery-2#0").await, [run]);
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.gate), (Status::Stopped, None));
-    assert!(matches!(world.signal(says("approve", "delivery-3#0")).await, Signalled::NoRun));
+    assert_eq!((view.status, view.gate), (RunViewStatus::Stopped, None));
+    assert!(matches!(world.signal(says("approve", "delivery-3#0")).await, GateAnswerOutcome::NoRun));
     assert!(world.cancel("delivery-4#0").await.is_empty(), "nothing left to stop");
 }
 
@@ -427,7 +453,7 @@ async fn what_was_done_when_it_was_to_end_ends_as_done(world: World) {
     world.cancel("delivery-2#0").await;
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.gate), (Status::Done, None));
+    assert_eq!((view.status, view.gate), (RunViewStatus::Done, None));
     assert_eq!(view.outcome.unwrap().summary, "published before");
 }
 
@@ -441,7 +467,7 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             step: "\"Draft\"".into(),
             state: b"{}".to_vec(),
         };
-        let Opened::New(run) = store.start_run(new(&format!("first-{issue}"))).await.unwrap() else {
+        let StartDecision::New(run) = store.start_run(new(&format!("first-{issue}"))).await.unwrap() else {
             panic!()
         };
         futures_util::future::join_all(store.looks(BEGINNING)).await;
@@ -455,10 +481,10 @@ async fn what_follows_begins_with_the_end_and_not_after_a_stop(world: World) {
             };
             assert_eq!(store.cancel_runs(run.repo, IssueNo(issue), None, cancel).await.unwrap(), [run]);
         }
-        let outcome = Outcome { summary: "done".into(), url: None };
+        let outcome = RunCompletion { summary: "done".into(), url: None };
         let then = Some(Box::new(new(&format!("after-{issue}"))));
         store.save_step(&lease, Checkpoint::Done { state: b"{}".to_vec(), outcome, then }).await.unwrap();
-        let live = Filter { repo: Some(run.repo), issue: Some(IssueNo(issue)), live_only: true };
+        let live = RunFilter { repo: Some(run.repo), issue: Some(IssueNo(issue)), live_only: true };
         let causes: Vec<_> =
             store.runs(live).await.unwrap().into_iter().map(|run| run.trigger.cause.0).collect();
         assert_eq!(causes, if stopped { vec![] } else { vec![format!("after-{issue}")] });
@@ -486,9 +512,9 @@ enum Only {
     Think,
 }
 
-impl Step for Only {
+impl WorkflowStep for Only {
     fn info(self) -> StepInfo {
-        StepInfo { id: "N1", title: "Think", kind: Kind::Work }
+        StepInfo { id: "N1", title: "Think", kind: StepKind::Work }
     }
 }
 
@@ -502,17 +528,22 @@ impl Workflow<Toys> for Rewritten {
     fn max_iterations() -> u32 {
         1
     }
-    fn start(&self, _trigger: &Trigger) {}
-    async fn run(&self, _at: Only, _state: &mut (), _cx: &Cx<Toys>) -> Result<Next<Only>, StepError> {
+    fn start(&self, _trigger: &RunTrigger) {}
+    async fn run(
+        &self,
+        _at: Only,
+        _state: &mut (),
+        _cx: &AttemptContext<Toys>,
+    ) -> Result<Transition<Only>, StepError> {
         Err(StepError::User("never".into()))
     }
     async fn halted(
         &self,
         _at: Only,
         _state: &(),
-        _halt: &Halt,
-        _cx: &Cx<Toys>,
-    ) -> Result<Option<Outcome>, StepError> {
+        _halt: &RunHalt,
+        _cx: &AttemptContext<Toys>,
+    ) -> Result<Option<RunCompletion>, StepError> {
         Ok(None)
     }
 }
@@ -525,7 +556,7 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     world.restart(REWRITTEN);
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Parked, 3));
+    assert_eq!((view.status, view.visit), (RunViewStatus::Parked, 3));
     let why = view.why.unwrap();
     assert!(why.contains("toy version 3") && why.contains("/stop"), "{why}");
 
@@ -538,10 +569,10 @@ async fn a_run_nobody_can_read_is_parked(mut world: World) {
     world.signal(says("revise", "delivery-3#0")).await;
     world.restart(&[]);
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Parked);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Parked);
     world.cancel("delivery-4#0").await;
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Stopped);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Stopped);
 }
 
 /// The toy whose first step has another name now, and brings the old one along.
@@ -552,9 +583,9 @@ enum Now {
     Write,
 }
 
-impl Step for Now {
+impl WorkflowStep for Now {
     fn info(self) -> StepInfo {
-        StepInfo { id: "N1", title: "Write", kind: Kind::Work }
+        StepInfo { id: "N1", title: "Write", kind: StepKind::Work }
     }
 }
 
@@ -568,23 +599,28 @@ impl Workflow<Toys> for Renamed {
     fn max_iterations() -> u32 {
         1
     }
-    fn start(&self, _trigger: &Trigger) -> Vec<String> {
+    fn start(&self, _trigger: &RunTrigger) -> Vec<String> {
         Vec::new()
     }
-    fn upcast(version: u32, saved: &Saved) -> Option<Saved> {
+    fn upcast(version: u32, saved: &SavedCheckpoint) -> Option<SavedCheckpoint> {
         let older = version == 3 && saved.step == "\"Draft\"";
-        older.then(|| Saved { step: "\"Write\"".into(), state: b"[\"from version 3\"]".to_vec() })
+        older.then(|| SavedCheckpoint { step: "\"Write\"".into(), state: b"[\"from version 3\"]".to_vec() })
     }
-    async fn run(&self, _at: Now, state: &mut Vec<String>, _cx: &Cx<Toys>) -> Result<Next<Now>, StepError> {
+    async fn run(
+        &self,
+        _at: Now,
+        state: &mut Vec<String>,
+        _cx: &AttemptContext<Toys>,
+    ) -> Result<Transition<Now>, StepError> {
         Err(StepError::User(state.join(", ")))
     }
     async fn halted(
         &self,
         _: Now,
         _: &Vec<String>,
-        _: &Halt,
-        _: &Cx<Toys>,
-    ) -> Result<Option<Outcome>, StepError> {
+        _: &RunHalt,
+        _: &AttemptContext<Toys>,
+    ) -> Result<Option<RunCompletion>, StepError> {
         Ok(None)
     }
 }
@@ -592,58 +628,58 @@ impl Workflow<Toys> for Renamed {
 static RENAMED: &[&dyn AnyWorkflow<Toys>] = &[&Renamed];
 
 async fn an_older_shape_is_brought_up_to_date(mut world: World) {
-    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     world.restart(RENAMED);
     world.settle().await;
     let view = world.view(run).await;
-    assert_eq!((view.status, view.why.as_deref()), (Status::Failed, Some("from version 3")));
+    assert_eq!((view.status, view.why.as_deref()), (RunViewStatus::Failed, Some("from version 3")));
 }
 
 async fn a_run_that_waits_is_let_go_by_hand(world: World) {
     let run = world.started("wait").await;
     let before = world.view(run).await;
-    assert_eq!(before.status, Status::Waiting);
-    let retry = Retry { run, cause: Cause("r1".into()), by: "root".into() };
-    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), Rerun::Going));
-    assert!(matches!(world.engine().retry(retry).await.unwrap(), Rerun::Duplicate));
+    assert_eq!(before.status, RunViewStatus::Waiting);
+    let retry = RetryRunRequest { run, cause: Cause("r1".into()), by: "root".into() };
+    assert!(matches!(world.engine().retry(retry.clone()).await.unwrap(), RetryDecision::Going));
+    assert!(matches!(world.engine().retry(retry).await.unwrap(), RetryDecision::Duplicate));
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit), (Status::Ready, before.visit + 1));
+    assert_eq!((view.status, view.visit), (RunViewStatus::Ready, before.visit + 1));
     world.settle().await;
-    assert_ne!(world.view(run).await.status, Status::Waiting, "it goes on before its time");
+    assert_ne!(world.view(run).await.status, RunViewStatus::Waiting, "it goes on before its time");
     assert_eq!(world.toys.paid.load(SeqCst), 102, "on a visit of its own, with a journal of its own");
 }
 
 async fn a_run_that_failed_is_tried_again_by_hand(mut world: World) {
     let run = world.started("user").await;
-    let retry = |cause: &str| Retry { run, cause: Cause(cause.into()), by: "root".into() };
+    let retry = |cause: &str| RetryRunRequest { run, cause: Cause(cause.into()), by: "root".into() };
     let retried = world.engine().retry(retry("r1")).await.unwrap();
-    assert!(matches!(retried, Rerun::Going), "{retried:?}");
-    assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), Rerun::Duplicate));
+    assert!(matches!(retried, RetryDecision::Going), "{retried:?}");
+    assert!(matches!(world.engine().retry(retry("r1")).await.unwrap(), RetryDecision::Duplicate));
     let view = world.view(run).await;
-    assert_eq!((view.status, view.visit, view.step_id.as_str()), (Status::Ready, 3, "N1"));
-    assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), Rerun::NotFailed(_)));
+    assert_eq!((view.status, view.visit, view.step_id.as_str()), (RunViewStatus::Ready, 3, "N1"));
+    assert!(matches!(world.engine().retry(retry("r2")).await.unwrap(), RetryDecision::NotFailed(_)));
     world.settle().await;
-    assert_eq!((world.view(run).await.status, world.toys.attempts.load(SeqCst)), (Status::Failed, 2));
+    assert_eq!((world.view(run).await.status, world.toys.attempts.load(SeqCst)), (RunViewStatus::Failed, 2));
     assert_eq!(world.toys.told.lock().unwrap().len(), 2, "people are told again");
 
-    let Opened::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
+    let StartDecision::New(other) = world.start("walk", "delivery-2#0").await else { panic!() };
     let refused = world.engine().retry(retry("r3")).await.unwrap();
-    assert!(matches!(refused, Rerun::Another(view) if view.id == other));
+    assert!(matches!(refused, RetryDecision::Another(view) if view.id == other));
     let nobody = RunId { seq: 99, ..run };
-    let unknown = Retry { run: nobody, ..retry("r4") };
-    assert!(matches!(world.engine().retry(unknown).await.unwrap(), Rerun::NoRun));
+    let unknown = RetryRunRequest { run: nobody, ..retry("r4") };
+    assert!(matches!(world.engine().retry(unknown).await.unwrap(), RetryDecision::NoRun));
 
     // One that is parked is read once more.
     world.restart(REWRITTEN);
     world.settle().await;
-    assert_eq!(world.view(other).await.status, Status::Parked);
-    let again = Retry { run: other, ..retry("r5") };
-    assert!(matches!(world.engine().retry(again).await.unwrap(), Rerun::Going));
+    assert_eq!(world.view(other).await.status, RunViewStatus::Parked);
+    let again = RetryRunRequest { run: other, ..retry("r5") };
+    assert!(matches!(world.engine().retry(again).await.unwrap(), RetryDecision::Going));
     assert_eq!(world.engine().tick().await.unwrap(), 1);
 }
 
 async fn a_paused_server_begins_no_step(mut world: World) {
-    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let repo = PauseScope::Repo(run.repo);
     for scope in [PauseScope::Server, repo] {
         world.engine().pause(scope, "root".into(), "upgrade".into()).await.unwrap();
@@ -657,7 +693,7 @@ async fn a_paused_server_begins_no_step(mut world: World) {
     assert!(world.engine().resume(repo, "root".into()).await.unwrap());
     assert!(!world.engine().resume(repo, "root".into()).await.unwrap());
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Asking);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
 async fn what_a_step_asks_of_github_is_counted(world: World) {
@@ -673,7 +709,7 @@ async fn a_busy_repository_starves_nobody(world: World) {
         world.start_on(IssueNo(issue), "loop", &format!("busy-{issue}")).await;
     }
     let quiet = world.start_in(RepoId(8), IssueNo(1), "walk", "quiet").await;
-    let Opened::New(quiet) = quiet else { panic!() };
+    let StartDecision::New(quiet) = quiet else { panic!() };
     let mut claims = Vec::new();
     let store = world.store();
     let now = BEGINNING.plus(Duration::from_secs(1));
@@ -690,15 +726,17 @@ async fn waiting_holds_no_worker(world: World) {
     }
     world.toys.attempts.store(0, SeqCst);
     world.engine().tick().await.unwrap();
-    let held = world.engine().list(Filter::default()).await.unwrap();
-    assert!(held.iter().all(|view| view.status != Status::Running));
-    let Opened::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else { panic!() };
+    let held = world.engine().list(RunFilter::default()).await.unwrap();
+    assert!(held.iter().all(|view| view.status != RunViewStatus::Running));
+    let StartDecision::New(run) = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await else {
+        panic!()
+    };
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Asking);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Asking);
 }
 
 /// Lets time go on until the run stands like that.
-async fn in_time(world: &World, run: RunId, status: Status) {
+async fn in_time(world: &World, run: RunId, status: RunViewStatus) {
     for _ in 0..2_000 {
         world.settle().await;
         if world.view(run).await.status == status {
@@ -713,24 +751,24 @@ async fn in_time(world: &World, run: RunId, status: Status) {
 
 async fn a_job_keeps_no_slot_and_what_it_came_to_is_kept(mut world: World) {
     let run = world.started("job").await;
-    assert_eq!(world.view(run).await.status, Status::Waiting);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Waiting);
     for issue in 0..limits::LIVE_STEPS as u64 {
         world.start_on(IssueNo(100 + issue), "walk", &format!("walk-{issue}")).await;
     }
     world.settle().await;
-    let all = world.engine().list(Filter::default()).await.unwrap();
-    let others = all.iter().filter(|view| view.status == Status::Asking).count();
+    let all = world.engine().list(RunFilter::default()).await.unwrap();
+    let others = all.iter().filter(|view| view.status == RunViewStatus::Asking).count();
     assert_eq!(others, limits::LIVE_STEPS, "{all:?}");
     world.clock.advance(Duration::from_secs(19 * 60));
     world.settle().await;
-    assert_eq!(world.view(run).await.status, Status::Waiting, "it takes twenty minutes");
-    in_time(&world, run, Status::Asking).await;
+    assert_eq!(world.view(run).await.status, RunViewStatus::Waiting, "it takes twenty minutes");
+    in_time(&world, run, RunViewStatus::Asking).await;
     world.restart(TOYS);
     world.signal(says("revise", "delivery-2#0")).await;
     let read = world.toys.seen().into_iter().filter(|seen| seen == "green").count();
     assert_eq!((world.toys.long.begun.load(SeqCst), read), (1, 1));
-    in_time(&world, run, Status::Waiting).await;
-    in_time(&world, run, Status::Asking).await;
+    in_time(&world, run, RunViewStatus::Waiting).await;
+    in_time(&world, run, RunViewStatus::Asking).await;
     assert_eq!(world.toys.long.begun.load(SeqCst), 2, "another visit, another job");
 }
 
@@ -740,7 +778,7 @@ async fn a_stop_ends_a_job(world: World) {
         tokio::task::yield_now().await;
     }
     world.cancel("delivery-2#0").await;
-    in_time(&world, run, Status::Stopped).await;
+    in_time(&world, run, RunViewStatus::Stopped).await;
     while world.toys.long.stopped.load(SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
@@ -753,13 +791,13 @@ async fn a_shutdown_ends_a_job_and_the_next_boot_begins_it_anew(mut world: World
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Opened::New(run) = world.start("job", "delivery-1#0").await else { panic!() };
-    until(&world, run, Status::Waiting).await;
+    let StartDecision::New(run) = world.start("job", "delivery-1#0").await else { panic!() };
+    until(&world, run, RunViewStatus::Waiting).await;
     shutdown.cancel();
     live.await.unwrap();
     assert_eq!(world.toys.long.stopped.load(SeqCst), 1, "it has ended when the server has");
     world.restart(TOYS);
-    in_time(&world, run, Status::Asking).await;
+    in_time(&world, run, RunViewStatus::Asking).await;
     assert_eq!(world.toys.long.begun.load(SeqCst), 2);
 }
 
@@ -769,7 +807,7 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Opened::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("two", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
     // The engine's task and the step's go on side by side, and the engine's is to hear of it first.
@@ -779,7 +817,7 @@ async fn a_server_that_stops_begins_no_effect(mut world: World) {
         tokio::task::yield_now().await;
     }
     assert_eq!(world.toys.paid.load(SeqCst), 1, "the call in flight was awaited, the next one not begun");
-    assert_eq!(world.view(run).await.status, Status::Ready);
+    assert_eq!(world.view(run).await.status, RunViewStatus::Ready);
     world.restart(TOYS);
     world.settle().await;
     assert_eq!(world.toys.paid.load(SeqCst), 102, "and the first is not paid again");
@@ -799,9 +837,9 @@ async fn only_stored_rows_countersign(world: World) {
         ("shrugged", "override", "  ", "has the verdict BLOCKED, and nobody waived it"),
     ];
     for (mode, verb, text, expected) in cases {
-        let Opened::New(run) = world.start(mode, mode).await else { panic!() };
+        let StartDecision::New(run) = world.start(mode, mode).await else { panic!() };
         world.settle().await;
-        let answer = Answer { text: text.into(), ..says(verb, &format!("{mode}-answer")) };
+        let answer = GateAnswer { text: text.into(), ..says(verb, &format!("{mode}-answer")) };
         assert_eq!(world.signal(answer).await.run(), Some(run), "{mode}");
         world.settle().await;
         let proof = world.toys.seen().pop().unwrap();
@@ -815,7 +853,10 @@ async fn issues_go_on_side_by_side(world: World) {
     assert_eq!(world.engine().tick().await.unwrap(), 2, "one step of each");
     assert_eq!(world.toys.paid.load(SeqCst), 2);
     world.settle().await;
-    assert!(matches!(world.signal(says("approve", "c")).await, Signalled::NoRun), "issue 42 has none");
+    assert!(
+        matches!(world.signal(says("approve", "c")).await, GateAnswerOutcome::NoRun),
+        "issue 42 has none"
+    );
 }
 
 async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
@@ -838,7 +879,7 @@ async fn an_answer_is_heard_although_its_step_goes_to_wait(world: World) {
 #[tokio::test]
 async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
     let world = World::sqlite();
-    let Opened::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("walk", "delivery-1#0").await else { panic!() };
     let other = world.checkpoints();
     other.execute("UPDATE boot SET epoch = 99", []).unwrap();
     let shutdown = CancellationToken::new();
@@ -854,7 +895,7 @@ async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
     }
     assert_eq!(world.toys.attempts.load(SeqCst), 1);
     other.execute("UPDATE boot SET epoch = 0", []).unwrap();
-    while world.view(run).await.status != Status::Asking {
+    while world.view(run).await.status != RunViewStatus::Asking {
         world.clock.advance(limits::STEP_BACKOFF);
         tokio::task::yield_now().await;
     }
@@ -866,9 +907,9 @@ async fn a_repository_that_refuses_us_is_not_asked_again_at_once() {
 #[tokio::test]
 async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
     let mut world = World::sqlite();
-    let Opened::New(slow) = world.start("walk", "slow").await else { panic!() };
+    let StartDecision::New(slow) = world.start("walk", "slow").await else { panic!() };
     let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
-    let Opened::New(other) = other else { panic!() };
+    let StartDecision::New(other) = other else { panic!() };
     world.restart(TOYS);
     let seized = world.seize();
     let shutdown = CancellationToken::new();
@@ -876,10 +917,10 @@ async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    until(&world, other, Status::Asking).await;
+    until(&world, other, RunViewStatus::Asking).await;
     drop(seized);
     // What had to wait is done as soon as it can be, and not after a failure.
-    until(&world, slow, Status::Asking).await;
+    until(&world, slow, RunViewStatus::Asking).await;
     shutdown.cancel();
     live.await.unwrap();
 }
@@ -888,12 +929,12 @@ async fn a_repository_whose_file_is_slow_to_open_keeps_no_other_waiting() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_whose_file_is_locked_keeps_nobody_else_waiting() {
     let world = World::sqlite();
-    let Opened::New(_) = world.start("walk", "first").await else { panic!() };
+    let StartDecision::New(_) = world.start("walk", "first").await else { panic!() };
     let held = world.checkpoints();
     held.execute_batch("BEGIN IMMEDIATE").unwrap();
     let others = async {
         let other = world.start_in(RepoId(8), IssueNo(1), "walk", "other").await;
-        assert!(matches!(other, Opened::New(_)));
+        assert!(matches!(other, StartDecision::New(_)));
     };
     tokio::select! {
         biased;
@@ -909,16 +950,16 @@ async fn the_live_loop_runs_and_stops(world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Opened::New(run) = world.start("wait", "delivery-1#0").await else { panic!() };
-    until(&world, run, Status::Waiting).await;
+    let StartDecision::New(run) = world.start("wait", "delivery-1#0").await else { panic!() };
+    until(&world, run, RunViewStatus::Waiting).await;
     world.clock.advance(Duration::from_secs(90));
-    until(&world, run, Status::Asking).await;
+    until(&world, run, RunViewStatus::Asking).await;
     world.signal(says("approve", "delivery-2#0")).await;
-    until(&world, run, Status::Done).await;
+    until(&world, run, RunViewStatus::Done).await;
     shutdown.cancel();
     live.await.unwrap();
-    let Opened::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
-    assert_eq!(world.view(late).await.status, Status::Ready, "nothing is claimed after shutdown");
+    let StartDecision::New(late) = world.start("walk", "delivery-3#0").await else { panic!() };
+    assert_eq!(world.view(late).await.status, RunViewStatus::Ready, "nothing is claimed after shutdown");
 }
 
 async fn the_live_loop_forgets_nobody(world: World) {
@@ -930,17 +971,17 @@ async fn the_live_loop_forgets_nobody(world: World) {
     let issues = || (100..124).map(IssueNo);
     let mut runs = Vec::new();
     for issue in issues() {
-        let Opened::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
+        let StartDecision::New(run) = world.start_on(issue, "walk", &format!("start-{issue}")).await else {
             panic!()
         };
         runs.push(run);
     }
     for (issue, run) in issues().zip(&runs) {
-        until(&world, *run, Status::Asking).await;
+        until(&world, *run, RunViewStatus::Asking).await;
         world.signal_on(issue, says("approve", &format!("approve-{issue}"))).await;
     }
     for run in &runs {
-        until(&world, *run, Status::Done).await;
+        until(&world, *run, RunViewStatus::Done).await;
     }
     shutdown.cancel();
     live.await.unwrap();
@@ -954,14 +995,14 @@ async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
         let (engine, shutdown) = (world.engine().clone(), shutdown.clone());
         async move { engine.run(shutdown).await }
     });
-    let Opened::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
+    let StartDecision::New(run) = world.start("half", "delivery-1#0").await else { panic!() };
     world.toys.entered.notified().await;
     shutdown.cancel();
     tokio::task::yield_now().await;
     assert!(!live.is_finished(), "a step in flight is awaited");
     world.engine().park();
     live.await.unwrap();
-    assert_eq!(world.view(run).await.status, Status::Ready, "given back as it was taken");
+    assert_eq!(world.view(run).await.status, RunViewStatus::Ready, "given back as it was taken");
     *world.toys.stuck.lock().unwrap() = false;
     world.restart(TOYS);
     world.settle().await;
@@ -969,7 +1010,7 @@ async fn the_live_loop_gives_up_what_is_stuck(mut world: World) {
 }
 
 /// Waits, in real time, for what the live loop does.
-async fn until(world: &World, run: RunId, status: Status) {
+async fn until(world: &World, run: RunId, status: RunViewStatus) {
     let reached = async {
         while world.view(run).await.status != status {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -983,7 +1024,7 @@ trait TakenBy {
     fn run(&self) -> Option<RunId>;
 }
 
-impl TakenBy for Signalled {
+impl TakenBy for GateAnswerOutcome {
     fn run(&self) -> Option<RunId> {
         match self {
             Self::Taken(run) => Some(*run),

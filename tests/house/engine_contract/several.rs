@@ -9,11 +9,12 @@ use std::{
 };
 
 use countersign::{
-    engine::Opened,
+    engine::StartDecision,
     limits,
     store::{
-        Accepted, CacheKey, CallRow, CallStatus, Checkpoint, Ending, Lease, NewDelivery, NewRun, News,
-        Packed, Record, RunStatus, RunsAsked, Server, Store, StoreError, Subject,
+        CacheKey, CallRow, CallStatus, Checkpoint, ClusterEvent, DeliveryDisposition, DeliveryReceipt,
+        DeliverySubject, LedgerRecord, NewDelivery, NewRun, PackedValue, PostgresServer, RunLease, RunQuery,
+        RunStatus, Store, StoreError,
     },
     types::{DeliveryId, InstallationId, IssueNo, RunId, Timestamp},
 };
@@ -55,7 +56,7 @@ impl Nodes {
 
     fn join_for(&mut self, lease: Duration, address: &str, clock: Arc<Hands>) {
         let home = tempfile::tempdir().unwrap();
-        let server = Server { address: address.into(), lease };
+        let server = PostgresServer { address: address.into(), lease };
         self.stores.push(Store::join(&server, home.path(), clock).unwrap());
         self.homes.push(home);
     }
@@ -101,12 +102,12 @@ pub(super) fn new_run(issue: u64) -> NewRun {
 }
 
 /// What this node gets, after it has looked.
-pub(super) async fn claim(store: &Store) -> Option<Lease> {
+pub(super) async fn claim(store: &Store) -> Option<RunLease> {
     // A moment later, since whoever has the mirror goes first.
     claim_at(store, BEGINNING.plus(Duration::from_secs(1))).await
 }
 
-pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<Lease> {
+pub(super) async fn claim_at(store: &Store, now: Timestamp) -> Option<RunLease> {
     futures_util::future::join_all(store.looks(now)).await;
     store.claim_run(now, &HashSet::new()).await.unwrap()
 }
@@ -139,11 +140,11 @@ async fn no_run_is_two_nodes_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_shows_the_runs_of_all() {
     let Some(nodes) = Nodes::new(2) else { return };
-    let Opened::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
+    let StartDecision::New(run) = nodes.stores[0].start_run(new_run(1)).await.unwrap() else { panic!() };
     let db = nodes.stores[1].repo(REPO).await.unwrap();
     assert!(!db.has_asked_about(IssueNo(1), "0123456789ab").await.unwrap());
-    let ready = RunsAsked { state: Some(RunStatus::Ready), most: 5, ..RunsAsked::default() };
-    let any = RunsAsked { state: None, ..ready.clone() };
+    let ready = RunQuery { state: Some(RunStatus::Ready), most: 5, ..RunQuery::default() };
+    let any = RunQuery { state: None, ..ready.clone() };
     // It needs a person.
     nodes.sql("UPDATE all_run SET parked = 0 RETURNING 1::bigint");
     for (store, asked) in nodes.stores.iter().flat_map(|store| [(store, &ready), (store, &any)]) {
@@ -168,7 +169,8 @@ async fn who_has_no_lease_takes_nothing() {
     let store = &nodes.stores[0];
     store.start_run(new_run(1)).await.unwrap();
     let (id, event) = (DeliveryId("one".into()), "issues".into());
-    let new = NewDelivery { id, event, subject: Subject::default(), swept: false, body: b"{}".to_vec() };
+    let new =
+        NewDelivery { id, event, subject: DeliverySubject::default(), swept: false, body: b"{}".to_vec() };
     store.inbox().accept(new).await.unwrap();
     // Neither would be its own: the next one who looks may take both.
     nodes.is_dead(0);
@@ -182,7 +184,7 @@ async fn who_has_no_lease_takes_nothing() {
 async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
     let Some(mut nodes) = Nodes::new(2) else { return };
     let accept = async |store: &Store, id: &str| {
-        let subject = Subject { installation: Some(InstallationId(7)), ..Subject::default() };
+        let subject = DeliverySubject { installation: Some(InstallationId(7)), ..DeliverySubject::default() };
         let (id, event) = (DeliveryId(id.into()), "issues".into());
         store
             .inbox()
@@ -210,7 +212,7 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
     accept(&nodes.stores[0], "one").await;
     assert!(nodes.stores[0].inbox().claim_lanes(8, None).await.unwrap().is_empty());
     let taken = nodes.stores[1].inbox().claim().await.unwrap().unwrap();
-    nodes.stores[1].inbox().end(vec![(taken.id, Ending::Done("handled".into()))]).await.unwrap();
+    nodes.stores[1].inbox().end(vec![(taken.id, DeliveryDisposition::Done("handled".into()))]).await.unwrap();
     // That node may be restarting. Ten minutes later nothing is gained by waiting.
     accept(&nodes.stores[0], "two").await;
     drop(nodes.stores.pop());
@@ -225,7 +227,7 @@ async fn a_delivery_waits_for_the_node_that_serves_its_installation() {
 async fn a_node_keeps_what_an_index_is_made_of() {
     let Some(nodes) = Nodes::new(1) else { return };
     let key = CacheKey::of([b"blob".as_slice()]);
-    nodes.stores[0].cache(REPO).await.unwrap().put([(key, Packed::of(&key, b"answer"))]).unwrap();
+    nodes.stores[0].cache(REPO).await.unwrap().put([(key, PackedValue::of(&key, b"answer"))]).unwrap();
     let kept = nodes.stores[0].cache(REPO).await.unwrap().get(&[key]).unwrap();
     assert_eq!(kept[0].as_ref().unwrap().bytes(&key).unwrap(), b"answer");
 }
@@ -234,7 +236,7 @@ async fn a_node_keeps_what_an_index_is_made_of() {
 async fn whoever_lost_a_run_to_another_writes_nothing_more() {
     let Some(nodes) = Nodes::new(2) else { return };
     let [first, second] = [&nodes.stores[0], &nodes.stores[1]];
-    let Opened::New(run) = first.start_run(new_run(1)).await.unwrap() else { panic!() };
+    let StartDecision::New(run) = first.start_run(new_run(1)).await.unwrap() else { panic!() };
     let lost = claim(first).await.unwrap();
     let db = first.repo(REPO).await.unwrap();
     db.journal_begin(&lost, "paid").await.unwrap();
@@ -261,7 +263,7 @@ async fn whoever_lost_a_run_to_another_writes_nothing_more() {
         assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
     }
     let begun = second.repo(REPO).await.unwrap().journal_begin(&found, "paid").await.unwrap();
-    assert!(matches!(begun, countersign::store::Begun::Fresh { interrupted: true }), "{begun:?}");
+    assert!(matches!(begun, countersign::store::JournalLookup::Fresh { interrupted: true }), "{begun:?}");
     second.save_step(&found, wait()).await.unwrap();
     assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_journal WHERE value IS NOT NULL"), [0]);
 }
@@ -296,7 +298,7 @@ async fn who_lost_a_run_begins_no_call() {
         }
         tokio::task::yield_now().await;
     };
-    let call = |status| Record::Call(CallRow { status, ..bill(1) });
+    let call = |status| LedgerRecord::Call(CallRow { status, ..bill(1) });
     let [first, second] = [first.repo(REPO).await.unwrap(), second.repo(REPO).await.unwrap()];
     second.record(&found, "paid", call(CallStatus::Done)).await.unwrap();
     let refused = first.record(&lost, "paid", call(CallStatus::Reserved)).await;
@@ -313,10 +315,14 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         lanes.into_iter().flatten().map(|taken| taken.id.0).collect::<Vec<_>>()
     };
     let come = async |id: &str, issue: u64, nodes: &Nodes| {
-        let subject = Subject { repository: Some(REPO), issue: Some(IssueNo(issue)), ..Subject::default() };
+        let subject = DeliverySubject {
+            repository: Some(REPO),
+            issue: Some(IssueNo(issue)),
+            ..DeliverySubject::default()
+        };
         let (id, event) = (DeliveryId(id.into()), "issues".into());
         let new = NewDelivery { id, event, subject, swept: false, body: b"{}".to_vec() };
-        assert_eq!(nodes.stores[1].inbox().accept(new).await.unwrap(), Accepted::New);
+        assert_eq!(nodes.stores[1].inbox().accept(new).await.unwrap(), DeliveryReceipt::New);
     };
     for (id, issue) in [("poison", 1), ("beside", 2)] {
         come(id, issue, &nodes).await;
@@ -340,7 +346,7 @@ async fn what_a_dead_node_had_in_hand_is_taken_alone() {
         };
         assert_eq!(alone, [id]);
         assert_eq!(taken(2, &nodes).await, [""; 0], "nothing beside it");
-        let done = vec![(DeliveryId(id.into()), Ending::Done(String::new()))];
+        let done = vec![(DeliveryId(id.into()), DeliveryDisposition::Done(String::new()))];
         nodes.stores[2].inbox().end(done).await.unwrap();
     }
     assert_eq!(taken(2, &nodes).await, ["behind"]);
@@ -359,7 +365,7 @@ async fn a_lease_that_cannot_be_renewed_is_let_go_of_and_comes_back() {
     until(true).await;
     // The beat waits for it, as for a database that says nothing.
     let (held, holder) = nodes.held("BEGIN; LOCK TABLE countersign.node".to_owned());
-    while store.news().await != News::LeaseOver {}
+    while store.news().await != ClusterEvent::LeaseOver {}
     until(false).await;
     drop(held);
     holder.join().unwrap();

@@ -13,8 +13,8 @@ use std::{
 };
 
 use countersign::{
-    engine::Opened,
-    store::{Server, Store, StoreError},
+    engine::StartDecision,
+    store::{PostgresServer, Store, StoreError},
     types::RepoId,
 };
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
     let Some(nodes) = Nodes::new(1) else { return };
     let home = tempfile::tempdir().unwrap();
     let join = |address: &str| {
-        let server = Server { address: address.into(), lease: Duration::from_secs(60) };
+        let server = PostgresServer { address: address.into(), lease: Duration::from_secs(60) };
         Store::join(&server, home.path(), Hands::new())
     };
     let refused = |address: &str, mend: &str| {
@@ -69,7 +69,7 @@ fn a_database_that_cannot_be_used_is_refused_in_a_sentence() {
 #[test]
 fn no_two_nodes_have_one_id() {
     let Some(nodes) = Nodes::new(1) else { return };
-    let server = Server { address: nodes.address.clone().into(), lease: Duration::from_secs(60) };
+    let server = PostgresServer { address: nodes.address.clone().into(), lease: Duration::from_secs(60) };
     let join = |home: &tempfile::TempDir| Store::join(&server, home.path(), Hands::new());
     let homes: Vec<_> = (0..6).map(|_| tempfile::tempdir().unwrap()).collect();
     let stores: Vec<Arc<Store>> = thread::scope(|scope| {
@@ -120,12 +120,12 @@ async fn connections_that_run_out_are_a_refusal_and_nothing_else() {
     drop(busy);
     ended.join().unwrap();
     while let Some(Ok((_, ended))) = starting.join_next().await {
-        assert!(matches!(ended, Ok(Opened::New(_))), "{ended:?}");
+        assert!(matches!(ended, Ok(StartDecision::New(_))), "{ended:?}");
     }
     assert!(!refused.is_empty());
     for number in refused {
         let again = start(nodes.stores[0].clone(), number).await;
-        assert!(matches!(again, Ok(Opened::New(_))), "{again:?}");
+        assert!(matches!(again, Ok(StartDecision::New(_))), "{again:?}");
     }
     let runs = REPOS as i64;
     assert_eq!(nodes.sql("SELECT COUNT(*) FROM all_run"), [runs]);
@@ -142,7 +142,7 @@ async fn a_clock_an_hour_off_takes_no_run_from_anybody() {
     let [right, ahead] = [&nodes.stores[0], &nodes.stores[1]];
     let (now, later) =
         (BEGINNING.plus(Duration::from_secs(1)), BEGINNING.plus(HOUR + Duration::from_secs(1)));
-    let Opened::New(run) = right.start_run(new_run(1)).await.unwrap() else { panic!() };
+    let StartDecision::New(run) = right.start_run(new_run(1)).await.unwrap() else { panic!() };
     let held = claim_at(right, now).await.unwrap();
     assert_eq!(held.run.id, run);
     let told = "SELECT 1::bigint FROM pg_notify('countersign', '0 runs 8123')";
@@ -252,7 +252,7 @@ async fn a_connection_cut_at_the_commit_is_asked_after_and_nothing_is_repeated()
     counts(0, 0, 0);
     way.cuts(AFTER);
     let kept = store.start_run(new_run(1)).await;
-    assert!(matches!(kept, Ok(Opened::New(_))) && way.has_cut(), "{kept:?}");
+    assert!(matches!(kept, Ok(StartDecision::New(_))) && way.has_cut(), "{kept:?}");
     counts(1, 0, 1);
 
     let lease = claim(store).await.unwrap();

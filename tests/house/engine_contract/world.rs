@@ -14,12 +14,13 @@ use countersign::{
     clock::Clock,
     commands::CommandSpec,
     engine::{
-        Answer, AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, CallRow, CallStatus, Cancel, Cx, Engine,
-        Filter, GateSpec, Halt, Kind, Next, Opened, Outcome, Port, Record, Remark, RunView, Signal,
-        Signalled, Start, Step, StepError, StepInfo, Trigger, VerdictRow, Workflow,
+        AnyWorkflow, ApprovalKind, ApprovalRow, Approvers, AttemptContext, CallRow, CallStatus,
+        CancelRunsRequest, Engine, EnginePort, GateAnswer, GateAnswerOutcome, GateAnswerRequest, GateSpec,
+        LedgerRecord, RunCompletion, RunFilter, RunHalt, RunRemark, RunTrigger, RunView, StartDecision,
+        StartRunRequest, StepError, StepInfo, StepKind, Transition, VerdictRow, Workflow, WorkflowStep,
     },
     limits,
-    store::{Server, Store},
+    store::{PostgresServer, Store},
     types::{
         Actor, Cause, CommentId, Family, Hash, InstallationId, IssueNo, RepoId, Role, RunId, Timestamp,
         UserId, Verdict,
@@ -76,7 +77,7 @@ pub(super) struct Toys {
     /// What steps saw, in order.
     pub(super) seen: Mutex<Vec<String>>,
     /// Why people were told a run ended.
-    pub(super) told: Mutex<Vec<Halt>>,
+    pub(super) told: Mutex<Vec<RunHalt>>,
     /// How often telling people fails first.
     pub(super) mute: AtomicU32,
     pub(super) long: Arc<Long>,
@@ -133,13 +134,13 @@ pub(super) enum At {
     Publish,
 }
 
-impl Step for At {
+impl WorkflowStep for At {
     fn info(self) -> StepInfo {
         let (id, title, kind) = match self {
-            Self::Draft => ("N1", "Draft", Kind::Draft),
-            Self::Review => ("N1.5", "Review", Kind::Review),
-            Self::Gate => ("N2", "Human gate", Kind::Gate),
-            Self::Publish => ("N3", "Publish", Kind::Publish),
+            Self::Draft => ("N1", "Draft", StepKind::Draft),
+            Self::Review => ("N1.5", "Review", StepKind::Review),
+            Self::Gate => ("N2", "Human gate", StepKind::Gate),
+            Self::Publish => ("N3", "Publish", StepKind::Publish),
         };
         StepInfo { id, title, kind }
     }
@@ -177,14 +178,19 @@ impl Workflow<Toys> for Toy {
         2
     }
 
-    fn start(&self, trigger: &Trigger) -> State {
+    fn start(&self, trigger: &RunTrigger) -> State {
         State { mode: trigger.args.clone(), drafts: 0 }
     }
 
-    async fn run(&self, at: At, state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+    async fn run(
+        &self,
+        at: At,
+        state: &mut State,
+        cx: &AttemptContext<Toys>,
+    ) -> Result<Transition<At>, StepError> {
         match at {
             At::Draft => draft(state, cx).await,
-            At::Review if state.mode == "loop" => Ok(Next::Go(At::Draft)),
+            At::Review if state.mode == "loop" => Ok(Transition::Go(At::Draft)),
             At::Review => review(state, cx).await,
             At::Gate => gate(state, cx).await,
             At::Publish => publish(cx).await,
@@ -195,12 +201,12 @@ impl Workflow<Toys> for Toy {
         &self,
         _at: At,
         _state: &State,
-        halt: &Halt,
-        cx: &Cx<Toys>,
-    ) -> Result<Option<Outcome>, StepError> {
+        halt: &RunHalt,
+        cx: &AttemptContext<Toys>,
+    ) -> Result<Option<RunCompletion>, StepError> {
         let toys = cx.tools();
         if cx.run().trigger.args == "there" {
-            return Ok(Some(Outcome { summary: "published before".into(), url: None }));
+            return Ok(Some(RunCompletion { summary: "published before".into(), url: None }));
         }
         if toys.mute.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(StepError::Later { why: "GitHub is down".into(), after: Duration::from_secs(30) });
@@ -216,7 +222,7 @@ impl Workflow<Toys> for Toy {
     }
 }
 
-async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+async fn draft(state: &mut State, cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError> {
     let toys = cx.tools();
     toys.attempts.fetch_add(1, SeqCst);
     state.drafts += 1;
@@ -227,7 +233,7 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
     match state.mode.as_str() {
         "panic" | "mute" => panic!("the toy broke"),
         "user" => return Err(StepError::User("the issue is empty: write what you want".into())),
-        "stray" => return Ok(Next::Go(At::Publish)),
+        "stray" => return Ok(Transition::Go(At::Publish)),
         "later" if toys.attempts.load(SeqCst) == 1 => {
             return Err(StepError::Later { why: "rate limit".into(), after: Duration::from_secs(30) });
         }
@@ -235,20 +241,20 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
         "idle" => {
             state.drafts = 0;
             let until = cx.clock().now().plus(Duration::from_secs(60));
-            return Ok(Next::Wait { until, why: "nobody is there".into() });
+            return Ok(Transition::Wait { until, why: "nobody is there".into() });
         }
         "job" => {
             let long = Arc::clone(&toys.long);
             let Some(green) = cx.job("tests", move |stop| long.work(stop)).await? else {
                 let until = cx.clock().now().plus(limits::JOB_LOOK);
-                return Ok(Next::Wait { until, why: "tests run".into() });
+                return Ok(Transition::Wait { until, why: "tests run".into() });
             };
             toys.saw(green);
         }
         "wait" if state.drafts == 1 => {
             cx.once("paid", pay).await?;
             let until = cx.clock().now().plus(Duration::from_secs(90));
-            return Ok(Next::Wait { until, why: "checks run".into() });
+            return Ok(Transition::Wait { until, why: "checks run".into() });
         }
         "wait" => {
             cx.once("paid", pay).await?;
@@ -306,7 +312,7 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
             cx.once("bill", |_| async move {
                 let before = cx.booked("bill").await?.map(|row| row.attempts);
                 toys.saw(format!("booked {before:?}"));
-                cx.book("bill", Record::Call(bill(attempt))).await?;
+                cx.book("bill", LedgerRecord::Call(bill(attempt))).await?;
                 if attempt == 1 { Err(anyhow::anyhow!("the answer was lost").into()) } else { Ok(()) }
             })
             .await?;
@@ -314,7 +320,7 @@ async fn draft(state: &mut State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> 
         }
         _ => cx.once("paid", pay).await?,
     }
-    Ok(Next::Go(At::Review))
+    Ok(Transition::Go(At::Review))
 }
 
 /// A paid call's row.
@@ -344,7 +350,7 @@ pub(super) fn bill(attempts: u32) -> CallRow {
     }
 }
 
-async fn review(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+async fn review(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError> {
     let verdict = match state.mode.as_str() {
         "blocked" | "waived" | "shrugged" => Verdict::Blocked,
         _ => Verdict::Approved,
@@ -363,11 +369,11 @@ async fn review(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         nonce: cx.nonce("nonce").await?,
         why: "because".into(),
     };
-    cx.record("verdict", Record::Verdict(row)).await?;
-    Ok(Next::Go(At::Gate))
+    cx.record("verdict", LedgerRecord::Verdict(row)).await?;
+    Ok(Transition::Go(At::Gate))
 }
 
-async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+async fn gate(state: &State, cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError> {
     let toys = cx.tools();
     let shown_at = cx
         .once("show", |_| async {
@@ -394,7 +400,7 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
     };
     let Some(answer) = cx.answer() else {
         toys.saw("asked");
-        return Ok(Next::Ask(spec));
+        return Ok(Transition::Ask(spec));
     };
     toys.saw(format!("{} by {}", answer.verb, answer.by.login));
     if answer.text == "unclear" {
@@ -403,10 +409,10 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         if state.mode == "shift" {
             spec.subject = Hash::of(b"the design, edited meanwhile");
         }
-        return Ok(Next::Ask(spec));
+        return Ok(Transition::Ask(spec));
     }
     let kind = match answer.verb.as_str() {
-        "revise" => return Ok(Next::Go(At::Draft)),
+        "revise" => return Ok(Transition::Go(At::Draft)),
         "override" => ApprovalKind::Override,
         _ => ApprovalKind::Approve,
     };
@@ -418,17 +424,17 @@ async fn gate(state: &State, cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
         with: Vec::new(),
     };
     match state.mode.as_str() {
-        "unrecorded" => return Ok(Next::Go(At::Publish)),
+        "unrecorded" => return Ok(Transition::Go(At::Publish)),
         "misbound" => row.document = Hash::of(b"another design"),
         "forged" => row.answer.as_mut().unwrap().by.id = UserId(1),
         "elsewhere" => row.subject = Hash::of(b"another gate"),
         _ => {}
     }
-    cx.record("approval", Record::Approval(row)).await?;
-    Ok(Next::Go(At::Publish))
+    cx.record("approval", LedgerRecord::Approval(row)).await?;
+    Ok(Transition::Go(At::Publish))
 }
 
-async fn publish(cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
+async fn publish(cx: &AttemptContext<Toys>) -> Result<Transition<At>, StepError> {
     let proof = cx.countersigned(document(), &[]).await;
     let text = match proof {
         Ok(proof) => format!(
@@ -443,7 +449,7 @@ async fn publish(cx: &Cx<Toys>) -> Result<Next<At>, StepError> {
     let again = cx.audit("proof", "publish", serde_json::json!({})).await?;
     assert_eq!(head, again, "an audit key adds one link");
     cx.tools().saw(text);
-    Ok(Next::Done(Outcome { summary: "published".into(), url: None }))
+    Ok(Transition::Done(RunCompletion { summary: "published".into(), url: None }))
 }
 
 pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
@@ -452,7 +458,7 @@ pub(super) static TOYS: &[&dyn AnyWorkflow<Toys>] = &[&Toy];
 pub(super) struct World {
     directory: tempfile::TempDir,
     /// The Postgres, where the databases are in one.
-    server: Option<Server>,
+    server: Option<PostgresServer>,
     store: Option<Arc<Store>>,
     pub(super) clock: Arc<Hands>,
     pub(super) toys: Arc<Toys>,
@@ -467,11 +473,11 @@ impl World {
     /// None: there is no Postgres here, and that was said.
     pub(super) fn postgres() -> Option<Self> {
         let address = postgres::database()?.into();
-        let server = Server { address, lease: Duration::from_secs(30) };
+        let server = PostgresServer { address, lease: Duration::from_secs(30) };
         Some(Self::on(Some(server)))
     }
 
-    fn on(server: Option<Server>) -> Self {
+    fn on(server: Option<PostgresServer>) -> Self {
         let mut world = Self {
             directory: tempfile::tempdir().unwrap(),
             server,
@@ -530,16 +536,16 @@ impl World {
         self.engine.as_ref().unwrap()
     }
 
-    pub(super) async fn start(&self, mode: &str, cause: &str) -> Opened<RunView> {
+    pub(super) async fn start(&self, mode: &str, cause: &str) -> StartDecision<RunView> {
         self.start_on(ISSUE, mode, cause).await
     }
 
-    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> Opened<RunView> {
+    pub(super) async fn start_on(&self, issue: IssueNo, mode: &str, cause: &str) -> StartDecision<RunView> {
         self.start_in(REPO, issue, mode, cause).await
     }
 
-    pub(super) fn trigger(repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> Trigger {
-        Trigger {
+    pub(super) fn trigger(repo: RepoId, issue: IssueNo, mode: &str, cause: &str) -> RunTrigger {
+        RunTrigger {
             command: "toy".into(),
             args: mode.into(),
             repo,
@@ -560,14 +566,14 @@ impl World {
         issue: IssueNo,
         mode: &str,
         cause: &str,
-    ) -> Opened<RunView> {
+    ) -> StartDecision<RunView> {
         let trigger = Self::trigger(repo, issue, mode, cause);
-        self.engine().port().start(Start { workflow: "toy".into(), trigger }).await.unwrap()
+        self.engine().port().start(StartRunRequest { workflow: "toy".into(), trigger }).await.unwrap()
     }
 
     /// Starts a run and takes every step there is until it waits for something.
     pub(super) async fn started(&self, mode: &str) -> RunId {
-        let Opened::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
+        let StartDecision::New(run) = self.start(mode, "delivery-1#0").await else { panic!("not new") };
         self.settle().await;
         run
     }
@@ -595,15 +601,15 @@ impl World {
     }
 
     pub(super) async fn live(&self) -> Vec<RunView> {
-        let filter = Filter { repo: Some(REPO), issue: Some(ISSUE), live_only: true };
+        let filter = RunFilter { repo: Some(REPO), issue: Some(ISSUE), live_only: true };
         self.engine().list(filter).await.unwrap()
     }
 
     /// Somebody changes the comment by which a run's open gate asks.
     pub(super) async fn touches(&self, run: RunId) {
-        let remark = Remark {
+        let remark = RunRemark {
             cause: Cause("touched".into()),
-            verb: Remark::TOUCHED.into(),
+            verb: RunRemark::TOUCHED.into(),
             finding: self.view(run).await.visit.to_string(),
             text: "7".into(),
             by: person("grace", 1002),
@@ -613,21 +619,24 @@ impl World {
         self.engine.as_ref().unwrap().remark(run, remark).await.unwrap();
     }
 
-    pub(super) async fn signal(&self, answer: Answer) -> Signalled {
+    pub(super) async fn signal(&self, answer: GateAnswer) -> GateAnswerOutcome {
         self.signal_on(ISSUE, answer).await
     }
 
-    pub(super) async fn signal_on(&self, issue: IssueNo, answer: Answer) -> Signalled {
-        self.engine().signal(Signal { repo: REPO, issue, answer, late: false }).await.unwrap()
+    pub(super) async fn signal_on(&self, issue: IssueNo, answer: GateAnswer) -> GateAnswerOutcome {
+        self.engine().signal(GateAnswerRequest { repo: REPO, issue, answer, late: false }).await.unwrap()
     }
 
     /// Heard when the work may have gone on since.
-    pub(super) async fn signal_late(&self, answer: Answer) -> Signalled {
-        self.engine().signal(Signal { repo: REPO, issue: ISSUE, answer, late: true }).await.unwrap()
+    pub(super) async fn signal_late(&self, answer: GateAnswer) -> GateAnswerOutcome {
+        self.engine()
+            .signal(GateAnswerRequest { repo: REPO, issue: ISSUE, answer, late: true })
+            .await
+            .unwrap()
     }
 
     pub(super) async fn cancel(&self, cause: &str) -> Vec<RunId> {
-        let cancel = Cancel {
+        let cancel = CancelRunsRequest {
             repo: REPO,
             issue: ISSUE,
             run: None,
@@ -652,8 +661,8 @@ pub(super) fn person(login: &str, id: u64) -> Actor {
 }
 
 /// An answer of Grace's, who may maintain, long after everything was shown.
-pub(super) fn says(verb: &str, cause: &str) -> Answer {
-    Answer {
+pub(super) fn says(verb: &str, cause: &str) -> GateAnswer {
+    GateAnswer {
         cause: Cause(cause.into()),
         verb: verb.into(),
         stage: None,

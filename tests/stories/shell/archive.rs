@@ -11,8 +11,8 @@ use std::{
 
 use countersign::{
     clock::Clock,
-    engine::Status,
-    store::{Disk, Store, check},
+    engine::RunViewStatus,
+    store::{SimulatedDisk, Store, check},
     types::{Hash, RunId},
 };
 use rusqlite::{Connection, types::Value as Cell};
@@ -88,7 +88,7 @@ async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
     let old = w.run().await.unwrap().id;
     w.pass(100 * 24 * 3600);
@@ -97,7 +97,7 @@ async fn old_and_new(mut w: World) -> (World, RunId, RunId) {
     w.issue = w.hub.open_issue(w.repo, maya, "Report time by day", "A day is enough.").unwrap();
     w.label("maya", "countersign:lld").await;
     w.wait(60).await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let new = w.run().await.unwrap().id;
     (w, old, new)
 }
@@ -149,7 +149,7 @@ async fn an_archive_takes_what_ended_long_ago_and_nothing_else() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
     sound(&w);
 }
@@ -160,14 +160,14 @@ async fn an_archiving_that_was_cut_short_goes_on_when_asked_again() {
     let _open = w.socket();
     let (database, to) = (w.checkpoints(w.data()), w.directory().join("shelf"));
     let before = all_of(&database, old);
-    w.app.store.pretend(Disk::ReadOnly);
+    w.app.store.pretend(SimulatedDisk::ReadOnly);
     let (code, said) = archive(&w, &to).await;
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("maya/tally: not archived: ") && said.contains("may not be written"), "{said}");
     assert_eq!(files(&to).len(), 1, "what was written is whole");
     assert!(all_of(&database, old) == before, "and nothing was removed");
 
-    w.app.store.pretend(Disk::Sound);
+    w.app.store.pretend(SimulatedDisk::Sound);
     // In the same second, where one was cut short, and where the name leads elsewhere.
     let [first] = &files(&to)[..] else { panic!() };
     let (left, elsewhere) = (to.join(format!("{}-1.half-done", w.repo)), w.directory().join("elsewhere"));

@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use countersign::{
-    cli::{Asked, foresee},
+    cli::{SimulationRequest, foresee},
     clock::Clock,
-    engine::Status,
-    intake::Imagined,
-    store::{Pause, PauseScope},
+    engine::RunViewStatus,
+    intake::SimulatedAction,
+    store::{ActivePause, PauseScope},
     types::Hash,
     workflows,
 };
@@ -33,7 +33,7 @@ fn files(below: &Path, found: &mut BTreeMap<String, Hash>) {
 }
 
 /// What is told of it, beside the server; nothing is done meanwhile, here or there.
-async fn told(w: &World, event: Imagined, by: &str) -> String {
+async fn told(w: &World, event: SimulatedAction, by: &str) -> String {
     let seen = || {
         let mut found = BTreeMap::new();
         files(w.data(), &mut found);
@@ -43,9 +43,9 @@ async fn told(w: &World, event: Imagined, by: &str) -> String {
     let asked = w.hub.requests().len();
     let settings = workflows::settings(&w.directory().join("bot/countersign.toml")).unwrap();
     let repo = "maya/tally".parse().unwrap();
-    let asking = Asked { repo, issue: w.issue.0, event, by: Some(by.to_owned()) };
+    let asking = SimulationRequest { repo, issue: w.issue.0, event, by: Some(by.to_owned()) };
     let lines = foresee(settings, w.clock.clone(), &asking).await.unwrap();
-    let tokens = |request: &&countersign::localhub::RequestView| !request.path.ends_with("/access_tokens");
+    let tokens = |request: &&countersign::localhub::HubRequestView| !request.path.ends_with("/access_tokens");
     let requests = w.hub.requests();
     let others: Vec<_> = requests[asked..].iter().filter(tokens).map(|request| &request.method).collect();
     assert!(!others.is_empty() && others.iter().all(|method| *method == "GET"), "{others:?}");
@@ -54,12 +54,12 @@ async fn told(w: &World, event: Imagined, by: &str) -> String {
     lines.join("\n")
 }
 
-fn label(name: &str) -> Imagined {
-    Imagined::Label(name.to_owned())
+fn label(name: &str) -> SimulatedAction {
+    SimulatedAction::Label(name.to_owned())
 }
 
-fn comment(text: &str) -> Imagined {
-    Imagined::Comment(text.to_owned())
+fn comment(text: &str) -> SimulatedAction {
+    SimulatedAction::Comment(text.to_owned())
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn a_run_that_would_begin_is_told_and_does_not_begin() {
     let said = told(&w, comment("/lld"), "countersign[bot]").await;
     assert!(said.ends_with("a bot's comment never acts"), "{said}");
     let (by, why) = ("ops".to_owned(), String::new());
-    let pause = Pause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
+    let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.pause(pause).await.unwrap();
     let said = told(&w, label("countersign:lld"), "tess").await;
     assert!(said.contains("started lld as") && said.contains("is paused since"), "{said}");
@@ -115,7 +115,7 @@ async fn a_gate_that_would_hear_it_is_told_and_hears_nothing() {
     let said = told(&w, comment("/retry"), "tess").await;
     assert!(said.contains("it would be answered: "), "{said}");
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 #[tokio::test]
@@ -133,12 +133,12 @@ async fn with_the_data_in_a_postgres_the_same_is_told() {
     let said = told(&w, comment(&line), "sam").await;
     assert!(said.contains(&format!("`/approve` taken by {}", w.run().await.unwrap().id)), "{said}");
     let (by, why) = ("ops".to_owned(), String::new());
-    let pause = Pause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
+    let pause = ActivePause { scope: PauseScope::Repo(w.repo), by, why, at: w.clock.now() };
     w.app.store.pause(pause).await.unwrap();
     let said = told(&w, label("countersign:issue"), "tess").await;
     assert!(said.contains("started issue as") && said.contains("is paused since"), "{said}");
     assert_eq!(rows(), before);
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
 }
 
 /// GitHub never answers, and somebody loses patience.

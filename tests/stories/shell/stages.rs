@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use countersign::{clock::Clock, engine::Status, localhub::sample, store::check, types::Timestamp};
+use countersign::{clock::Clock, engine::RunViewStatus, localhub::sample, store::check, types::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tempfile::TempDir;
@@ -31,38 +31,53 @@ struct Stage {
     starts: &'static str,
     /// Workflow, role and number of the call after whose payment the run is interrupted; `None` if it is left at rest.
     cut: Option<(&'static str, &'static str, u32)>,
-    goes_on_to: Status,
+    goes_on_to: RunViewStatus,
 }
 
 const STAGES: [Stage; 9] = [
-    Stage { name: "issue", starts: "/issue", cut: Some(("issue", "drafter", 1)), goes_on_to: Status::Asking },
-    Stage { name: "lld", starts: "/lld", cut: Some(("lld", "reviewer", 1)), goes_on_to: Status::Asking },
-    Stage { name: "spec", starts: "/spec", cut: Some(("spec", "drafter", 1)), goes_on_to: Status::Done },
+    Stage {
+        name: "issue",
+        starts: "/issue",
+        cut: Some(("issue", "drafter", 1)),
+        goes_on_to: RunViewStatus::Asking,
+    },
+    Stage {
+        name: "lld",
+        starts: "/lld",
+        cut: Some(("lld", "reviewer", 1)),
+        goes_on_to: RunViewStatus::Asking,
+    },
+    Stage {
+        name: "spec",
+        starts: "/spec",
+        cut: Some(("spec", "drafter", 1)),
+        goes_on_to: RunViewStatus::Done,
+    },
     Stage {
         name: "tests",
         starts: "/implement",
         cut: Some(("implement", "drafter", 1)),
-        goes_on_to: Status::Asking,
+        goes_on_to: RunViewStatus::Asking,
     },
     Stage {
         name: "code",
         starts: "/implement",
         cut: Some(("implement", "drafter", 2)),
-        goes_on_to: Status::Asking,
+        goes_on_to: RunViewStatus::Asking,
     },
-    Stage { name: "gate", starts: "/implement", cut: None, goes_on_to: Status::Asking },
-    Stage { name: "pushed", starts: "/implement", cut: None, goes_on_to: Status::Asking },
+    Stage { name: "gate", starts: "/implement", cut: None, goes_on_to: RunViewStatus::Asking },
+    Stage { name: "pushed", starts: "/implement", cut: None, goes_on_to: RunViewStatus::Asking },
     Stage {
         name: "scout",
         starts: "/scout weeks of time sheets",
         cut: Some(("scout", "drafter", 1)),
-        goes_on_to: Status::Asking,
+        goes_on_to: RunViewStatus::Asking,
     },
     Stage {
         name: "route",
         starts: "@countersign add weeks to the report",
         cut: Some(("route", "router", 1)),
-        goes_on_to: Status::Asking,
+        goes_on_to: RunViewStatus::Asking,
     },
 ];
 
@@ -107,7 +122,7 @@ impl Stage {
         w.comment("maya", self.starts).await;
         w.tried().await;
         if self.name == "pushed" {
-            w.stands(Status::Asking).await;
+            w.stands(RunViewStatus::Asking).await;
             w.approved_by("sam").await;
         }
         let (known, now) = (w.known(), w.clock.now());

@@ -16,7 +16,7 @@ use std::{
 
 use countersign::{
     clock::Clock,
-    engine::{CallStatus, Status},
+    engine::{CallStatus, RunViewStatus},
     localhub::sample,
     store::check,
     types::{Hash, IssueNo, MicroUsd, RunId, Timestamp},
@@ -100,7 +100,7 @@ async fn what_an_older_version_wrote_is_copied_first_and_its_runs_go_on() {
 
     let mut w = World::go_on(directory, known, now).await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     let kept = copies(&data);
     let [of_repository, of_main] = &kept[..] else { panic!("{kept:?}") };
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -114,7 +114,7 @@ async fn what_an_older_version_wrote_is_copied_first_and_its_runs_go_on() {
     let line = w.approve_line();
     w.comment("sam", &line).await;
     w.wait(60).await;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     w.find("was accepted");
 }
 
@@ -201,7 +201,7 @@ async fn what_a_newer_version_wrote_is_refused_with_the_way_back() {
     fs::rename(&copy, &main).unwrap();
     let mut w = World::go_on(directory, known, now).await;
     w.settle().await;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     w.find("waits for a person");
 }
 
@@ -263,7 +263,7 @@ impl World {
         let (title, body) = sample().issues[issue];
         self.issue = self.hub.open_issue(self.repo, self.user("maya"), title, body).unwrap();
         self.label("maya", "countersign:lld").await;
-        self.stands(Status::Asking).await;
+        self.stands(RunViewStatus::Asking).await;
     }
 }
 
@@ -357,14 +357,14 @@ async fn is_carried_over(packed: &[u8]) {
     assert_eq!([&main, &checkpoints].map(|file| version(file)), NEWEST);
 
     w.issue = kept.ended;
-    w.stands(Status::Done).await;
+    w.stands(RunViewStatus::Done).await;
     let (_, trail, spent) = w.of_run().await;
     assert_eq!((trail, spent), (kept.trail, kept.spent));
     let db = w.app.store.repo(repo).await.unwrap();
     assert_eq!(db.get(kept.design).await.unwrap(), w.design());
 
     w.issue = kept.amid;
-    w.stands(Status::Asking).await;
+    w.stands(RunViewStatus::Asking).await;
     assert_eq!(w.commits(), [format!("docs: propose LLD for #{}", w.issue), "Initial commit".to_owned()]);
     let asked = w.calls().await;
     let asked: Vec<_> = asked.iter().map(|row| (row.role.as_str(), row.status)).collect();
@@ -374,7 +374,7 @@ async fn is_carried_over(packed: &[u8]) {
 
     for issue in [kept.asking, kept.amid] {
         w.issue = issue;
-        w.stands(Status::Asking).await;
+        w.stands(RunViewStatus::Asking).await;
         w.approved_by("sam").await;
         w.wait(60).await;
         w.find("was accepted");

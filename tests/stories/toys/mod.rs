@@ -4,41 +4,41 @@
 mod pages;
 
 use countersign::{
-    config::WorkflowTable,
-    engine::{AnyWorkflow, Kind, StepInfo},
-    rounds::Desk,
+    config::WorkflowDefaults,
+    engine::{AnyWorkflow, StepInfo, StepKind},
+    rounds::StepServices,
     workflows,
 };
 
 /// The product's, and the toys.
-pub(crate) static ALL: &[&dyn AnyWorkflow<Desk>] = &[
-    &workflows::route::Route,
-    &workflows::scout::Scout,
-    &workflows::issue::Issue,
-    &workflows::lld::Lld,
-    &workflows::spec::Spec,
-    &workflows::implement::Implement,
+pub(crate) static ALL: &[&dyn AnyWorkflow<StepServices>] = &[
+    &workflows::route::RouteWorkflow,
+    &workflows::scout::ScoutWorkflow,
+    &workflows::issue::IssueWorkflow,
+    &workflows::lld::LldWorkflow,
+    &workflows::spec::SpecWorkflow,
+    &workflows::implement::ImplementWorkflow,
     &pages::Made::<false>,
     &pages::Made::<true>,
 ];
 
 /// The settings of all of them.
-pub(crate) const TABLES: &[WorkflowTable] = &[
-    WorkflowTable { routes: true, ..WorkflowTable::of("route", "") },
-    WorkflowTable { searches: true, ..WorkflowTable::of("scout", "docs/scout/{slug}-{issue}.md") },
-    WorkflowTable { files_issue: true, ..WorkflowTable::of("issue", "issue-{issue}.md") },
-    WorkflowTable { looks: true, ..WorkflowTable::of("lld", "docs/lld/LLD-{issue}.md") },
-    WorkflowTable { asks_before: true, ..WorkflowTable::of("spec", "docs/spec/SPEC-{issue}.md") },
-    WorkflowTable {
+pub(crate) const TABLES: &[WorkflowDefaults] = &[
+    WorkflowDefaults { routes: true, ..WorkflowDefaults::of("route", "") },
+    WorkflowDefaults { searches: true, ..WorkflowDefaults::of("scout", "docs/scout/{slug}-{issue}.md") },
+    WorkflowDefaults { files_issue: true, ..WorkflowDefaults::of("issue", "issue-{issue}.md") },
+    WorkflowDefaults { looks: true, ..WorkflowDefaults::of("lld", "docs/lld/LLD-{issue}.md") },
+    WorkflowDefaults { asks_before: true, ..WorkflowDefaults::of("spec", "docs/spec/SPEC-{issue}.md") },
+    WorkflowDefaults {
         makes_code: true,
         looks: true,
-        ..WorkflowTable::of("implement", "docs/reports/IMPLEMENT-{issue}.md")
+        ..WorkflowDefaults::of("implement", "docs/reports/IMPLEMENT-{issue}.md")
     },
-    WorkflowTable::of("pages", "docs/pages/{issue}/index.md"),
-    WorkflowTable::of("patch", "docs/patch/{issue}.md"),
+    WorkflowDefaults::of("pages", "docs/pages/{issue}/index.md"),
+    WorkflowDefaults::of("patch", "docs/patch/{issue}.md"),
 ];
 
 /// A step in a line.
-const fn step(id: &'static str, title: &'static str, kind: Kind) -> StepInfo {
+const fn step(id: &'static str, title: &'static str, kind: StepKind) -> StepInfo {
     StepInfo { id, title, kind }
 }

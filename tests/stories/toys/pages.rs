@@ -3,9 +3,15 @@
 
 use countersign::{
     commands::{CommandKind, CommandSpec},
-    engine::{Halt, Kind, Next, Outcome, Proof, Step, StepError, StepInfo, Trigger, Workflow},
-    rounds::{Cx, Desk, Policy},
-    stage::{self, About, Asks, Before, Document, Exit, Gate, Stage, Target, Visit},
+    engine::{
+        LesserProof, RunCompletion, RunHalt, RunTrigger, StepError, StepInfo, StepKind, Transition, Workflow,
+        WorkflowStep,
+    },
+    rounds::{Policy, StepContext, StepServices},
+    stage::{
+        self, DocumentGate, DocumentInfo, GateQuestion, PublicationTarget, StageCall, StageDocument,
+        StageState, StepResult, StepVisit,
+    },
     types::Role,
 };
 use serde::{Deserialize, Serialize};
@@ -27,18 +33,18 @@ pub(crate) enum At {
     Money,
 }
 
-impl Step for At {
+impl WorkflowStep for At {
     fn info(self) -> StepInfo {
         match self {
-            Self::Load => step("B0", "Load", Kind::Work),
-            Self::Analyze => step("B1", "Analyze", Kind::Work),
-            Self::Draft => step("B2", "Draft", Kind::Draft),
-            Self::Check => step("B3", "Check", Kind::Work),
-            Self::Review => step("B4", "Review", Kind::Review),
-            Self::Gate => step("B5", "Ask", Kind::Gate),
-            Self::Publish => step("B6", "Publish", Kind::Publish),
-            Self::Watch => step("B7", "Wait for the merge", Kind::Watch),
-            Self::Money => step("BM", "Wait for money", Kind::Pause),
+            Self::Load => step("B0", "Load", StepKind::Work),
+            Self::Analyze => step("B1", "Analyze", StepKind::Work),
+            Self::Draft => step("B2", "Draft", StepKind::Draft),
+            Self::Check => step("B3", "Check", StepKind::Work),
+            Self::Review => step("B4", "Review", StepKind::Review),
+            Self::Gate => step("B5", "Ask", StepKind::Gate),
+            Self::Publish => step("B6", "Publish", StepKind::Publish),
+            Self::Watch => step("B7", "Wait for the merge", StepKind::Watch),
+            Self::Money => step("BM", "Wait for money", StepKind::Pause),
         }
     }
 }
@@ -75,13 +81,13 @@ const COMMAND: CommandSpec = CommandSpec {
     kind: CommandKind::Starts,
 };
 
-impl<const CODE: bool> Workflow<Desk> for Made<CODE> {
+impl<const CODE: bool> Workflow<StepServices> for Made<CODE> {
     const NAME: &'static str = if CODE { "patch" } else { "pages" };
     const VERSION: u32 = 1;
     type Step = At;
-    type State = Stage;
+    type State = StageState;
     const GRAPH: &'static [(At, &'static [At])] = if CODE { PATCH } else { PAGES };
-    const PROOFS: &'static [Proof] = &[Proof::Policy];
+    const PROOFS: &'static [LesserProof] = &[LesserProof::Policy];
     const COMMANDS: &'static [CommandSpec] = &[if CODE {
         CommandSpec { name: "patch", usage: "/patch", label: Some("countersign:patch"), ..COMMAND }
     } else {
@@ -92,12 +98,17 @@ impl<const CODE: bool> Workflow<Desk> for Made<CODE> {
         10
     }
 
-    fn start(&self, _trigger: &Trigger) -> Stage {
-        Stage::default()
+    fn start(&self, _trigger: &RunTrigger) -> StageState {
+        StageState::default()
     }
 
-    async fn run<'a>(&'a self, at: At, s: &'a mut Stage, cx: &'a Cx) -> Result<Next<At>, StepError> {
-        let v = &Visit::begin(s, &Text::<CODE>, at, cx);
+    async fn run<'a>(
+        &'a self,
+        at: At,
+        s: &'a mut StageState,
+        cx: &'a StepContext,
+    ) -> Result<Transition<At>, StepError> {
+        let v = &StepVisit::begin(s, &Text::<CODE>, at, cx);
         let exit = match at {
             At::Load => stage::load(s, v).await?,
             At::Analyze => stage::analyze(s, v).await?,
@@ -110,16 +121,18 @@ impl<const CODE: bool> Workflow<Desk> for Made<CODE> {
             At::Money => stage::budget(s, v).await?,
         };
         exit.next(|exit| match (at, exit) {
-            (At::Load, Exit::Pass) | (_, Exit::Reread) => Some(At::Analyze),
-            (At::Analyze, Exit::Pass) | (_, Exit::Redraft | Exit::Resume(Before::Draft)) => Some(At::Draft),
-            (At::Draft, Exit::Pass) | (_, Exit::Theirs) => Some(At::Check),
-            (At::Check, Exit::Pass) | (_, Exit::Resume(Before::Review) | Exit::ReviewAgain) => {
-                Some(At::Review)
+            (At::Load, StepResult::Pass) | (_, StepResult::Reread) => Some(At::Analyze),
+            (At::Analyze, StepResult::Pass)
+            | (_, StepResult::Redraft | StepResult::Resume(StageCall::Draft)) => Some(At::Draft),
+            (At::Draft, StepResult::Pass) | (_, StepResult::Theirs) => Some(At::Check),
+            (At::Check, StepResult::Pass)
+            | (_, StepResult::Resume(StageCall::Review) | StepResult::ReviewAgain) => Some(At::Review),
+            (At::Review, StepResult::Pass | StepResult::Undecided) | (_, StepResult::AskAnew) => {
+                Some(At::Gate)
             }
-            (At::Review, Exit::Pass | Exit::Undecided) | (_, Exit::AskAnew) => Some(At::Gate),
-            (At::Gate, Exit::Pass) => Some(At::Publish),
-            (At::Publish, Exit::Pass) | (At::Draft, Exit::AsPushed) => Some(At::Watch),
-            (_, Exit::Money) => Some(At::Money),
+            (At::Gate, StepResult::Pass) => Some(At::Publish),
+            (At::Publish, StepResult::Pass) | (At::Draft, StepResult::AsPushed) => Some(At::Watch),
+            (_, StepResult::Money) => Some(At::Money),
             _ => None,
         })
     }
@@ -127,31 +140,36 @@ impl<const CODE: bool> Workflow<Desk> for Made<CODE> {
     async fn halted<'a>(
         &'a self,
         at: At,
-        s: &'a Stage,
-        halt: &'a Halt,
-        cx: &'a Cx,
-    ) -> Result<Option<Outcome>, StepError> {
+        s: &'a StageState,
+        halt: &'a RunHalt,
+        cx: &'a StepContext,
+    ) -> Result<Option<RunCompletion>, StepError> {
         stage::halted(s, halt, (&Text::<CODE>, at), cx).await
     }
 }
 
 struct Text<const CODE: bool>;
 
-impl<const CODE: bool> Document for Text<CODE> {
-    fn about(&self) -> About {
-        About {
+impl<const CODE: bool> StageDocument for Text<CODE> {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
             workflow: Made::<CODE>::NAME,
             stage: Made::<CODE>::NAME,
             what: Made::<CODE>::NAME,
             commands: Made::<CODE>::COMMANDS,
             steps: stage::steps(Made::<CODE>::GRAPH),
             proofs: Made::<CODE>::PROOFS,
-            target: if CODE { Target::Code } else { Target::Branch },
+            target: if CODE { PublicationTarget::Code } else { PublicationTarget::Branch },
             roles: &["architect"],
         }
     }
-    fn gate(&self, step: &str, policy: &Policy) -> Option<Gate> {
-        let gate = Gate { word: Made::<CODE>::NAME, asks: Asks::Verdict, on: policy.verdict_gate, ways: &[] };
+    fn gate(&self, step: &str, policy: &Policy) -> Option<DocumentGate> {
+        let gate = DocumentGate {
+            word: Made::<CODE>::NAME,
+            asks: GateQuestion::Verdict,
+            on: policy.verdict_gate,
+            ways: &[],
+        };
         (step == "B5").then_some(gate)
     }
     fn rules(&self) -> String {

@@ -32,9 +32,9 @@ fn fixture(language: Language) -> &'static str {
 }
 
 /// Every item, those that hold others before them.
-pub(super) fn all(summary: &Summary) -> Vec<&Item> {
+pub(super) fn all(summary: &Summary) -> Vec<&CodeItem> {
     let mut found = Vec::new();
-    let mut rest: Vec<&Item> = summary.items.iter().rev().collect();
+    let mut rest: Vec<&CodeItem> = summary.items.iter().rev().collect();
     while let Some(item) = rest.pop() {
         found.push(item);
         rest.extend(item.children.iter().rev());
@@ -74,11 +74,11 @@ pub(super) fn assert_exact(text: &str, summary: &Summary) {
 }
 
 /// Whether a signature says the name that it is listed under, or another one does behind its body: `struct { … } name;`.
-fn is_named(item: &Item, items: &[&Item]) -> bool {
-    let says = |item: &Item| {
+fn is_named(item: &CodeItem, items: &[&CodeItem]) -> bool {
+    let says = |item: &CodeItem| {
         item.name.split(|c: char| !c.is_alphanumeric() && c != '_').all(|word| item.signature.contains(word))
     };
-    let behind = |other: &&&Item| other.name == item.name && other.line >= item.line && says(other);
+    let behind = |other: &&&CodeItem| other.name == item.name && other.line >= item.line && says(other);
     says(item)
         || item.cut
         || matches!(item.name.as_str(), "default" | "exports")
@@ -88,7 +88,7 @@ fn is_named(item: &Item, items: &[&Item]) -> bool {
 /// All that is found in a text: what it says of itself, imports as `line module: names`, items as `kind name // doc`, those
 /// that are not public with a dash, with what they hold in braces.
 fn page(language: Language, text: &str) -> String {
-    fn said(item: &Item) -> String {
+    fn said(item: &CodeItem) -> String {
         let public = if item.public { "" } else { " -" };
         let doc = item.doc.as_ref().map(|doc| format!(" // {doc}")).unwrap_or_default();
         let inner: Vec<String> = item.children.iter().map(said).collect();

@@ -60,7 +60,7 @@ fn whole(language: Language, text: &str) -> Summary {
     let grammar = grammar::of(language).unwrap();
     parse::begin(grammar, text);
     let tree = parse::part(grammar, text, &[]).unwrap();
-    walk::read(grammar, Source { text, seen: text }, tree.root_node())
+    walk::read(grammar, SourceText { text, seen: text }, tree.root_node())
 }
 
 fn without_bodies(language: Language, text: &str) -> String {

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     codebase::{
         digest::{self, DIGEST_VERSION, Digest},
-        files,
+        file_filter,
     },
     types::Hash,
 };
@@ -42,7 +42,7 @@ fn what_is_kept_of_a_text_changes_with_its_version() {
     let texts = FIXTURES.iter().chain(OTHERS).copied().chain([(Language::JavaScript, minified.as_str())]);
     let kept = texts
         .map(|(language, text)| {
-            let text = files::text(text.as_bytes(), false);
+            let text = file_filter::text(text.as_bytes(), false);
             digest::pack(&text.map(|text| (language, Digest::of(language, text))))
         })
         .chain(grammars().map(|grammar| grammar.as_bytes().to_vec()))

@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Lld, SCHEMA, Schema, parse};
+use super::{ChangeType, DocumentSchema, ParsedDesign, SCHEMA, parse};
 use crate::documents::{
-    Mistake, Repository,
-    markdown::{self, Outline},
-    path, shown_path,
+    CodebaseLookup, DocumentMistake,
+    markdown::{self, MarkdownOutline},
+    path_rules, shown_path,
 };
 
 /// Mistakes of one kind that are told at once: enough to see what is wrong.
@@ -28,19 +28,20 @@ const NAMED_UNKNOWN: usize = 200;
 const HERE: [&str; 5] = ["Self", "crate", "self", "super", "this"];
 
 /// Paths, words and imports of this repository that are named and do not exist.
-pub fn names(text: &str, repository: &dyn Repository) -> Vec<Mistake> {
+pub fn names(text: &str, repository: &dyn CodebaseLookup) -> Vec<DocumentMistake> {
     names_of(SCHEMA, text, &parse(text), repository)
 }
 
 /// The same of another document of a schema.
 pub(in crate::documents) fn names_of(
-    schema: &Schema,
+    schema: &DocumentSchema,
     text: &str,
-    lld: &Lld,
-    repository: &dyn Repository,
-) -> Vec<Mistake> {
+    lld: &ParsedDesign,
+    repository: &dyn CodebaseLookup,
+) -> Vec<DocumentMistake> {
     let outline = &markdown::outline(text);
-    let mut design = Design { schema, lld, outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
+    let mut design =
+        DesignNameChecker { schema, lld, outline, repository, own: BTreeSet::new(), new: BTreeSet::new() };
     design.read_own();
     let mut out = design.paths();
     let (imports, told) = design.imports();
@@ -49,11 +50,11 @@ pub(in crate::documents) fn names_of(
     out
 }
 
-struct Design<'a> {
-    schema: &'a Schema,
-    lld: &'a Lld,
-    outline: &'a Outline,
-    repository: &'a dyn Repository,
+struct DesignNameChecker<'a> {
+    schema: &'a DocumentSchema,
+    lld: &'a ParsedDesign,
+    outline: &'a MarkdownOutline,
+    repository: &'a dyn CodebaseLookup,
     /// Words that it declares: they stand where code declares something, or in a row of what is added.
     own: BTreeSet<&'a str>,
     /// Words of the sections that say what is new, which no file has.
@@ -61,7 +62,7 @@ struct Design<'a> {
 }
 
 /// Names of code, one had by the other.
-struct Chain<'a> {
+struct QualifiedName<'a> {
     text: &'a str,
     parts: Vec<&'a str>,
     /// What stands around it.
@@ -69,7 +70,7 @@ struct Chain<'a> {
     after: &'a str,
 }
 
-impl<'a> Design<'a> {
+impl<'a> DesignNameChecker<'a> {
     /// The section that a place in the text belongs to.
     fn number(&self, at: usize) -> &'a str {
         // In the order of the text: the last that holds it is the innermost.
@@ -98,7 +99,7 @@ impl<'a> Design<'a> {
     }
 
     fn read_own(&mut self) {
-        for row in self.lld.files.iter().filter(|row| row.change == Some(Change::Add)) {
+        for row in self.lld.files.iter().filter(|row| row.change == Some(ChangeType::Add)) {
             let chains = chains(&row.path).chain(chains(&row.description));
             self.own.extend(chains.flat_map(|chain| chain.parts));
         }
@@ -120,11 +121,11 @@ impl<'a> Design<'a> {
     }
 
     /// Files and folders that neither exist nor are added.
-    fn paths(&self) -> Vec<Mistake> {
+    fn paths(&self) -> Vec<DocumentMistake> {
         let mut seen = BTreeSet::new();
         let paths = self.code().filter(|(_, _, block)| !block);
         let paths = paths.filter_map(|(span, at, _)| Some((path_of(span)?, at)));
-        let paths = paths.filter(|(path, _)| path::refused(path).is_none() && seen.insert(*path));
+        let paths = paths.filter(|(path, _)| path_rules::refused(path).is_none() && seen.insert(*path));
         let strange = paths.take(NAMED_UNKNOWN).filter_map(|(named, at)| {
             let listed =
                 |row: &str| within(named, row) || within(row, named) || row.ends_with(&format!("/{named}"));
@@ -147,14 +148,14 @@ impl<'a> Design<'a> {
             );
             // Without an ending it may be anything else.
             let is_file = file.trim_start_matches('.').contains('.');
-            let mistake = Mistake::error("names.path", self.place(at), message).about(named);
+            let mistake = DocumentMistake::error("names.path", self.place(at), message).about(named);
             (here || is_file && moved).then(|| mistake.only_warns_unless(here && is_file))
         });
         strange.take(NAMED_MISTAKES).collect()
     }
 
     /// Imports that lead nowhere, and the names that were told of with them.
-    fn imports(&self) -> (Vec<Mistake>, BTreeSet<String>) {
+    fn imports(&self) -> (Vec<DocumentMistake>, BTreeSet<String>) {
         let files: Vec<&str> = self.lld.files.iter().map(|row| row.path.trim_end_matches('/')).collect();
         let (mut out, mut told) = (Vec::new(), BTreeSet::new());
         for block in self.outline.code_blocks.iter().take(NAMED_BLOCKS) {
@@ -177,7 +178,7 @@ impl<'a> Design<'a> {
                     "{what} is imported, but it neither exists nor is added in {}; {hint}",
                     self.schema.title(self.schema.files)
                 );
-                let mistake = Mistake::error("names.import", self.place(block.range.start), message);
+                let mistake = DocumentMistake::error("names.import", self.place(block.range.start), message);
                 out.push(mistake.about(&format!("{module} {name}")).only_warns_unless(stray.sure));
             }
         }
@@ -185,9 +186,9 @@ impl<'a> Design<'a> {
     }
 
     /// Words that no file has.
-    fn words(&self, mut told: BTreeSet<String>) -> Vec<Mistake> {
+    fn words(&self, mut told: BTreeSet<String>) -> Vec<DocumentMistake> {
         let (mut known, mut unknown) = (BTreeSet::new(), BTreeMap::new());
-        let mut out: Vec<Mistake> = Vec::new();
+        let mut out: Vec<DocumentMistake> = Vec::new();
         for (code, at, block) in self.code() {
             let behind = path_of(code).filter(|_| !block).map_or(code, |path| &code[path.len()..]);
             for chain in chains(behind) {
@@ -218,7 +219,13 @@ impl<'a> Design<'a> {
         out
     }
 
-    fn unknown(&self, word: &str, chain: &Chain<'_>, near: Option<&str>, at: usize) -> Mistake {
+    fn unknown(
+        &self,
+        word: &str,
+        chain: &QualifiedName<'_>,
+        near: Option<&str>,
+        at: usize,
+    ) -> DocumentMistake {
         let sure = near.is_some() && (word == chain.parts[0] || !self.is_foreign(chain));
         let hint = near.map_or_else(
             || "name one that is there.".to_owned(),
@@ -230,18 +237,18 @@ impl<'a> Design<'a> {
             shown_path(word),
             self.schema.title(self.schema.signatures)
         );
-        let mistake = Mistake::error("names.word", self.place(at), message).about(word);
+        let mistake = DocumentMistake::error("names.word", self.place(at), message).about(word);
         mistake.only_warns_unless(sure && self.repository.knows_all())
     }
 
     /// Does it begin with what nothing here is called by?
-    fn is_foreign(&self, chain: &Chain<'_>) -> bool {
+    fn is_foreign(&self, chain: &QualifiedName<'_>) -> bool {
         let first = chain.parts[0];
         chain.parts.len() > 1 && !HERE.contains(&first) && !self.repository.is_own(first)
     }
 
     /// The parts of a name in prose that are surely taken from the repository's code.
-    fn doubted<'c>(&self, chain: &'c Chain<'a>, at: usize) -> &'c [&'a str] {
+    fn doubted<'c>(&self, chain: &'c QualifiedName<'a>, at: usize) -> &'c [&'a str] {
         let speaks = self.schema.speaks.contains(&self.chapter(at));
         let quoted = chain.before.ends_with(['"', '\'', '-', '/', '@', '$', '%']);
         // What a new type has is new as well.
@@ -265,7 +272,7 @@ impl<'a> Design<'a> {
     }
 }
 
-impl Chain<'_> {
+impl QualifiedName<'_> {
     fn is_called(&self) -> bool {
         self.after.starts_with('(')
     }
@@ -288,7 +295,7 @@ impl Chain<'_> {
 }
 
 /// The names in a piece of code.
-fn chains(code: &str) -> impl Iterator<Item = Chain<'_>> {
+fn chains(code: &str) -> impl Iterator<Item = QualifiedName<'_>> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = 0;
     std::iter::from_fn(move || {
@@ -311,7 +318,7 @@ fn chains(code: &str) -> impl Iterator<Item = Chain<'_>> {
             rest = end;
             parts.retain(|part| !part.starts_with(|c: char| c.is_ascii_digit()));
             if !parts.is_empty() {
-                return Some(Chain {
+                return Some(QualifiedName {
                     text: &code[start..end],
                     parts,
                     before: &code[..start],

@@ -1,10 +1,10 @@
 use super::*;
-use crate::documents::{Stray, Tree};
+use crate::documents::{FileTree, UnresolvedImport};
 
 /// A repository of few words.
-pub(in crate::documents) struct Bare;
+pub(in crate::documents) struct NamesTestRepository;
 
-impl Tree for Bare {
+impl FileTree for NamesTestRepository {
     fn is_file(&self, path: &str) -> bool {
         path == "src/a.rs"
     }
@@ -16,8 +16,8 @@ impl Tree for Bare {
     }
 }
 
-impl Repository for Bare {
-    fn tree(&self) -> &dyn Tree {
+impl CodebaseLookup for NamesTestRepository {
+    fn tree(&self) -> &dyn FileTree {
         self
     }
     fn may_have(&self, path: &str) -> bool {
@@ -35,9 +35,13 @@ impl Repository for Bare {
     fn slip(&self, word: &str) -> Option<String> {
         matches!(word, "parse_shet" | "covert" | "crate").then(|| "parse_sheet (src/a.rs:1)".to_owned())
     }
-    fn strays(&self, _: &str, code: &str, _: &[&str]) -> Vec<Stray> {
-        let stray =
-            |module: &str| Stray { module: module.into(), name: module.into(), nearest: None, sure: true };
+    fn strays(&self, _: &str, code: &str, _: &[&str]) -> Vec<UnresolvedImport> {
+        let stray = |module: &str| UnresolvedImport {
+            module: module.into(),
+            name: module.into(),
+            nearest: None,
+            sure: true,
+        };
         code.lines().filter_map(|line| line.strip_prefix("use ")).map(stray).collect()
     }
 }
@@ -50,8 +54,8 @@ fn told(text: &str, code: &str) -> Vec<String> {
          ### Function Signatures\n\n```text\n{code}\n```\n\n### Logic Flow\n\n{text}\n\n\
          ## Verification & Testing\n\n`made_up()` in `src/fixture.rs`\n"
     );
-    let mark = |mistake: &Mistake| if mistake.is_error() { "!" } else { "" };
-    let mistakes = names(&design, &Bare);
+    let mark = |mistake: &DocumentMistake| if mistake.is_error() { "!" } else { "" };
+    let mistakes = names(&design, &NamesTestRepository);
     mistakes.iter().map(|mistake| format!("{}{}", mark(mistake), mistake.about.as_deref().unwrap())).collect()
 }
 
@@ -109,7 +113,7 @@ fn no_text_makes_it_panic_and_what_it_says_is_short() {
     let design = "# 1 - Feature: x\n\n## Proposed Changes\n\n`src/b.rs` `a_b::éc_d()?.x->y#` in `src/a.rs`\n\n```rust\nuse x;é (: =\n``` \n\n";
     let cut = design.char_indices().map(|(at, _)| design[..at].to_owned());
     for text in nasty().into_iter().chain(long).chain([design.repeat(200)]).chain(cut) {
-        let mistakes = names(&text, &Bare);
+        let mistakes = names(&text, &NamesTestRepository);
         assert!(mistakes.len() <= 3 * NAMED_MISTAKES);
         for mistake in mistakes {
             let message = &mistake.message;

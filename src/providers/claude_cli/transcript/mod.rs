@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::super::{
-    Call, CallError, CallErrorKind, Reply, Usage, answer,
-    http::{self, Fault},
+    CallError, CallErrorKind, ModelCall, ModelReply, Usage, answer_checks,
+    http::{self, CallFault},
     program::limited,
     quote,
 };
-use crate::{proc::Output, types::Timestamp};
+use crate::{proc::ChildOutput, types::Timestamp};
 
 /// The model named in messages the program made up itself, such as its error banners.
 const SYNTHETIC: &str = "<synthetic>";
@@ -26,7 +26,7 @@ const MODELS: usize = 8;
 
 /// The lines that matter, read leniently: versions differ in fields, and unknown lines are skipped.
 #[derive(Default)]
-pub(super) struct Transcript {
+pub(super) struct ClaudeTranscript {
     /// Models of the assistant messages: the first, and of the others each once, as far as they are few.
     served: Vec<String>,
     /// The `error` word of the program's own last message.
@@ -39,7 +39,7 @@ pub(super) struct Transcript {
     result: Option<Value>,
 }
 
-impl Transcript {
+impl ClaudeTranscript {
     pub(super) fn line(&mut self, line: &[u8]) {
         let Ok(value) = serde_json::from_slice::<Value>(line) else { return };
         match text(&value, "type") {
@@ -85,7 +85,7 @@ impl Transcript {
         !self.served.is_empty()
     }
 
-    pub(super) fn usage(&self, call: &Call) -> Usage {
+    pub(super) fn usage(&self, call: &ModelCall) -> Usage {
         let mut usage = Usage::asking(&call.model);
         // When several answered, the one that was not asked is the one to know about.
         usage.served = self
@@ -130,19 +130,24 @@ impl Transcript {
     }
 
     /// The end of a call, at `now`.
-    pub(super) fn judge(&self, call: &Call, output: &Output, now: Timestamp) -> Result<Reply, CallError> {
+    pub(super) fn judge(
+        &self,
+        call: &ModelCall,
+        output: &ChildOutput,
+        now: Timestamp,
+    ) -> Result<ModelReply, CallError> {
         let mut usage = self.usage(call);
         usage.elapsed = output.elapsed;
         match self.verdict(call, output, now) {
-            Ok((text, value)) => Ok(Reply::new(text, value, usage)),
+            Ok((text, value)) => Ok(ModelReply::new(text, value, usage)),
             Err((kind, why)) => Err(CallError::new(kind, format!("claude: {why}"), usage)),
         }
     }
 
     fn verdict(
         &self,
-        call: &Call,
-        output: &Output,
+        call: &ModelCall,
+        output: &ChildOutput,
         now: Timestamp,
     ) -> Result<(String, Option<Value>), (CallErrorKind, String)> {
         let Some(result) = &self.result else {
@@ -168,7 +173,7 @@ impl Transcript {
             let why = format!("{} answered, asked was {}", quote(stranger), call.model);
             return Err((CallErrorKind::WrongModel { served: Some(stranger.to_owned()) }, why));
         }
-        let answer = self.fitting(call, result).map_err(|Fault(kind, why)| (kind, why))?;
+        let answer = self.fitting(call, result).map_err(|CallFault(kind, why)| (kind, why))?;
         if self.served.is_empty() || self.served.iter().any(String::is_empty) {
             let why = "no message says which model answered".to_owned();
             return Err((CallErrorKind::WrongModel { served: None }, why));
@@ -177,26 +182,26 @@ impl Transcript {
     }
 
     /// A model that answered and was not asked.
-    fn stranger(&self, call: &Call) -> Option<&str> {
+    fn stranger(&self, call: &ModelCall) -> Option<&str> {
         let other = |served: &&String| !served.is_empty() && !call.may_be_served_by(served);
         self.served.iter().find(other).map(String::as_str)
     }
 
     /// The answer's text and, where one was asked for, the value that fits the schema.
-    fn fitting(&self, call: &Call, result: &Value) -> Result<(String, Option<Value>), Fault> {
+    fn fitting(&self, call: &ModelCall, result: &Value) -> Result<(String, Option<Value>), CallFault> {
         let said = text(result, "result").unwrap_or_default().to_owned();
         if call.schema.is_none() {
-            return answer::fit(call, said, None);
+            return answer_checks::fit(call, said, None);
         }
         // The program ends well even when the model ignored its tool for the schema; then the text may hold the value.
         match result.get("structured_output").filter(|value| !value.is_null()) {
-            Some(value) => answer::fit(call, value.to_string(), Some(value.clone())),
-            None => answer::fit(call, said, None),
+            Some(value) => answer_checks::fit(call, value.to_string(), Some(value.clone())),
+            None => answer_checks::fit(call, said, None),
         }
     }
 
     /// What kind of failure a result line with `is_error` reports.
-    fn failure(&self, result: &Value, banner: &str, output: &Output, now: Timestamp) -> CallErrorKind {
+    fn failure(&self, result: &Value, banner: &str, output: &ChildOutput, now: Timestamp) -> CallErrorKind {
         if text(result, "terminal_reason") == Some("prompt_too_long") {
             return CallErrorKind::TooLong;
         }

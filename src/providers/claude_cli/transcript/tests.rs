@@ -5,8 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::providers::samples;
 
-fn call(schema: bool) -> Call {
-    Call {
+fn call(schema: bool) -> ModelCall {
+    ModelCall {
         prompt: String::new(),
         schema: schema.then(|| {
             json!({"type": "object", "required": ["severity"], "properties": {"severity": {"type": "string"}}})
@@ -19,10 +19,10 @@ fn call(schema: bool) -> Call {
 /// When the endings of the table are judged.
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 
-fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<Reply, CallError> {
-    let mut transcript = Transcript::default();
+fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<ModelReply, CallError> {
+    let mut transcript = ClaudeTranscript::default();
     lines.lines().for_each(|line| transcript.line(line.as_bytes()));
-    let output = Output {
+    let output = ChildOutput {
         status,
         signal: None,
         stdout: vec![],
@@ -35,7 +35,7 @@ fn judge(lines: &str, status: Option<i32>, schema: bool) -> Result<Reply, CallEr
 /// A row of the table: how the program ended, and what that is.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Ending {
+struct ClaudeEnding {
     case: String,
     version: String,
     exit: i32,
@@ -54,18 +54,18 @@ struct Ending {
     #[serde(default)]
     before: Vec<Value>,
     #[serde(default)]
-    assistant: Vec<Said>,
+    assistant: Vec<ClaudeMessage>,
 }
 
 /// An assistant message: by whom, and the program's own word for what went wrong.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct ClaudeMessage {
     model: String,
     error: Option<String>,
 }
 
-impl Ending {
+impl ClaudeEnding {
     fn streamed(&self) -> String {
         if let Some(text) = &self.text {
             return text.clone();
@@ -93,7 +93,7 @@ impl Ending {
     }
 }
 
-fn endings() -> Vec<Ending> {
+fn endings() -> Vec<ClaudeEnding> {
     let table = std::fs::read_to_string("fixtures/claude-cli/endings.jsonl").unwrap();
     table.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
 }
@@ -107,11 +107,12 @@ fn every_recorded_ending_is_told_apart() {
     let endings = endings();
     for ending in &endings {
         let kind = |printed: &str| {
-            let mut transcript = Transcript::default();
+            let mut transcript = ClaudeTranscript::default();
             printed.lines().for_each(|line| transcript.line(line.as_bytes()));
             let stderr = ending.stderr.clone().into_bytes();
             let elapsed = Duration::from_secs(2);
-            let output = Output { status: Some(ending.exit), signal: None, stdout: vec![], stderr, elapsed };
+            let output =
+                ChildOutput { status: Some(ending.exit), signal: None, stdout: vec![], stderr, elapsed };
             transcript.judge(&call(ending.schema), &output, NOW).err().map(|error| error.kind)
         };
         assert_eq!(kind(&ending.streamed()), ending.must, "{} of {}", ending.case, ending.version);
@@ -164,7 +165,7 @@ fn no_cut_of_the_output_makes_an_answer() {
 /// Thirty megabytes are all it may print; of messages of nobody's that is this many.
 #[test]
 fn whatever_it_prints_is_read_and_counted_without_an_end() {
-    let mut transcript = Transcript::default();
+    let mut transcript = ClaudeTranscript::default();
     for number in 0..100_000 {
         let line = format!(
             r#"{{"type":"assistant","message":{{"id":"{number}","model":"m{number}","usage":{{"input_tokens":{}}}}}}}"#,

@@ -1,0 +1,564 @@
+//! What a role asks for, done. The tools that read: a commit's files as models are shown them, never the machine's.
+//!
+//! Whether a path leads anywhere is for the commit's own list of paths to say. What it could mean to a shell or a file
+//! system is refused before, with the reason, so that a model does not try the next spelling.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::{
+    MOST_CALLS, RESULT_CHARS,
+    roles::{AgentRole, AgentTool, ToolAvailability, ToolchainProfile},
+    tool_requests::{ToolRequest, line},
+};
+use crate::{
+    codebase::{Index, TreeIndex, as_shown, fenced, off_thread},
+    documents::change::Workspace,
+    git::{CommitEntry, EntryMode, GitError, Snapshot},
+};
+
+/// Of all files that a search goes through; what comes after is said to be left out.
+const SEARCH_BYTES: u64 = 32 * 1024 * 1024;
+
+/// Of those, what is in memory at once.
+const BATCH_BYTES: u64 = 4 * 1024 * 1024;
+
+/// A matching line is shown up to here.
+const LINE_CHARS: usize = 300;
+
+/// What is asked for by path, name or text is no longer: every path and line is compared with it.
+const ARGUMENT_CHARS: usize = 300;
+
+/// Of each of two files that are compared: what differs in every line takes the square of that.
+const DIFF_LINES: usize = 5_000;
+
+/// A commit that a role looks at.
+pub struct ToolExecutor {
+    index: Arc<Index>,
+    snapshot: Snapshot,
+    profile: ToolchainProfile,
+    /// Commands are run, too; and what came of those that were.
+    commands: bool,
+    ran: Vec<(AgentTool, String)>,
+    /// What a change makes of files of the commit; none where it removes one.
+    changed: Vec<(String, Option<String>)>,
+    /// The copy that is written in, which is read as well; with what came of the calls that write, by their place.
+    copy: Option<(Workspace, TreeIndex)>,
+    wrote: HashMap<usize, ToolResult>,
+}
+
+/// What the calls of one answer found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolCallReport {
+    /// For the model: each call with its result. It quotes files, so it is material.
+    pub text: String,
+    pub calls: usize,
+    pub refused: usize,
+}
+
+/// A result, or our sentence on why there is none.
+type ToolResult = Result<ToolOutput, String>;
+
+/// What the repository says, apart from what we say of it: a file may hold whatever we could have written.
+#[derive(Default, Clone)]
+struct ToolOutput {
+    /// Ours.
+    note: String,
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    path: String,
+    #[serde(default = "first")]
+    from: usize,
+}
+
+fn first() -> usize {
+    1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListArguments {
+    #[serde(default)]
+    path: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchArguments {
+    text: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    path: String,
+}
+
+/// Under another of its names it copies a file, or makes a folder.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WriteArguments {
+    path: String,
+    text: Option<String>,
+    from: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoArguments {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountArguments {
+    path: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DiffArguments {
+    path: String,
+    other: Option<String>,
+}
+
+impl ToolExecutor {
+    /// `commands`: a role has its commands here as well, which whoever asks runs before they are looked up.
+    pub fn new(index: Arc<Index>, snapshot: Snapshot, commands: bool) -> Self {
+        let profile = ToolchainProfile::of(snapshot.entries().iter().map(|entry| entry.path.as_str()));
+        let (ran, changed, wrote) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { index, snapshot, profile, commands, ran, changed, copy: None, wrote }
+    }
+
+    /// With a copy of its files to write in.
+    #[must_use]
+    pub fn writing(self, copy: Workspace, tree: TreeIndex) -> Self {
+        Self { copy: Some((copy, tree)), ..self }
+    }
+
+    /// The copy, if there is one.
+    pub fn copy(&self) -> Option<&Workspace> {
+        self.copy.as_ref().map(|(copy, _)| copy)
+    }
+
+    fn may(&self, role: &AgentRole, name: &str) -> Result<AgentTool, String> {
+        let done =
+            ToolAvailability { commands: self.commands.then_some(self.profile), writes: self.copy.is_some() };
+        role.may(self.profile, done, name)
+    }
+
+    /// Writes for a role what it asks for, as far as it may; the same in every attempt.
+    ///
+    /// # Errors
+    /// Where git fails.
+    pub async fn write(&mut self, role: &AgentRole, asked: &[ToolRequest]) -> Result<(), GitError> {
+        for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
+            if self.may(role, &call.name) == Ok(AgentTool::Write) {
+                let found = match taken::<WriteArguments>(&call.arguments) {
+                    Ok(arguments) => self.put(arguments).await?,
+                    Err(why) => Err(why),
+                };
+                self.wrote.insert(at, found);
+            }
+        }
+        Ok(())
+    }
+
+    async fn put(&mut self, asked: WriteArguments) -> Result<ToolResult, GitError> {
+        let text = match (asked.text, asked.from) {
+            (Some(text), None) => text,
+            (None, Some(from)) => match self.raw(&from).await?.map(|text| text.replace("\r\n", "\n")) {
+                Ok(text) if as_shown(&text) != text => {
+                    return Ok(Err(
+                        "refused: models are shown this file otherwise than it is; write a text".to_owned()
+                    ));
+                }
+                Ok(text) if text.trim_start().starts_with("<<<<<<<") => {
+                    return Ok(Err("refused: it begins like an edit; write a text".to_owned()));
+                }
+                Ok(text) => text,
+                Err(why) => return Ok(Err(why)),
+            },
+            (None, None) => return Ok(Ok(ours("[a folder is there as soon as a file is written in it]"))),
+            (Some(_), Some(_)) => return Ok(Err("refused: say a `text` or a `from`, not both".to_owned())),
+        };
+        if is_long(&asked.path) {
+            return Ok(Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters")));
+        }
+        let Some((copy, tree)) = &mut self.copy else {
+            return Ok(Err("refused: there is no copy".to_owned()));
+        };
+        Ok(match copy.write(&asked.path, &text, tree) {
+            Ok(()) => {
+                let lines = copy.text(&asked.path).flatten().map_or(0, |text| text.lines().count());
+                Ok(ours(format!("written; it has {lines} lines")))
+            }
+            Err(why) => Err(format!("refused: {}", line(&why, 2_000))),
+        })
+    }
+
+    /// With a change of the commit that is looked at.
+    #[must_use]
+    pub fn over(self, changed: &[(String, Option<String>)]) -> Self {
+        Self { changed: changed.to_vec(), ..self }
+    }
+
+    /// The commands among what a role asks for, as far as it may: each once, with the line that is to be run for it.
+    pub fn to_run(&self, role: &AgentRole, asked: &[ToolRequest]) -> Vec<(AgentTool, &'static str)> {
+        let mut lines: Vec<(AgentTool, &'static str)> = Vec::new();
+        for call in asked.iter().take(MOST_CALLS) {
+            let Ok(tool) = self.may(role, &call.name) else { continue };
+            let line = self.profile.line(tool).filter(|_| taken::<NoArguments>(&call.arguments).is_ok());
+            if !lines.iter().any(|(known, _)| *known == tool) {
+                lines.extend(line.map(|line| (tool, line)));
+            }
+        }
+        lines
+    }
+
+    /// With what came of a command.
+    pub fn ran(mut self, tool: AgentTool, said: &str) -> Self {
+        self.ran.push((tool, said.to_owned()));
+        self
+    }
+
+    /// Does for a role what it asks for, one after the other, as far as it may.
+    ///
+    /// # Errors
+    /// Where git fails; whatever a model asks wrongly is a result.
+    pub async fn act(&self, role: &AgentRole, asked: &[ToolRequest]) -> Result<ToolCallReport, GitError> {
+        let mut seen = ToolCallReport { calls: asked.len(), ..ToolCallReport::default() };
+        for (at, call) in asked.iter().enumerate().take(MOST_CALLS) {
+            let found = match self.may(role, &call.name) {
+                Ok(AgentTool::Write) => {
+                    self.wrote.get(&at).cloned().unwrap_or(Err("refused: it was not written".to_owned()))
+                }
+                Ok(tool) => self.find(tool, &call.arguments).await?,
+                Err(refusal) => Err(refusal),
+            };
+            seen.refused += usize::from(found.is_err());
+            let ToolOutput { note, text } = found.unwrap_or_else(ours);
+            seen.text += &format!("call {}: {}\n", at + 1, call.shown());
+            if !note.is_empty() {
+                seen.text += &format!("{note}\n");
+            }
+            if !text.is_empty() {
+                seen.text += &fenced(&text);
+            }
+            seen.text.push('\n');
+        }
+        if asked.len() > MOST_CALLS {
+            seen.refused += asked.len() - MOST_CALLS;
+            let (from, to) = (MOST_CALLS + 1, asked.len());
+            seen.text +=
+                &format!("calls {from} to {to}: refused, for an answer may hold at most {MOST_CALLS}\n");
+        }
+        Ok(seen)
+    }
+
+    async fn find(&self, tool: AgentTool, arguments: &Value) -> Result<ToolResult, GitError> {
+        Ok(match tool {
+            AgentTool::Read => match taken(arguments) {
+                Ok(arguments) => self.read(&arguments).await?,
+                Err(why) => Err(why),
+            },
+            AgentTool::List => taken(arguments).and_then(|arguments| self.list(&arguments)),
+            AgentTool::Search => match taken(arguments) {
+                Ok(arguments) => self.search(&arguments).await?,
+                Err(why) => Err(why),
+            },
+            AgentTool::Count => match taken::<CountArguments>(arguments) {
+                Ok(CountArguments { path }) => self.text(&path).await?.map(|text| {
+                    let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+                    ours(format!("{lines} lines, {words} words, {} bytes", text.len()))
+                }),
+                Err(why) => Err(why),
+            },
+            AgentTool::Diff => match taken(arguments) {
+                Ok(arguments) => self.diff(&arguments).await?,
+                Err(why) => Err(why),
+            },
+            AgentTool::Typecheck | AgentTool::Lint | AgentTool::Format | AgentTool::Test => {
+                taken::<NoArguments>(arguments).and_then(|NoArguments {}| {
+                    let (_, said) =
+                        self.ran.iter().find(|(ran, _)| *ran == tool).ok_or("refused: it was not run")?;
+                    let (ended, said) = said.split_once('\n').unwrap_or((said, ""));
+                    let ToolOutput { note, text } = cut(&as_shown(said));
+                    Ok(ToolOutput {
+                        note: format!("{}\n{note}", line(ended, LINE_CHARS)).trim_end().to_owned(),
+                        text,
+                    })
+                })
+            }
+            AgentTool::Write | AgentTool::Fetch => Err("refused: it is not done here".to_owned()),
+        })
+    }
+
+    async fn read(&self, asked: &ReadArguments) -> Result<ToolResult, GitError> {
+        let text = match self.text(&asked.path).await? {
+            Ok(text) => text,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (all, from) = (text.lines().count(), asked.from.max(1));
+        if from > all.max(1) {
+            return Ok(Err(format!("refused: it has {all} lines, and from = {from} is beyond them")));
+        }
+        let mut shown = String::new();
+        let mut chars = 0;
+        for (at, text) in text.split_inclusive('\n').enumerate().skip(from - 1) {
+            chars += text.chars().count();
+            if chars > RESULT_CHARS {
+                if shown.is_empty() {
+                    return Ok(Ok(cut(text)));
+                }
+                let note = format!(
+                    "[cut at {RESULT_CHARS} characters: lines {from} to {at} of {all}; go on with from = {}]",
+                    at + 1
+                );
+                return Ok(Ok(ToolOutput { note, text: shown }));
+            }
+            shown += text;
+        }
+        Ok(Ok(match shown.is_empty() {
+            true => ours("[it is empty]"),
+            false => ToolOutput { text: shown, ..ToolOutput::default() },
+        }))
+    }
+
+    fn list(&self, asked: &ListArguments) -> ToolResult {
+        let folder = below_the_root(&asked.path)?;
+        let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let mut lines: Vec<String> = Vec::new();
+        let entries = self.snapshot.entries().iter();
+        let mut entries: BTreeMap<&str, (EntryMode, u64)> =
+            entries.map(|entry| (entry.path.as_str(), (entry.mode, entry.size))).collect();
+        let copied = self.copy().map(Workspace::files).unwrap_or_default();
+        for (path, text) in &copied {
+            match text {
+                Some(text) => drop(entries.insert(path, (EntryMode::File, text.len() as u64))),
+                None => drop(entries.remove(path.as_str())),
+            }
+        }
+        for (path, (mode, size)) in entries {
+            let Some(rest) = path.strip_prefix(&start) else { continue };
+            let text = match (rest.split_once('/'), mode) {
+                (Some((inner, _)), _) => format!("{}/", line(inner, 200)),
+                (None, EntryMode::Symlink) => {
+                    format!("{} (a symbolic link, which is not followed)", line(rest, 200))
+                }
+                (None, EntryMode::Submodule) => format!("{} (a submodule)", line(rest, 200)),
+                (None, _) => format!("{} ({size} bytes)", line(rest, 200)),
+            };
+            if lines.last() != Some(&text) {
+                lines.push(text);
+            }
+        }
+        match lines.is_empty() {
+            true => Err(format!("refused: there is no folder {:?} at this commit", line(folder, 120))),
+            false => Ok(cut(&lines.join("\n"))),
+        }
+    }
+
+    async fn search(&self, asked: &SearchArguments) -> Result<ToolResult, GitError> {
+        let folder = match below_the_root(&asked.path) {
+            Ok(folder) => folder,
+            Err(why) => return Ok(Err(why)),
+        };
+        let text = asked.text.as_deref().filter(|text| !text.is_empty());
+        let name = asked.name.as_deref().filter(|name| !name.is_empty());
+        for (key, given) in [("text", text), ("name", name)] {
+            if given.is_some_and(is_long) {
+                return Ok(Err(format!("refused: `{key}` is longer than {ARGUMENT_CHARS} characters")));
+            }
+        }
+        if text.is_none() && name.is_none() && folder.is_empty() {
+            return Ok(Err("refused: say a text, a name or a path".to_owned()));
+        }
+        let start = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let meant = |path: &str| {
+            (path == folder || path.starts_with(&start)) && name.is_none_or(|name| matches(path, name))
+        };
+        let mut copied = self.copy().map(Workspace::files).unwrap_or_default();
+        let other = |path: &str| copied.iter().any(|(known, _)| known == path);
+        let files = self.index.files().iter().filter(|file| meant(&file.path) && !other(&file.path));
+        let entries: Vec<&CommitEntry> = files.filter_map(|file| self.snapshot.entry(&file.path)).collect();
+        copied.retain(|(path, text)| meant(path) && text.is_some());
+        let Some(text) = text else {
+            let mut paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+            paths.extend(copied.iter().map(|(path, _)| path.as_str()));
+            paths.sort_unstable();
+            let all = self.index.files().len();
+            return Ok(Ok(match paths.is_empty() {
+                true => ours(format!("[no such file among the {all} files that are searched]")),
+                false => cut(&paths.join("\n")),
+            }));
+        };
+        let all = entries.len() + copied.len();
+        let copied: Vec<_> = copied.into_iter().filter_map(|(path, text)| Some((path, text?))).collect();
+        let (mut rows, mut full) = add_rows(String::new(), &copied, text);
+        let (mut read, mut at) = (0, 0);
+        while at < entries.len() && !full && read < SEARCH_BYTES {
+            let mut batch = 0;
+            let from = at;
+            while at < entries.len() && (at == from || batch + entries[at].size <= BATCH_BYTES) {
+                batch += entries[at].size;
+                at += 1;
+            }
+            read += batch;
+            let (texts, sought) = (self.snapshot.texts(&entries[from..at]).await?, text.to_owned());
+            (rows, full) = off_thread(move || add_rows(rows, &texts, &sought)).await?;
+        }
+        let left = entries.len() - at;
+        let mut note = Vec::new();
+        if rows.is_empty() {
+            note.push(format!("[no line has it in the {} files that are searched]", all - left));
+        }
+        if full {
+            note.push(format!(
+                "[cut at {RESULT_CHARS} characters: there are more lines; say a path or a name]"
+            ));
+        } else if left > 0 {
+            note.push(format!("[{left} files were not looked into; say a path or a name]"));
+        }
+        Ok(Ok(ToolOutput { note: note.join("\n"), text: rows }))
+    }
+
+    async fn diff(&self, asked: &DiffArguments) -> Result<ToolResult, GitError> {
+        let one = self.text(&asked.path).await?;
+        let (one, other) = match &asked.other {
+            Some(other) => (one, self.text(other).await?),
+            None => match self.changed.iter().find(|(path, _)| *path == asked.path) {
+                // A new file has nothing before.
+                Some((path, text)) => {
+                    let one = if self.snapshot.entry(path).is_none() { Ok(String::new()) } else { one };
+                    (one, Ok(as_shown(text.as_deref().unwrap_or_default())))
+                }
+                None => (one, Err("refused: nothing here changes it; say an `other` file".to_owned())),
+            },
+        };
+        let (one, other) = match (one, other) {
+            (Ok(one), Ok(other)) => (one, other),
+            (Err(why), _) | (_, Err(why)) => return Ok(Err(why)),
+        };
+        if one.lines().count().max(other.lines().count()) > DIFF_LINES {
+            return Ok(Err(format!("refused: files of more than {DIFF_LINES} lines are not compared")));
+        }
+        let diff = move || TextDiff::from_lines(&one, &other).unified_diff().context_radius(3).to_string();
+        let diff = off_thread(diff).await?;
+        Ok(Ok(if diff.is_empty() { ours("[they are alike]") } else { cut(&diff) }))
+    }
+
+    /// A file as models are shown it.
+    async fn text(&self, path: &str) -> Result<Result<String, String>, GitError> {
+        Ok(self.raw(path).await?.map(|text| as_shown(&text)))
+    }
+
+    /// A file of those that models are shown, as it is.
+    async fn raw(&self, path: &str) -> Result<Result<String, String>, GitError> {
+        let path = match below_the_root(path) {
+            Ok(path) => path,
+            Err(why) => return Ok(Err(why)),
+        };
+        let shown = line(path, 120);
+        if let Some(text) = self.copy().and_then(|copy| copy.text(path)) {
+            return Ok(text.map(str::to_owned).ok_or_else(|| format!("refused: {shown:?} is removed here")));
+        }
+        if self.index.file(path).is_some() {
+            return Ok(match self.snapshot.read_path(path).await? {
+                Some(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                None => Err(format!("refused: {shown:?} is no file")),
+            });
+        }
+        let why = self.index.left_out().iter().find(|left| left.path == path).map(|left| left.why);
+        let folder = format!("{path}/");
+        Ok(Err(match why {
+            Some(why) => format!("refused: no model is shown {shown:?}: {why}"),
+            None if self.snapshot.entries().iter().any(|entry| entry.path.starts_with(&folder)) => {
+                format!("refused: {shown:?} is a folder; list it")
+            }
+            None => format!("refused: there is no file {shown:?} at this commit"),
+        }))
+    }
+}
+
+/// The arguments, where they are what the tool takes and nothing else. Some models write them as a text.
+fn taken<T: DeserializeOwned>(arguments: &Value) -> Result<T, String> {
+    let arguments = match arguments {
+        Value::Null => Value::Object(serde_json::Map::new()),
+        Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+        other => other.clone(),
+    };
+    serde_json::from_value(arguments).map_err(|error| format!("refused: {}", line(&error.to_string(), 160)))
+}
+
+/// A path of the repository as its commit has it; the root is empty.
+fn below_the_root(path: &str) -> Result<&str, String> {
+    if is_long(path) {
+        return Err(format!("refused: `path` is longer than {ARGUMENT_CHARS} characters"));
+    }
+    let bare = path.strip_suffix('/').unwrap_or(path);
+    let why = match () {
+        () if matches!(path, "" | "." | "./") => return Ok(""),
+        () if path.starts_with('/') => "is absolute; paths begin at the root of the repository",
+        () if path.starts_with('-') => "is an option, and there are none",
+        () if bare.split('/').any(|part| part == "..") => "leads out of the repository",
+        () if bare.split('/').any(|part| matches!(part, "" | ".")) || path.contains('\\') => {
+            "is not written as the repository has it: names with one `/` between them"
+        }
+        () => return Ok(bare),
+    };
+    Err(format!("refused: the path {:?} {why}", line(path, 120)))
+}
+
+/// Does the path hold this name, in which `*` stands for anything?
+fn matches(path: &str, name: &str) -> bool {
+    let mut rest = path;
+    name.split('*').all(|part| match rest.find(part) {
+        Some(at) => {
+            rest = &rest[at + part.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+fn is_long(argument: &str) -> bool {
+    argument.chars().nth(ARGUMENT_CHARS).is_some()
+}
+
+/// With a row for each line of these files that has the text, as long as there is room; true: there was none for all.
+fn add_rows(mut rows: String, files: &[(String, String)], text: &str) -> (String, bool) {
+    let mut room = RESULT_CHARS.saturating_sub(rows.chars().count());
+    for (path, content) in files.iter().filter(|(_, content)| content.contains(text)) {
+        // What is blacked out is not found either.
+        let content = as_shown(content);
+        for (number, content) in content.lines().enumerate().filter(|(_, content)| content.contains(text)) {
+            let row = format!("{path}:{}: {}\n", number + 1, line(content, LINE_CHARS));
+            match room.checked_sub(row.chars().count()) {
+                Some(left) => room = left,
+                None => return (rows, true),
+            }
+            rows += &row;
+        }
+    }
+    (rows, false)
+}
+
+fn ours(note: impl Into<String>) -> ToolOutput {
+    ToolOutput { note: note.into(), text: String::new() }
+}
+
+fn cut(text: &str) -> ToolOutput {
+    match text.char_indices().nth(RESULT_CHARS) {
+        None => ToolOutput { note: String::new(), text: text.to_owned() },
+        Some((at, _)) => {
+            let note = format!("[cut at {RESULT_CHARS} of {} characters]", text.chars().count());
+            ToolOutput { note, text: text[..at].to_owned() }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Does an answer ask for tools, and for which?
+//!
+//! One form for every model, in plain text: `{"toolCalls": [{"name": …, "arguments": {…}}]}`. A sentence before it, or a
+//! fence around it, is passed over and goes nowhere.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::codebase::as_shown;
+
+/// A tool that a model asks for, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ToolRequest {
+    pub name: String,
+    #[serde(default)]
+    pub arguments: Value,
+}
+
+/// What an answer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentAnswer {
+    /// It asks for tools; at least one.
+    Calls(Vec<ToolRequest>),
+    /// It would, but cannot be read: why, in our words alone, for they are told to the model as ours.
+    Broken(&'static str),
+    /// Something else.
+    Other,
+}
+
+#[derive(Deserialize)]
+struct ToolRequestEnvelope {
+    #[serde(alias = "tool_calls", rename = "toolCalls")]
+    calls: Vec<ToolRequest>,
+}
+
+impl AgentAnswer {
+    pub fn read(answer: &str) -> Self {
+        let text = answer.trim();
+        let named = |text: &str| ["\"toolCalls\"", "\"tool_calls\""].iter().any(|name| text.contains(name));
+        // A document that speaks of such calls is a document.
+        if text.starts_with('#') || !named(text) {
+            return Self::Other;
+        }
+        let starts = text.split_inclusive('\n').scan(0, |at, line| {
+            let start = *at;
+            *at += line.len();
+            Some((start, line))
+        });
+        let starts: Vec<usize> =
+            starts.filter(|(_, line)| line.trim_start().starts_with('{')).map(|(at, _)| at).collect();
+        let object = starts.first().zip(text.rfind('}')).and_then(|(start, end)| text.get(*start..=end));
+        let Some(object) = object else { return Self::Broken("no line begins with the object") };
+        match serde_json::from_str::<Value>(object) {
+            Ok(value) if value.get("toolCalls").or(value.get("tool_calls")).is_none() => Self::Other,
+            Ok(value) => match serde_json::from_value::<ToolRequestEnvelope>(value) {
+                Ok(ToolRequestEnvelope { calls }) if calls.is_empty() => Self::Broken("it asks for nothing"),
+                Ok(ToolRequestEnvelope { calls }) => Self::Calls(calls),
+                Err(_) => {
+                    Self::Broken("`toolCalls` is no list of objects, each with a `name` and its `arguments`")
+                }
+            },
+            Err(_) => Self::Broken("it is not one JSON object"),
+        }
+    }
+}
+
+impl ToolRequest {
+    /// As it may be shown to a model again, in one line.
+    pub(super) fn shown(&self) -> String {
+        line(&format!("{} {}", self.name, self.arguments), 200)
+    }
+}
+
+/// A model's words in one line, and not many of them.
+pub(super) fn line(text: &str, most: usize) -> String {
+    let line = as_shown(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}

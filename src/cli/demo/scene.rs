@@ -1,0 +1,616 @@
+//! The demo's set: a localhub with one repository, the App installed on it, the bot wired to both.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail, ensure};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::{
+    super::say,
+    DemoModels, DemoStory,
+    nodes::{self, DemoNodes},
+};
+use crate::{
+    app::Application,
+    clock::{Clock, SystemClock},
+    config::{ModelSettings, Secrets, Settings},
+    github::manifest,
+    localhub::{self, AppCredentials, AppSpec, Hub, HubError, HubOptions, RepoSource, RepositoryProfile},
+    providers::{ModelReadiness, REHEARSAL, SAMPLE},
+    runners,
+    sandbox::Sandbox,
+    types::{Hash, InstallationId, IssueNo, RepoId, Role, UserId},
+    workflows,
+};
+
+/// What the demo works on.
+pub(super) struct DemoMaterial {
+    name: String,
+    source: RepoSource,
+    issues: Vec<(String, String)>,
+    /// The one that is worked on.
+    on: IssueNo,
+    story: DemoStory,
+    /// What answers, where it is not the rehearsal alone.
+    script: Option<String>,
+}
+
+/// A rough idea, as people have them.
+const IDEA: (&str, &str) = (
+    "The weeks",
+    "It would be cool to have weeks in the sums, too. I add them up by hand at the end of a month.\n",
+);
+
+/// What others made, for a scout to find: name, stars, licence, README.
+const OTHERS: [(&str, u64, Option<&str>, &str); 2] = [
+    (
+        "clockwork",
+        1240,
+        Some("MIT"),
+        "# clockwork\n\nSums of a time sheet by ISO week, by month or by project.\n",
+    ),
+    ("hoursheet", 310, None, "# hoursheet\n\nA week begins on the day that you say. One sum at a time.\n"),
+];
+
+/// The scout's narrator answers with searches that find these repositories, then with "enough".
+const SEARCHES: &str = r#"
+[[answer]]
+role = "narrator"
+json = { queries = ["report time", "week"] }
+
+[[answer]]
+role = "narrator"
+task = "further"
+json = { queries = [] }
+"#;
+
+impl DemoStory {
+    fn number(self, issues: &[(String, String)]) -> IssueNo {
+        match self {
+            Self::Design | Self::Gates | Self::Scout | Self::Ask => IssueNo(1),
+            Self::Issue => IssueNo(issues.len() as u64),
+        }
+    }
+}
+
+impl DemoMaterial {
+    pub(super) fn sample(story: DemoStory, with_code: bool) -> Self {
+        let sample = localhub::sample();
+        let files = sample.files.iter().map(|(path, bytes)| ((*path).to_owned(), bytes.to_vec())).collect();
+        let issues = sample.issues.iter().map(|(t, b)| ((*t).to_owned(), (*b).to_owned())).collect();
+        let mut issues: Vec<(String, String)> = issues;
+        if story == DemoStory::Issue {
+            let (title, body) = IDEA;
+            issues.push((title.to_owned(), body.to_owned()));
+        }
+        let (name, source, on) = ("tally".to_owned(), RepoSource::Files(files), story.number(&issues));
+        let script = match story {
+            DemoStory::Gates => Some(gates_script()),
+            DemoStory::Scout => Some(format!("{REHEARSAL}{SEARCHES}")),
+            _ => with_code.then(|| SAMPLE.to_owned()),
+        };
+        Self { name, source, issues, on, story, script }
+    }
+
+    /// A clone of the user's repository, with the one issue of the file.
+    pub(super) fn yours(repo: &Path, issue: &Path) -> anyhow::Result<Self> {
+        let text =
+            fs::read_to_string(issue).with_context(|| format!("{} cannot be read", issue.display()))?;
+        let (title, body) = text.split_once('\n').unwrap_or((&text, ""));
+        let title = title.trim_start_matches('#').trim();
+        if title.is_empty() {
+            bail!("{} begins with no title; put the issue's title on its first line", issue.display());
+        }
+        let path = fs::canonicalize(repo).with_context(|| format!("{} is not there", repo.display()))?;
+        let name: String = path
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default()
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' })
+            .collect();
+        let name = name.trim_end_matches(".git").to_owned();
+        Ok(Self {
+            name: if name.is_empty() { "yours".to_owned() } else { name },
+            source: RepoSource::Clone(path),
+            issues: vec![(title.to_owned(), body.trim_start().to_owned())],
+            on: IssueNo(1),
+            story: DemoStory::Design,
+            script: None,
+        })
+    }
+}
+
+/// What answers in the story of the gates: the rehearsal's first draft, then what is made of it.
+fn gates_script() -> String {
+    let follows = REHEARSAL.match_indices("[[answer]]").nth(1).map_or(REHEARSAL.len(), |(at, _)| at);
+    format!("{}{}", &REHEARSAL[..follows], include_str!("../../../fixtures/models/gates.toml"))
+}
+
+/// What somebody thinks of while others decide.
+const AFTERTHOUGHT: &str = "\nAnd it should say so when there is nothing to sum up.\n";
+
+/// Everything on stage.
+pub(super) struct DemoScene {
+    pub(super) hub: Hub,
+    pub(super) app: Arc<Application>,
+    pub(super) repo: RepoId,
+    pub(super) issue: IssueNo,
+    maintainer: UserId,
+    doors: std::sync::Mutex<Option<(TcpListener, TcpListener)>>,
+    /// They do the work, and this program looks on.
+    pub(super) nodes: Option<DemoNodes>,
+    of_app: u64,
+}
+
+/// What the bot runs on.
+pub(super) struct DemoMachine<'a> {
+    pub(super) models: DemoModels,
+    /// Whose models and keys.
+    pub(super) config: Option<&'a Path>,
+    /// How many processes, and where their database is named; none: this one, on files.
+    pub(super) nodes: Option<(usize, &'a Path)>,
+}
+
+/// What a demo remembers in its data directory.
+#[derive(Serialize, Deserialize)]
+struct DemoMemory {
+    app: u64,
+    installation: InstallationId,
+    repo: RepoId,
+    issue: IssueNo,
+    /// Of the pages; 0 where an earlier version did not say.
+    #[serde(default)]
+    port: u16,
+}
+
+/// Where it remembers it: the mark of a directory that a demo may write into.
+pub(super) const MEMORY: &str = "demo.json";
+const MAINTAINER: &str = "maya";
+const BOT: &str = "countersign";
+
+impl DemoScene {
+    pub(super) async fn open(
+        data: &Path,
+        machine: &DemoMachine<'_>,
+        material: &DemoMaterial,
+    ) -> anyhow::Result<Self> {
+        let files = DemoFiles::in_directory(data);
+        let known = files.remembered()?;
+        let hub = start_hub(data, known.as_ref().map_or(0, |known| known.port)).await?;
+        let opened = Self::furnished(hub.clone(), &files, known, machine, material).await;
+        if opened.is_err() {
+            // It writes until it is stopped, and its directory may go with this program.
+            hub.stop().await;
+        }
+        opened
+    }
+
+    async fn furnished(
+        hub: Hub,
+        files: &DemoFiles,
+        known: Option<DemoMemory>,
+        machine: &DemoMachine<'_>,
+        material: &DemoMaterial,
+    ) -> anyhow::Result<Self> {
+        let (models, new) = (machine.models, known.is_none());
+        let maintainer = hub.create_user(MAINTAINER)?;
+        let doors = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
+        let webhook: Url = format!("http://{}/webhook", doors.0.local_addr()?).parse()?;
+        let port = hub.base_url().port().unwrap_or_default();
+        let remembered = match known {
+            Some(known) => {
+                let secret = Secrets::load(&files.env)?.webhook.context("the demo's .env lost its secret")?;
+                hub.set_webhook(known.app, Some(webhook), &secret)?;
+                let remembered = DemoMemory { port, ..known };
+                files.remember(&remembered)?;
+                remembered
+            }
+            None => furnish(&hub, files, maintainer, webhook, material)?,
+        };
+        let mut text = settings_text(&hub, &remembered);
+        // Of real models only those that are named before anything is sent are asked.
+        text += match models {
+            DemoModels::Stub => "\n[route]\nmodel = \"stub:router\"\n",
+            DemoModels::Real => "\n[route]\nmode = \"manual\"\n",
+        };
+        if let Some(script) = &material.script {
+            fs::write(files.config.with_file_name("script.toml"), script)?;
+            text += "[providers.stub]\nscript = \"script.toml\"\n";
+        }
+        if material.story == DemoStory::Gates {
+            text += "\n[lld]\nmax_rounds = 2\n";
+        }
+        if let Some((_, postgres)) = machine.nodes {
+            let directory = "dir = \"data\"\n";
+            text = text.replacen(directory, &format!("{directory}{}", nodes::settings(postgres)?), 1);
+        }
+        fs::write(&files.config, text)?;
+        let mut settings = workflows::settings(&files.config)?;
+        settings.models = model_settings(&settings, models, machine.config)?;
+        let app = Application::build(settings, Arc::new(SystemClock)).await?;
+        // A server waits until somebody puts in a key; whoever came to see a run is told at once.
+        for ModelReadiness { role, spec, lacks } in app.providers.readiness(&app.settings.models) {
+            ensure!(lacks.is_none(), "the {role} {spec} cannot be asked: {}", lacks.unwrap_or_default());
+        }
+        let used = new && machine.nodes.is_some() && !app.store.repos().await?.is_empty();
+        ensure!(
+            !used,
+            "the database holds runs already; a demo begins with an empty one, or goes on with --data"
+        );
+        let nodes = machine.nodes.map(|(count, _)| DemoNodes::start(&files.config, count)).transpose()?;
+        let stage = Self {
+            hub,
+            app: Arc::new(app),
+            repo: remembered.repo,
+            issue: remembered.issue,
+            maintainer,
+            doors: std::sync::Mutex::new(Some(doors)),
+            nodes,
+            of_app: remembered.app,
+        };
+        if let Some(nodes) = &stage.nodes {
+            nodes.ready().await?;
+            stage.deliver_to_nodes()?;
+        }
+        Ok(stage)
+    }
+
+    /// GitHub tells whichever process takes deliveries now, also what another one was told in vain.
+    pub(super) fn deliver_to_nodes(&self) -> anyhow::Result<()> {
+        let Some(nodes) = &self.nodes else { return Ok(()) };
+        let secret = &self.app.settings.webhook_secrets[0];
+        self.hub.set_webhook(self.of_app, Some(nodes.webhook()?), secret)?;
+        Ok(())
+    }
+
+    /// Starts the bot. An interrupted demo parks its run at once: who presses Ctrl-C wants the prompt back.
+    pub(super) fn serve(&self, stop: CancellationToken) -> JoinHandle<std::io::Result<()>> {
+        if self.nodes.is_some() {
+            return tokio::spawn(async { Ok(()) });
+        }
+        let app = self.app.clone();
+        let doors = self.doors.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        tokio::spawn(async move {
+            match doors {
+                Some((public, private)) => app.serve(public, private, stop.clone(), stop).await,
+                None => Ok(()),
+            }
+        })
+    }
+
+    pub(super) fn issue_page(&self) -> String {
+        let path = format!("issues/{}", self.issue);
+        self.hub.page_of(self.repo, &path).unwrap_or_else(|| self.hub.page_url()).to_string()
+    }
+
+    /// The issue's pull request, if there is one.
+    pub(super) fn pull_page(&self) -> Option<Url> {
+        let number = self.hub.pulls(self.repo).last()?.number;
+        self.hub.page_of(self.repo, &format!("pull/{number}"))
+    }
+
+    /// The maintainer puts this label on, unless they did before this demo was interrupted.
+    pub(super) fn label(&self, label: &str) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        let mut of_theirs =
+            issue.timeline.iter().filter(|item| item.event == "labeled" && item.actor == MAINTAINER);
+        if of_theirs.any(|item| item.detail.as_deref() == Some(label)) {
+            return Ok(());
+        }
+        Ok(self.hub.label(self.repo, self.issue, self.maintainer, label)?)
+    }
+
+    /// The maintainer writes a comment.
+    pub(super) fn say(&self, text: &str) -> anyhow::Result<()> {
+        self.hub.comment(self.repo, self.issue, self.maintainer, text)?;
+        Ok(())
+    }
+
+    /// The same, unless they wrote it before this demo was interrupted.
+    pub(super) fn say_once(&self, text: &str) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        if issue.comments.iter().any(|comment| comment.author == MAINTAINER && comment.body == text) {
+            return Ok(());
+        }
+        self.say(text)
+    }
+
+    /// The maintainer adds a sentence to the issue, unless it is there.
+    pub(super) fn edit_issue(&self) -> anyhow::Result<()> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        if !issue.body.contains(AFTERTHOUGHT.trim()) {
+            let body = issue.body + AFTERTHOUGHT;
+            self.hub.edit_issue(self.repo, self.issue, self.maintainer, None, Some(&body))?;
+        }
+        Ok(())
+    }
+
+    /// Has the bot shown them what changed in the issue?
+    pub(super) fn was_shown_an_edit(&self) -> anyhow::Result<bool> {
+        let issue = self.hub.issue(self.repo, self.issue).context("the demo's issue is gone")?;
+        let added = format!("+{}", AFTERTHOUGHT.trim());
+        Ok(issue.comments.iter().any(|comment| comment.author != MAINTAINER && comment.body.contains(&added)))
+    }
+
+    /// A person answers what they can read, so the demo waits for the line to be on the page.
+    pub(super) fn gate_is_shown(&self, subject: Hash) -> bool {
+        let issue = self.hub.issue(self.repo, self.issue);
+        issue.is_some_and(|issue| issue.comments.iter().any(|c| c.body.contains(&subject.short())))
+    }
+}
+
+/// The files a demo keeps.
+struct DemoFiles {
+    config: PathBuf,
+    env: PathBuf,
+    key: PathBuf,
+    memory: PathBuf,
+}
+
+impl DemoFiles {
+    fn in_directory(data: &Path) -> Self {
+        Self {
+            config: data.join("countersign.toml"),
+            env: data.join(".env"),
+            key: data.join("private-key.pem"),
+            memory: data.join(MEMORY),
+        }
+    }
+
+    fn remember(&self, remembered: &DemoMemory) -> anyhow::Result<()> {
+        crate::cli::setup::write_secret(&self.memory, &serde_json::to_string_pretty(remembered)?)
+    }
+
+    fn remembered(&self) -> anyhow::Result<Option<DemoMemory>> {
+        match fs::read(&self.memory) {
+            // An earlier start came no further than to mark the directory.
+            Ok(bytes) if bytes.is_empty() => Ok(None),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).with_context(|| {
+                format!("{} is damaged; start with another --data", self.memory.display())
+            })?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("{} cannot be read", self.memory.display())),
+        }
+    }
+}
+
+/// Starts where it was before, so that the links that were printed and written then still work.
+async fn start_hub(data: &Path, port: u16) -> anyhow::Result<Hub> {
+    let at = |port: u16| HubOptions {
+        listen: ([127, 0, 0, 1], port).into(),
+        data: data.join("hub"),
+        now: Arc::new(|| SystemClock.now()),
+        keeps: true,
+    };
+    match Hub::start(at(port)).await {
+        Err(HubError::Listen { .. }) if port != 0 => {
+            say(format_args!("Port {port} is taken now, so links of the earlier demo lead nowhere."));
+            Ok(Hub::start(at(0)).await?)
+        }
+        started => Ok(started?),
+    }
+}
+
+/// Makes the people, the repository with its issues, and the App; whatever an interrupted start had made of
+/// them already is taken as it is.
+fn furnish(
+    hub: &Hub,
+    files: &DemoFiles,
+    maintainer: UserId,
+    webhook: Url,
+    material: &DemoMaterial,
+) -> anyhow::Result<DemoMemory> {
+    let repo = match hub.repository_id(MAINTAINER, &material.name) {
+        Some(repo) => repo,
+        None => hub.create_repo(maintainer, &material.name, material.source.clone(), false)?,
+    };
+    hub.set_role(repo, maintainer, Role::Admin)?;
+    for (login, role) in [("sam", Role::Write), ("tess", Role::Triage), ("stranger", Role::None)] {
+        let user = hub.create_user(login)?;
+        hub.set_role(repo, user, role)?;
+    }
+    for (number, (title, body)) in (1..).zip(&material.issues) {
+        if hub.issue(repo, IssueNo(number)).is_none() {
+            hub.open_issue(repo, maintainer, title, body)?;
+        }
+    }
+    if material.story == DemoStory::Scout {
+        others(hub)?;
+    }
+    let credentials = match hub.credentials(BOT) {
+        Some(known) => {
+            hub.set_webhook(known.id, Some(webhook), &known.webhook_secret)?;
+            known
+        }
+        None => register(hub, maintainer, webhook)?,
+    };
+    let installation = hub.install(credentials.id, &[repo])?;
+    crate::cli::setup::write_secret(&files.key, credentials.pem.expose_secret())?;
+    let env = format!("COUNTERSIGN_WEBHOOK_SECRET={}\n", credentials.webhook_secret.expose_secret());
+    crate::cli::setup::write_secret(&files.env, &env)?;
+    let port = hub.base_url().port().unwrap_or_default();
+    let remembered = DemoMemory { app: credentials.id, installation, repo, issue: material.on, port };
+    files.remember(&remembered)?;
+    Ok(remembered)
+}
+
+/// Other people's repositories.
+fn others(hub: &Hub) -> anyhow::Result<()> {
+    let ann = hub.create_user("ann")?;
+    for (name, stars, licence, readme) in
+        OTHERS.into_iter().filter(|of| hub.repository_id("ann", of.0).is_none())
+    {
+        let files = vec![("README.md".to_owned(), readme.as_bytes().to_vec())];
+        let repo = hub.create_repo(ann, name, RepoSource::Files(files), false)?;
+        let description = "Report time by week and by project from plain text".to_owned();
+        let fame = RepositoryProfile {
+            stars,
+            licence: licence.map(str::to_owned),
+            description,
+            ..RepositoryProfile::default()
+        };
+        hub.set_fame(repo, fame)?;
+    }
+    Ok(())
+}
+
+fn register(hub: &Hub, owner: UserId, webhook: Url) -> anyhow::Result<AppCredentials> {
+    let wanted = manifest::AppManifest::embedded();
+    let mut random = [0; 32];
+    getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    Ok(hub.create_app(AppSpec {
+        name: "Countersign".to_owned(),
+        slug: BOT.to_owned(),
+        permissions: wanted.permissions.iter().map(|(k, v)| (k.clone(), v.as_str().to_owned())).collect(),
+        events: wanted.events,
+        webhook_url: Some(webhook),
+        private_key: None,
+        webhook_secret: SecretString::from(hex::encode(random)),
+        owner,
+    })?)
+}
+
+fn settings_text(hub: &Hub, remembered: &DemoMemory) -> String {
+    format!(
+        "# Written by `countersign demo` at each start.\n\
+         [app]\nid = {}\nprivate_key_file = \"private-key.pem\"\n\n\
+         [github]\napi_url = \"{}\"\ngit_url = \"{}\"\nweb_url = \"{}\"\n\n\
+         [data]\ndir = \"data\"\n\n\
+         [installations]\nallow = [{}]\n\n\
+         [models]\ndrafter = \"stub:drafter\"\nreviewer = \"stub:reviewer\"\n",
+        remembered.app,
+        hub.api_url(),
+        hub.base_url(),
+        hub.base_url(),
+        remembered.installation,
+    )
+}
+
+/// Who receives the code, a line a model.
+pub(super) fn companies(config: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    let models = match config {
+        Some(path) => workflows::settings(path)?.models,
+        None => ModelSettings::real(Path::new(""), None, None),
+    };
+    let line = |task: &str, spec: &str| {
+        let mut all: Vec<String> = Vec::new();
+        for company in models.names.models(spec).into_iter().flat_map(|spec| receivers(&models, spec)) {
+            if !all.contains(&company) {
+                all.push(company);
+            }
+        }
+        format!("{task} by {spec}: {}", all.join("; "))
+    };
+    let drafts = models.drafters().map(|(_, spec)| line("drafts", spec));
+    Ok(drafts.chain([line("reviews", &models.reviewer)]).collect())
+}
+
+/// Who receives what one model is asked. Claude's API is asked where the program fails.
+fn receivers(models: &ModelSettings, spec: &str) -> Vec<String> {
+    let usual = ModelSettings::real(Path::new(""), None, None);
+    let through =
+        |company: &str, url: Option<&Url>, usual: Option<&Url>| match url.filter(|url| Some(*url) != usual) {
+            Some(url) => format!("{company}, by way of {url}"),
+            None => company.to_owned(),
+        };
+    let api = || through("Anthropic", Some(&models.anthropic.base_url), Some(&usual.anthropic.base_url));
+    let (provider, model) = spec.split_once(':').unwrap_or((spec, ""));
+    match provider {
+        "claude" => {
+            let program = through("Anthropic", models.claude.base_url.as_ref(), None);
+            [Some(program), models.anthropic.api_key.is_some().then(api)].into_iter().flatten().collect()
+        }
+        "anthropic" => vec![api()],
+        "gemini" => vec![through("Google", Some(&models.gemini.base_url), Some(&usual.gemini.base_url))],
+        "opencode" => {
+            let maker = model.split_once('/').map_or(model, |(maker, _)| maker);
+            vec![through(&format!("{maker}, as OpenCode calls it"), models.opencode.base_url.as_ref(), None)]
+        }
+        "ollama" => vec![format!("whoever runs {}", models.ollama.base_url)],
+        "openai" => vec![format!("whoever runs {}", models.openai.base_url)],
+        "stub" => vec!["nobody (scripted)".to_owned()],
+        other => vec![other.to_owned()],
+    }
+}
+
+/// Scripted answers, or the models of the user's own settings.
+fn model_settings(
+    demo: &Settings,
+    models: DemoModels,
+    config: Option<&Path>,
+) -> anyhow::Result<ModelSettings> {
+    let mut settings = match (models, config) {
+        (DemoModels::Stub, _) => return Ok(demo.models.clone()),
+        (DemoModels::Real, Some(path)) => workflows::settings(path)?.models,
+        (DemoModels::Real, None) => {
+            let secrets = Secrets::load(Path::new(".env"))?;
+            // Claude's login must outlive the demo's own directory.
+            let home = std::env::home_dir()
+                .context("there is no home directory for Claude's login; use --config")?;
+            let own = home.join(".config/countersign");
+            let gemini_key = secrets.gemini_keys.into_iter().next().map(|(_, key)| key);
+            ModelSettings::real(&own, gemini_key, secrets.anthropic_api_key)
+        }
+    };
+    // A server that lives by the same settings has programs of its own running, which are not this demo's to end.
+    settings.workers.children = demo.models.workers.children.clone();
+    Ok(settings)
+}
+
+/// Why the sample's tests cannot be run on this machine, if they cannot.
+pub(super) async fn cannot_run_tests() -> Option<String> {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return Some(error.to_string()),
+    };
+    let sandbox = match Sandbox::of_this_machine(&own, None).await {
+        Ok(sandbox) => sandbox,
+        Err(error) => return Some(error.to_string()),
+    };
+    runners::toolchains(Some(&sandbox))
+        .await
+        .into_iter()
+        .find_map(|(runner, found)| found.err().filter(|_| runner == "cargo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_who_receives_the_code_is_named_once() {
+        let mut models = ModelSettings::real(Path::new(""), None, None);
+        let told = |models: &ModelSettings, spec| receivers(models, spec).join("; ");
+        for (spec, company) in [
+            ("claude:opus", "Anthropic"),
+            ("anthropic:opus", "Anthropic"),
+            ("gemini:pro", "Google"),
+            ("opencode:google/antigravity-gemini-3-pro", "google, as OpenCode calls it"),
+            ("ollama:qwen", "whoever runs http://127.0.0.1:11434/"),
+            ("stub:drafter", "nobody (scripted)"),
+        ] {
+            assert_eq!(told(&models, spec), company);
+        }
+        models.claude.base_url = Some("https://gate.example".parse().unwrap());
+        assert_eq!(
+            told(&models, "opencode:a/b"),
+            "a, as OpenCode calls it",
+            "a gate of Claude's is no other's"
+        );
+        models.anthropic.base_url = "https://relay.example".parse().unwrap();
+        assert_eq!(told(&models, "anthropic:opus"), "Anthropic, by way of https://relay.example/");
+        assert_eq!(told(&models, "claude:opus"), "Anthropic, by way of https://gate.example/");
+        models.anthropic.api_key = Some("sk-ant".into());
+        let both = "Anthropic, by way of https://gate.example/; Anthropic, by way of https://relay.example/";
+        assert_eq!(told(&models, "claude:opus"), both);
+    }
+}

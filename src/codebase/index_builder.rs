@@ -1,0 +1,564 @@
+//! Makes the index of a commit: asks the cache, reads from git only what it lacks, and works that out on all processors.
+//!
+//! Contents come in batches: while one is worked out the next is read. They go when their digest is made; so memory is
+//! bounded by what is known of the files, not by the files.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use rayon::prelude::*;
+use rustix::time::{ClockId, clock_gettime};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Digest, Index, Language,
+    digest::{self, DIGEST_VERSION, DigestResult},
+    file_filter::{self, ExclusionReason, FileFilter, FileTreatment},
+    index::IndexedFile,
+};
+use crate::{
+    git::{CommitEntry, GitAttributes, GitError, Snapshot},
+    proc::ProcError,
+    store::{AnalysisCache, CacheKey, PackedValue, StoreError},
+    types::Oid,
+};
+
+/// Files and bytes of one commit that are indexed: two large repositories' worth. What is known of them is held in
+/// memory while a prompt is put together.
+const INDEX_FILES: usize = 25_000;
+const INDEX_BYTES: u64 = 160 * 1024 * 1024;
+
+/// Bytes and files read from git at a time while an index is made: large enough that starting git does not count, small
+/// enough that nobody waits long for the first, and that two such batches do not count in memory.
+const INDEX_BATCH_BYTES: u64 = 2 * 1024 * 1024;
+const INDEX_BATCH_FILES: usize = 2_000;
+
+/// Earlier commits whose messages tell of the files they changed: what is older tells of what is no more.
+const PAST_COMMITS: usize = 1_000;
+
+/// Computing time that the files of one commit may take, all threads together: more than the largest repositories need.
+/// Of those that come after it the words are known until the next time, which goes on from there.
+const INDEX_TIME: Duration = Duration::from_secs(30);
+
+/// Threads that work out digests; those of the runtime go on serving. The tree of a file made for it takes hundreds of
+/// megabytes while it is read, and each thread may hold one.
+const INDEX_THREADS: usize = 4;
+
+static POOL: LazyLock<Option<rayon::ThreadPool>> = LazyLock::new(|| {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(INDEX_THREADS);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    pool.thread_name(|at| format!("index-{at}")).build().ok()
+});
+
+type SharedDigest = Result<(Language, Arc<Digest>), ExclusionReason>;
+
+/// A blob, and how it is to be taken: the same bytes may be of two languages.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct IndexedBlob {
+    oid: Oid,
+    size: u64,
+    /// By the name.
+    language: Language,
+    /// The text decides whose.
+    header: bool,
+    by_hand: bool,
+}
+
+impl IndexedBlob {
+    fn of(entry: &CommitEntry, kept: FileTreatment) -> Self {
+        let CommitEntry { oid, size, path, .. } = entry;
+        let header = path.ends_with(".h");
+        Self { oid: oid.clone(), size: *size, language: kept.language, header, by_hand: kept.by_hand }
+    }
+
+    fn key(&self) -> CacheKey {
+        let taken = format!("{:?} {} {}", self.language, self.header, self.by_hand);
+        CacheKey::of([DIGEST_VERSION.as_bytes(), self.oid.as_str().as_bytes(), taken.as_bytes()])
+    }
+
+    fn known(&self, bytes: &[u8], in_time: bool) -> DigestResult {
+        let text = file_filter::text(bytes, self.by_hand)?;
+        let language = self.language.told_by(self.header, text);
+        Ok((language, if in_time { Digest::of(language, text) } else { Digest::of_words(text) }))
+    }
+}
+
+fn shared(known: DigestResult) -> SharedDigest {
+    known.map(|(language, digest)| (language, Arc::new(digest)))
+}
+
+/// What an index of this commit needs.
+struct IndexPlan {
+    snapshot: Snapshot,
+    /// Each once: several files may hold the same.
+    contents: Vec<IndexedBlob>,
+    files: Vec<PlannedFile>,
+    left_out: Vec<(usize, ExclusionReason)>,
+}
+
+/// An entry that is for a model unless its content is not, and its content; by their numbers.
+struct PlannedFile {
+    entry: usize,
+    content: usize,
+}
+
+/// Numbers of contents.
+type BlobBatch = Vec<usize>;
+
+pub(super) async fn index(
+    snapshot: &Snapshot,
+    cache: Option<AnalysisCache>,
+    cancel: &CancellationToken,
+) -> Result<Index, GitError> {
+    index_within(INDEX_TIME, snapshot, cache, cancel).await
+}
+
+async fn index_within(
+    time: Duration,
+    snapshot: &Snapshot,
+    cache: Option<AnalysisCache>,
+    cancel: &CancellationToken,
+) -> Result<Index, GitError> {
+    let attributes = snapshot.attributes(file_filter::ATTRIBUTES).await?;
+    let (snapshot, cancel) = (snapshot.clone(), cancel.clone());
+    let (plan, work, batches) = off_thread(move || {
+        let plan = IndexPlan::new(snapshot, attributes);
+        let (cache, known) = recall(cache, &plan.contents);
+        let batches = plan.batches(&known);
+        (Arc::new(plan), IndexProgress { cache, known, time, cancel }, batches)
+    })
+    .await?;
+    let learn = Box::pin(learn(&plan, work, batches));
+    let (known, past) = tokio::try_join!(learn, Box::pin(plan.snapshot.past(PAST_COMMITS)))?;
+    off_thread(move || plan.index(&known).told(&past)).await
+}
+
+impl IndexPlan {
+    fn new(snapshot: Snapshot, attributes: GitAttributes<3>) -> Self {
+        let entries = snapshot.entries();
+        let sieve = FileFilter::new(entries.iter().map(|entry| entry.path.as_str()), attributes);
+        let (mut files, mut left_out) = (Vec::new(), Vec::new());
+        for (at, entry) in entries.iter().enumerate() {
+            match sieve.judge(&entry.path, entry.mode, entry.size) {
+                Ok(kept) => files.push((at, kept)),
+                Err(why) => left_out.push((at, why)),
+            }
+        }
+        left_out.extend(cut(&mut files, entries).map(|at| (at, ExclusionReason::TooMany)));
+        let (mut contents, mut numbers) = (Vec::new(), HashMap::<_, _, RandomState>::default());
+        let files = files.into_iter().map(|(at, kept)| {
+            let content = IndexedBlob::of(&entries[at], kept);
+            let number = *numbers.entry(content).or_insert_with_key(|content| {
+                contents.push(content.clone());
+                contents.len() - 1
+            });
+            PlannedFile { entry: at, content: number }
+        });
+        Self { files: files.collect(), contents, left_out, snapshot }
+    }
+
+    /// What is not known yet, to be read a batch at a time.
+    fn batches(&self, known: &[Option<SharedDigest>]) -> Vec<BlobBatch> {
+        let (mut batches, mut batch, mut bytes) = (Vec::new(), BlobBatch::new(), 0);
+        for (at, content) in self.contents.iter().enumerate().filter(|(at, _)| known[*at].is_none()) {
+            let full = bytes + content.size > INDEX_BATCH_BYTES || batch.len() == INDEX_BATCH_FILES;
+            if full && !batch.is_empty() {
+                batches.push(std::mem::take(&mut batch));
+                bytes = 0;
+            }
+            bytes += content.size;
+            batch.push(at);
+        }
+        batches.extend((!batch.is_empty()).then_some(batch));
+        batches
+    }
+
+    /// The contents of a batch, the largest first: what takes longest must not be begun last.
+    async fn read(&self, mut batch: BlobBatch) -> Result<Vec<(usize, Option<Bytes>)>, GitError> {
+        batch.sort_by_key(|at| Reverse(self.contents[*at].size));
+        let oids: Vec<Oid> = batch.iter().map(|at| self.contents[*at].oid.clone()).collect();
+        Ok(batch.into_iter().zip(self.snapshot.read(&oids).await?).collect())
+    }
+
+    fn index(&self, known: &[Option<SharedDigest>]) -> Index {
+        let (mut index, entries) = (Index::default(), self.snapshot.entries());
+        for (at, why) in &self.left_out {
+            index.leave_out(&entries[*at].path, *why);
+        }
+        for PlannedFile { entry, content } in &self.files {
+            let CommitEntry { path, size, .. } = &entries[*entry];
+            match known[*content].as_ref().expect("what was not known was learnt") {
+                Ok((language, digest)) => index.add(IndexedFile {
+                    path: path.clone(),
+                    size: *size,
+                    language: *language,
+                    digest: Arc::clone(digest),
+                }),
+                Err(why) => index.leave_out(path, *why),
+            }
+        }
+        index.sorted()
+    }
+}
+
+/// Of more files than are indexed: code before anything else, and what lies near the root before what lies deep. Gives
+/// the others.
+fn cut(
+    files: &mut Vec<(usize, FileTreatment)>,
+    entries: &[CommitEntry],
+) -> impl Iterator<Item = usize> + use<> {
+    let bytes: u64 = files.iter().map(|(at, _)| entries[*at].size).sum();
+    let mut fits = files.len();
+    if fits > INDEX_FILES || bytes > INDEX_BYTES {
+        files.sort_by_cached_key(|(at, kept)| {
+            let path = &entries[*at].path;
+            (!kept.language.is_code(), path.matches('/').count(), path.clone())
+        });
+        let mut bytes = 0;
+        fits = files
+            .iter()
+            .take(INDEX_FILES)
+            .take_while(|(at, _)| {
+                bytes += entries[*at].size;
+                bytes <= INDEX_BYTES
+            })
+            .count();
+    }
+    files.split_off(fits).into_iter().map(|(at, _)| at)
+}
+
+/// What the cache knows of these contents; the cache, if it may be used further.
+fn recall(
+    cache: Option<AnalysisCache>,
+    contents: &[IndexedBlob],
+) -> (Option<AnalysisCache>, Vec<Option<SharedDigest>>) {
+    let nothing = || contents.iter().map(|_| None).collect();
+    let Some(mut cache) = cache else { return (None, nothing()) };
+    let keys: Vec<CacheKey> = contents.iter().map(IndexedBlob::key).collect();
+    match cache.get(&keys) {
+        Ok(kept) => {
+            let read = |(packed, key): (Option<PackedValue>, &CacheKey)| {
+                digest::unpack(&packed?.bytes(key)?).map(shared)
+            };
+            let known = in_parallel(|| kept.into_par_iter().zip(&keys).map(read).collect());
+            (Some(cache), known)
+        }
+        Err(error) => {
+            cannot_use(&error);
+            (None, nothing())
+        }
+    }
+}
+
+/// Reads what is lacking, works it out and keeps it: while one batch is worked out the next is read.
+async fn learn(
+    plan: &Arc<IndexPlan>,
+    mut work: IndexProgress,
+    batches: Vec<BlobBatch>,
+) -> Result<Vec<Option<SharedDigest>>, GitError> {
+    let mut batches = batches.into_iter();
+    let mut batch = plan.read(batches.next().unwrap_or_default()).await?;
+    while !batch.is_empty() {
+        let worked_on = Arc::clone(plan);
+        let done = off_thread(move || work.done(&worked_on.contents, batch));
+        let next = plan.read(batches.next().unwrap_or_default());
+        let (done, read) = tokio::try_join!(done, next)?;
+        (work, batch) = (done.ok_or_else(cancelled)?, read);
+    }
+    Ok(work.known)
+}
+
+/// What is known of the contents so far.
+struct IndexProgress {
+    cache: Option<AnalysisCache>,
+    known: Vec<Option<SharedDigest>>,
+    /// What is left of it.
+    time: Duration,
+    cancel: CancellationToken,
+}
+
+impl IndexProgress {
+    /// With a batch worked out; none: it was called off.
+    fn done(mut self, contents: &[IndexedBlob], batch: Vec<(usize, Option<Bytes>)>) -> Option<Self> {
+        let (spent, time, cancel) = (AtomicU64::new(0), self.time, &self.cancel);
+        let keeps = self.cache.is_some();
+        let work_out = |(at, bytes): (usize, Option<Bytes>)| {
+            if cancel.is_cancelled() {
+                return None;
+            }
+            let Some(bytes) = bytes else { return Some((at, Err(ExclusionReason::Absent), None)) };
+            let in_time = Duration::from_nanos(spent.load(Ordering::Relaxed)) < time;
+            let before = computed();
+            let known = contents[at].known(&bytes, in_time);
+            let took = computed().saturating_sub(before).as_nanos();
+            spent.fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
+            let kept = (keeps && (in_time || known.is_err())).then(|| {
+                let key = contents[at].key();
+                (key, PackedValue::of(&key, &digest::pack(&known)))
+            });
+            Some((at, shared(known), kept))
+        };
+        // One at a time: what takes longest must not be begun last.
+        let done: Option<Vec<_>> =
+            in_parallel(|| batch.into_par_iter().with_max_len(1).map(work_out).collect());
+        let mut kept = Vec::new();
+        for (at, known, packed) in done? {
+            self.known[at] = Some(known);
+            kept.extend(packed);
+        }
+        self.time = self.time.saturating_sub(Duration::from_nanos(spent.into_inner()));
+        if let Some(Err(error)) = self.cache.as_mut().map(|cache| cache.put(kept)) {
+            cannot_use(&error);
+            self.cache = None;
+        }
+        Some(self)
+    }
+}
+
+/// How long this thread has been computing.
+fn computed() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+pub(super) fn in_parallel<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    match &*POOL {
+        Some(pool) => pool.install(work),
+        None => work(),
+    }
+}
+
+fn cannot_use(error: &StoreError) {
+    tracing::warn!(%error, "what is known of a repository's files cannot be kept; it is worked out anew each time");
+}
+
+pub(crate) async fn off_thread<V: Send + 'static>(
+    work: impl FnOnce() -> V + Send + 'static,
+) -> Result<V, GitError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => Ok(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(cancelled()), // the runtime is shutting down
+        },
+    }
+}
+
+fn cancelled() -> GitError {
+    GitError::Process { what: "index", source: ProcError::Cancelled }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::ffi::OsStrExt, path::Path};
+
+    use super::*;
+    use crate::{
+        clock::SystemClock,
+        git::{self, testing::git},
+        proc::ChildCommand,
+        store::Store,
+        types::RepoId,
+    };
+
+    const REPO: RepoId = RepoId(7);
+
+    fn write(work: &Path, files: &[(&str, &[u8])]) {
+        for (path, bytes) in files {
+            let path = work.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+
+    async fn commit(work: &Path) -> Snapshot {
+        git(work, &["add", "--all", "--force", "."]).await;
+        git(work, &["commit", "--quiet", "--allow-empty", "-m", "a commit"]).await;
+        git::open(work, "HEAD").await.unwrap()
+    }
+
+    async fn repository(root: &Path) -> std::path::PathBuf {
+        let work = root.join("work");
+        std::fs::create_dir(&work).unwrap();
+        git(&work, &["init", "--quiet", "--initial-branch=main"]).await;
+        work
+    }
+
+    async fn indexed(snapshot: &Snapshot, store: &Store) -> Index {
+        let cache = store.cache(REPO).await.unwrap();
+        Index::read(snapshot, cache, &CancellationToken::new()).await.unwrap()
+    }
+
+    async fn without_cache(snapshot: &Snapshot) -> Index {
+        Index::without_cache(snapshot, &CancellationToken::new()).await.unwrap()
+    }
+
+    /// Takes the contents of these files away from git.
+    fn forget(work: &Path, snapshot: &Snapshot, paths: &[&str]) {
+        for path in paths {
+            let blob = snapshot.entry(path).unwrap().oid.as_str();
+            std::fs::remove_file(work.join(".git/objects").join(&blob[..2]).join(&blob[2..])).unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_second_commit_reads_what_changed_and_the_cache_changes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
+        store.repo(REPO).await.unwrap();
+        write(
+            &work,
+            &[
+                ("a.rs", b"fn one() {}\n"),
+                ("same.rs", b"fn one() {}\n"),
+                ("same.py", b"fn one() {}\n"),
+                ("list.h", b"class A { public: int a; };\n"),
+                ("made.rs", b"// @generated\nfn made() {}\n"),
+            ],
+        );
+        let first = commit(&work).await;
+        write(&work, &[("a.rs", b"fn two() {}\n"), ("new/b.rs", b"fn three() {}\n")]);
+        let second = commit(&work).await;
+        let (bare_first, bare_second) = (without_cache(&first).await, without_cache(&second).await);
+
+        let cold = indexed(&first, &store).await;
+        assert_eq!(cold, bare_first);
+        assert_eq!(cold.file("list.h").unwrap().language, Language::Cpp);
+        forget(&work, &second, &["same.rs", "list.h", "made.rs"]);
+        assert_eq!(indexed(&second, &store).await, bare_second, "only what changed is read");
+        forget(&work, &second, &["a.rs", "new/b.rs"]);
+        assert_eq!(indexed(&second, &store).await, bare_second, "nothing is");
+        let paths: Vec<_> = bare_second.files().iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["a.rs", "list.h", "new/b.rs", "same.py", "same.rs"]);
+        let absent = without_cache(&second).await;
+        let absent: Vec<_> = absent.left_out().iter().map(|file| (file.path.as_str(), file.why)).collect();
+        let all = ["a.rs", "list.h", "made.rs", "new/b.rs", "same.py", "same.rs"];
+        assert_eq!(
+            absent,
+            all.map(|path| (path, ExclusionReason::Absent)),
+            "the rest of a commit is read without them"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_there_was_no_time_for_is_known_by_its_words_and_read_the_next_time() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let store = Store::open(&root.path().join("data"), Arc::new(SystemClock)).unwrap();
+        store.repo(REPO).await.unwrap();
+        write(&work, &[("a.rs", b"fn one() {}\n"), ("b.rs", b"// @generated\n")]);
+        let snapshot = commit(&work).await;
+        let cache = store.cache(REPO).await.unwrap();
+        let hasty =
+            index_within(Duration::ZERO, &snapshot, Some(cache), &CancellationToken::new()).await.unwrap();
+        let digest = &hasty.file("a.rs").unwrap().digest;
+        assert!(digest.timed_out() && digest.count("one") == 1 && digest.summary().items.is_empty());
+        let whole = indexed(&snapshot, &store).await;
+        assert!(!whole.file("a.rs").unwrap().digest.timed_out());
+        assert_eq!(whole, without_cache(&snapshot).await);
+        // What a parser was stopped at is kept: it would be stopped again.
+        let oid = snapshot.entry("a.rs").unwrap().oid.clone();
+        let content = IndexedBlob { oid, size: 12, language: Language::Rust, header: false, by_hand: false };
+        let cut = digest::pack(&Ok((Language::Rust, Digest::of_words("fn one() {}\n"))));
+        let kept = vec![(content.key(), PackedValue::of(&content.key(), &cut))];
+        store.cache(REPO).await.unwrap().put(kept).unwrap();
+        assert!(indexed(&snapshot, &store).await.file("a.rs").unwrap().digest.timed_out());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whatever_lies_in_a_repository_is_indexed_or_left_out_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        write(
+            &work,
+            &[
+                (".gitattributes", b"api.ts linguist-generated\nmade.rs -linguist-generated\n"),
+                (".gitignore", b"ignored.rs\n"),
+                ("api.ts", b"let a;\n"),
+                ("made.rs", b"// @generated, and kept by hand since\n"),
+                ("ignored.rs", b"fn tracked() {}\n"),
+                ("bom.cs", b"\xef\xbb\xbfclass A {}\r\n"),
+                ("huge.min.txt", &b"x".repeat(10 * 1024 * 1024)),
+                ("big.psd.txt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+                ("a \"quoted\" name.rs", b"fn quoted() {}\n"),
+                ("empty.rs", b""),
+            ],
+        );
+        std::fs::write(work.join(std::ffi::OsStr::from_bytes(b"latin-\xe9.rs")), "x").unwrap();
+        std::os::unix::fs::symlink("loop", work.join("loop")).unwrap();
+        git(&work, &["add", "--all", "--force", "."]).await;
+        let submodule = format!("160000,{},module", "1".repeat(40));
+        git(&work, &["update-index", "--add", "--cacheinfo", &submodule]).await;
+        git(&work, &["commit", "--quiet", "-m", "all"]).await;
+        let snapshot = git::open(&work, "HEAD").await.unwrap();
+        let index = Index::without_cache(&snapshot, &CancellationToken::new()).await.unwrap();
+        let files: Vec<_> = index.files().iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(
+            files,
+            [
+                ".gitattributes",
+                ".gitignore",
+                "a \"quoted\" name.rs",
+                "bom.cs",
+                "empty.rs",
+                "ignored.rs",
+                "made.rs"
+            ]
+        );
+        let left_out: Vec<_> = index.left_out().iter().map(|file| (file.path.as_str(), file.why)).collect();
+        assert_eq!(
+            left_out,
+            [
+                ("api.ts", ExclusionReason::Generated),
+                ("big.psd.txt", ExclusionReason::LfsPointer),
+                ("huge.min.txt", ExclusionReason::TooLarge),
+                ("latin-\u{fffd}.rs", ExclusionReason::Name),
+                ("loop", ExclusionReason::Symlink),
+                ("module", ExclusionReason::Submodule),
+            ]
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_no_longer_waits_ends_it() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        write(&work, &[("a.rs", b"fn one() {}\n")]);
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let error = Index::without_cache(&commit(&work).await, &cancel).await.unwrap_err();
+        assert!(error.passes(), "{error}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "takes long"]
+    async fn of_too_many_files_code_near_the_root_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let work = repository(root.path()).await;
+        let long = "long".repeat(60);
+        let mut stream =
+            "blob\nmark :1\ndata 3\na;\n\ncommit refs/heads/main\ncommitter a <a> 0 +0000\ndata 0\n\n"
+                .to_owned();
+        let deep = (0..100_000).map(|n| format!("{long}/{}/{n}.rs", n / 300));
+        for path in deep.chain(["z.rs", "z.txt"].map(str::to_owned)) {
+            stream.push_str(&format!("M 100644 :1 {path}\n"));
+        }
+        let import = ChildCommand::new("git").args(["fast-import", "--quiet"]).current_dir(&work);
+        let output = import.stdin(stream.into_bytes()).run(&CancellationToken::new()).await.unwrap();
+        assert!(output.success(), "{}", output.stderr_text());
+        let index = without_cache(&git::open(&work, "main").await.unwrap()).await;
+        assert_eq!(index.files().len(), INDEX_FILES);
+        assert_eq!(index.left_out().len(), 100_002 - INDEX_FILES);
+        assert!(index.file("z.rs").is_some() && index.file("z.txt").is_none());
+        assert!(index.left_out().iter().all(|file| file.why == ExclusionReason::TooMany));
+    }
+}

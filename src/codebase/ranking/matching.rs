@@ -1,0 +1,182 @@
+//! How much of a text's words and names a file has.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::query::RankingQuery;
+use crate::codebase::{
+    CodeItem, Index, IndexedFile, Language, bm25,
+    index_builder::in_parallel,
+    tree::{file_name, folder_of},
+    words,
+};
+
+/// A word in a file's name counts as this many in the text; in a folder's name half of it. And a word in the name of
+/// something that the file defines.
+const IN_PATH: f64 = 4.0;
+const IN_DEFINITION: f64 = 3.0;
+/// What they are worth beside that, however often the text says the word: of a word that it says for ever, 2.2. And what
+/// it is worth that earlier commits said it of the file.
+const PATH: f64 = 1.0;
+const DEFINITION: f64 = 0.75;
+const PAST: f64 = 2.5;
+/// How much a long file must say a word more often, and a file of which much was said.
+const LENGTH: f64 = 0.5;
+/// What of its worth a file has only as far as it has all words of a text, and not one of them often.
+const COVERAGE: f64 = 0.5;
+/// Prose, settings and data.
+const NO_SOURCE: f64 = 0.3;
+
+/// What one file has of a query.
+#[derive(Debug, Default)]
+pub(super) struct FileMatch<'a> {
+    pub(super) score: f64,
+    /// Places in the query's words of those that it has, the most telling first.
+    pub(super) words: Vec<usize>,
+    /// The query's names that the file defines, in order.
+    pub(super) defines: Vec<&'a str>,
+}
+
+/// One word's occurrences in a file.
+#[derive(Debug, Default, Clone, Copy)]
+struct WordHit {
+    path: f64,
+    definitions: f64,
+    text: f64,
+    past: f64,
+}
+
+/// What every file has of it.
+pub(super) fn search<'a>(index: &'a Index, query: &RankingQuery) -> Vec<FileMatch<'a>> {
+    let files = index.files();
+    let mut hits: Vec<FileHits<'_>> =
+        in_parallel(|| files.par_iter().map(|file| FileHits::of(file, query)).collect());
+    let mut files_with = vec![0_u32; query.words.len()];
+    for word in hits.iter().flat_map(|hits| hits.words.keys()) {
+        files_with[*word] += 1;
+    }
+    let rarity = files_with.iter().map(|with| bm25::rarity(files.len(), *with));
+    let telling: Vec<f64> =
+        query.words.iter().zip(rarity).map(|((_, weight), rarity)| weight * rarity).collect();
+    by_past(index, query, &mut hits);
+    let size = files.iter().map(|file| file.size as f64).sum::<f64>() / files.len().max(1) as f64;
+    let found = hits.into_iter().zip(files);
+    found.map(|(hits, file)| hits.weighed(&telling, file, file.size as f64 / size.max(1.0))).collect()
+}
+
+/// What earlier commits said, each divided among the files that it changed.
+fn by_past(index: &Index, query: &RankingQuery, hits: &mut [FileHits<'_>]) {
+    let share = |files: &[usize]| 1.0 / (files.len() as f64).sqrt();
+    let mut said = vec![0.0; hits.len()];
+    for told in index.past() {
+        for file in &told.files {
+            said[*file] += share(&told.files) * told.words.len() as f64;
+        }
+    }
+    let spoken_of = said.iter().filter(|said| **said > 0.0).count();
+    let mean = said.iter().sum::<f64>() / spoken_of.max(1) as f64;
+    for told in index.past() {
+        let words = told.words.iter().filter_map(|word| query.place(word));
+        let words: Vec<usize> = words.collect();
+        for (file, word) in told.files.iter().flat_map(|file| words.iter().map(move |word| (*file, *word))) {
+            let often = bm25::for_its_length(share(&told.files), said[file] / mean, LENGTH);
+            hits[file].words.entry(word).or_default().past += often;
+        }
+    }
+}
+
+/// What a file has of a query, not weighed yet.
+struct FileHits<'a> {
+    words: BTreeMap<usize, WordHit>,
+    defines: Vec<&'a str>,
+}
+
+impl<'a> FileHits<'a> {
+    fn of(file: &'a IndexedFile, query: &RankingQuery) -> Self {
+        let mut words: BTreeMap<usize, WordHit> = BTreeMap::new();
+        for (at, (word, _)) in query.words.iter().enumerate() {
+            let count = file.digest.count(word);
+            if count > 0 {
+                words.entry(at).or_default().text = f64::from(count);
+            }
+        }
+        let name = file_name(&file.path);
+        // That it is code says nothing of what it is for.
+        let name = name.rsplit_once('.').map_or(name, |(name, _)| name);
+        for (part, counts) in [(folder_of(&file.path), 0.5), (name, 1.0)] {
+            for_words(part, query, |at| {
+                let hit = words.entry(at).or_default();
+                hit.path = hit.path.max(counts);
+            });
+        }
+        let mut defines = Vec::new();
+        for item in all_items(&file.digest.summary().items) {
+            for_words(&item.name, query, |at| words.entry(at).or_default().definitions += 1.0);
+            if query.names.contains(&item.name) {
+                defines.push(item.name.as_str());
+            }
+        }
+        defines.sort_unstable();
+        defines.dedup();
+        Self { words, defines }
+    }
+
+    /// By how telling each word is, the file being so many times as long as others.
+    fn weighed(self, telling: &[f64], file: &IndexedFile, size: f64) -> FileMatch<'a> {
+        let worth = |(word, hit): (&usize, &WordHit)| {
+            let in_text = bm25::for_its_length(hit.text, size, LENGTH);
+            let said =
+                bm25::saturated(IN_PATH * hit.path + IN_DEFINITION * hit.definitions.ln_1p() + in_text);
+            let defined = hit.definitions / (hit.definitions + 1.0);
+            let past = hit.past / (hit.past + 1.0);
+            (telling[*word] * (said + PATH * hit.path + DEFINITION * defined + PAST * past), *word)
+        };
+        let mut worth: Vec<(f64, usize)> = self.words.iter().map(worth).collect();
+        worth.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let all: f64 = telling.iter().sum();
+        let had: f64 = self.words.keys().map(|word| telling[*word]).sum();
+        let coverage = 1.0 - COVERAGE + COVERAGE * had / all.max(f64::MIN_POSITIVE);
+        let kind = if is_source(file) { 1.0 } else { NO_SOURCE };
+        FileMatch {
+            score: kind * coverage * worth.iter().map(|(worth, _)| worth).sum::<f64>(),
+            words: worth.into_iter().map(|(_, word)| word).collect(),
+            defines: self.defines,
+        }
+    }
+}
+
+/// Code of any language, whether it has a grammar here or not.
+fn is_source(file: &IndexedFile) -> bool {
+    let ending = file_name(&file.path).rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    match file.language {
+        Language::Other => !ending.is_empty() && !NO_CODE.split(' ').any(|known| known == ending),
+        language => language.is_code(),
+    }
+}
+
+/// Endings of what is no code among the files of no known language. One without an ending is none either.
+const NO_CODE: &str =
+    "adoc csv diff htm html jsonl log org out patch pot po properties rst svg tex tsv txt xml";
+
+/// The places in the query of the words of a name.
+pub(in crate::codebase) fn for_words(text: &str, query: &RankingQuery, mut found: impl FnMut(usize)) {
+    for name in words::names_of(text) {
+        words::each_of_name(name, |word| {
+            if let Some(at) = query.place(word) {
+                found(at);
+            }
+        });
+    }
+}
+
+/// Items with all that they hold, outer ones first.
+fn all_items(items: &[CodeItem]) -> Vec<&CodeItem> {
+    let mut all: Vec<&CodeItem> = Vec::new();
+    let mut rest: Vec<&CodeItem> = items.iter().rev().collect();
+    while let Some(item) = rest.pop() {
+        all.push(item);
+        rest.extend(item.children.iter().rev());
+    }
+    all
+}

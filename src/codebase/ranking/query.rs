@@ -1,0 +1,95 @@
+//! What a text asks for: its words, and the names of code written in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::words;
+use crate::limits;
+
+/// Names of it that are looked for.
+const SIMILAR_NAMES: usize = 200;
+
+/// A text, read.
+#[derive(Debug, Default)]
+pub(in crate::codebase) struct RankingQuery {
+    /// In order, with how much each counts before it is known how rare it is.
+    pub(in crate::codebase) words: Vec<(String, f64)>,
+    /// What is written like a name of code: `FooBar`, `foo_bar`, `foo()`, or between backticks.
+    pub(super) names: BTreeSet<String>,
+}
+
+impl RankingQuery {
+    pub(in crate::codebase) fn of(text: &str) -> Self {
+        let text = &without_addresses(&text[..text.floor_char_boundary(limits::SIMILAR_TEXT)]);
+        let (title, body) = text.trim_start().split_once('\n').unwrap_or((text.trim_start(), ""));
+        let mut query = Self { words: weighed(title, body), ..Self::default() };
+        query.note_names(text);
+        query
+    }
+
+    /// Where a word stands among those of the text.
+    pub(in crate::codebase) fn place(&self, word: &str) -> Option<usize> {
+        self.words.binary_search_by(|(known, _)| known.as_str().cmp(word)).ok()
+    }
+
+    fn note_names(&mut self, text: &str) {
+        for line in text.lines() {
+            for (at, part) in line.split('`').enumerate() {
+                let quoted = at % 2 == 1;
+                for name in words::names_of(part) {
+                    let end = name.as_ptr() as usize - part.as_ptr() as usize + name.len();
+                    let called = part[end..].starts_with("()");
+                    if self.names.len() < SIMILAR_NAMES
+                        && (3..=100).contains(&name.len())
+                        && !name.starts_with(char::is_numeric)
+                        && (quoted || called || looks_like_code(name))
+                    {
+                        self.names.insert(name.to_owned());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A text without the addresses of pages: their words are the web's and not the repository's. Of a link to a file as it
+/// was at some commit, `https://github.com/OWNER/NAME/blob/COMMIT/PATH`, the path stays.
+fn without_addresses(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        kept.push_str(rest[..at].trim_end_matches(|c: char| c.is_ascii_alphabetic()));
+        let after = &rest[at..];
+        let end = after.find(|c: char| c.is_whitespace() || "<>()[]\"'`".contains(c));
+        let (address, behind) = after.split_at(end.unwrap_or(after.len()));
+        let linked = address.split_once("/blob/").and_then(|(_, linked)| linked.split_once('/'));
+        kept.push_str(linked.map_or("", |(_, path)| path));
+        rest = behind;
+    }
+    kept + rest
+}
+
+/// Words of the title count twice; the tenth time a word occurs it adds little.
+fn weighed(title: &str, body: &str) -> Vec<(String, f64)> {
+    let mut weights: BTreeMap<String, f64> = BTreeMap::new();
+    for (word, count) in words::counted(&words::names(body)) {
+        weights.insert(word, f64::from(count).ln_1p());
+    }
+    for word in words::of(title) {
+        *weights.entry(word).or_default() += 2.0;
+    }
+    let mut weights: Vec<_> = weights.into_iter().collect();
+    weights.retain(|(word, _)| !words::is_common(word));
+    if weights.len() > limits::SIMILAR_WORDS {
+        weights.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        weights.truncate(limits::SIMILAR_WORDS);
+        weights.sort_by(|a, b| a.0.cmp(&b.0));
+    }
+    weights
+}
+
+/// Divided by `_`, or by a capital after a small letter.
+fn looks_like_code(name: &str) -> bool {
+    let inner = name.trim_matches('_');
+    let turns = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+    inner.contains('_') || inner.as_bytes().windows(2).any(turns)
+}

@@ -1,0 +1,53 @@
+//! A comment that is one command and nothing else, written so that it does not count as one.
+
+use super::{ApproveArguments, CommandSpec, nearest};
+use crate::documents::is_invisible;
+
+/// Its name and arguments. `None` for prose that mentions a command, and for anything else.
+pub(super) fn command(rows: &[CommandSpec], text: &str) -> Option<(&'static str, String)> {
+    let text: String = text.chars().filter(|c| !is_invisible(*c)).collect();
+    let fence = |line: &&str| line.starts_with("```") || line.starts_with("~~~");
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if let [first, line, last] = lines[..]
+        && fence(&first)
+        && fence(&last)
+    {
+        lines = vec![line];
+    }
+    let [line] = lines[..] else { return None };
+    let bare = without_tags(line).trim_start_matches(|c: char| c.is_ascii_digit());
+    let bare = if bare.starts_with(['.', ')']) { &bare[1..] } else { line };
+    let bare = without_tags(bare)
+        .trim_start_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›([{#-+•\\".contains(c))
+        .trim_end_matches(|c: char| c.is_whitespace() || "`*_~\"'“”„‚‘’«»‹›)]}.,:;!?…".contains(c));
+    let said = bare.trim_start_matches(['/', '／', '⁄', '∕', ' ']);
+    if said.contains(['`', '*', '<']) {
+        return None;
+    }
+    let (word, args) = said.split_once(char::is_whitespace).unwrap_or((said, ""));
+    let (word, args) = match word.eq_ignore_ascii_case("countersign") {
+        true => args.trim_start_matches([' ', '/']).split_once(' ').unwrap_or((args, "")),
+        false => (word, args.trim()),
+    };
+    let exact = rows.iter().find(|row| row.name.eq_ignore_ascii_case(word)).map(|row| row.name);
+    let name = exact.or_else(|| nearest(rows, word))?;
+    let row = rows.iter().find(|row| row.name == name)?;
+    let approve = || ApproveArguments::parse(args).ok();
+    let fits = match name {
+        // Without a slash only with the hash: nobody says that by chance.
+        _ if said.len() == bare.len() => name == "approve" && approve()?.hash.is_some(),
+        "approve" => approve().is_some(),
+        _ if row.takes_text() => !args.is_empty(),
+        _ => args.split_whitespace().count() <= 1,
+    };
+    fits.then(|| (name, args.to_owned()))
+}
+
+/// Without the tags of HTML around it.
+fn without_tags(line: &str) -> &str {
+    let line = line.strip_prefix('<').and_then(|tag| tag.split_once('>')).map_or(line, |(_, rest)| rest);
+    match line.strip_suffix('>').and_then(|tag| tag.rsplit_once('<')) {
+        Some((rest, _)) => rest,
+        None => line,
+    }
+}

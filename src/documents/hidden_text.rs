@@ -1,0 +1,1085 @@
+//! What people see of a text on GitHub, for models that are to see no more.
+//!
+//! An issue can hold words that nobody who reads it there ever sees: comments in HTML, titles of links, signs without a
+//! shape, definitions that nothing refers to. A model would read them all the same. So the text is read with the parser
+//! that GitHub's is derived from, what shows nothing is taken out of the tree, and the text is written anew from that.
+//! A text in which nothing is hidden stays as it is. In a document of ours what shows nothing is a mistake, with its line
+//! (`hidden_lines`): it would be committed, and read by models later.
+//!
+//! Words that are neither shown nor plain syntax are unseen, wherever they stand: names of tags that GitHub drops, labels,
+//! descriptions, what follows a fence. One or two short words say too little to be an order, so a text may have them. Where
+//! there are more, none may stay. A link shows where it leads, so a label whose words stand in the link's text or address
+//! says nothing new.
+//!
+//! GitHub keeps neither `style` nor `hidden`, so text in such a tag is seen by people, and stays.
+
+use std::collections::{HashMap, HashSet};
+
+use comrak::{
+    Arena, Node, Options, format_commonmark,
+    nodes::{NodeHtmlBlock, NodeValue},
+    parse_document,
+};
+use pulldown_cmark::{Event, LinkType, Parser, Tag as Begins, TagEnd};
+use serde::{Deserialize, Serialize};
+
+use super::{drawings, is_invisible, markdown};
+
+/// Shown of what was hidden, in characters.
+const EXCERPT: usize = 80;
+
+/// Bytes of an unseen word that may stay, and how many different ones may.
+pub(super) const WORD: usize = 16;
+const WORDS: usize = 2;
+
+/// Attributes that a document may use besides links, and their usual values.
+const LAYOUT: &str = "align valign width height colspan rowspan start open type target left center right justify top middle \
+    bottom baseline _blank controls";
+
+/// Elements that GitHub keeps. Of others it drops the tags.
+const ELEMENTS: &str = "h1 h2 h3 h4 h5 h6 h7 h8 br b i strong em a pre code img tt div ins del sup sub p picture ol ul table \
+    thead tbody tfoot blockquote dl dt dd kbd q samp var hr ruby rt rp li tr td th s strike summary details caption figure \
+    figcaption abbr bdo cite dfn mark small source span time wbr";
+
+/// Elements whose text is not shown, or not as it is written.
+const UNREAD: &str = "script style template noscript iframe noembed noframes title object svg audio video canvas datalist rp bdo";
+
+/// What stands between angle brackets in prose about code and says nothing more: types, nouns that hold a place, and elements
+/// that GitHub shows as they are written.
+const TYPES: &str = "string str char bool boolean int integer uint float double long short byte bytes void any never object \
+    number unknown null none self value error dyn box vec option result rc arc map set list u8 u16 u32 u64 u128 usize i8 i16 \
+    i32 i64 i128 isize f32 f64 path pathbuf name file dir folder id url key type owner repo branch commit tag issue line user \
+    host port version command args title textarea style script iframe video";
+
+/// What stands behind the language of Rust's own examples.
+const EXAMPLE: &str = ",ignore ,no_run ,should_panic ,compile_fail";
+
+/// Text that models are shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VisibleText {
+    pub text: String,
+    /// What was taken out, a row a kind.
+    pub hidden: Vec<HiddenText>,
+}
+
+/// What was taken out of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenText {
+    pub kind: HiddenTextKind,
+    pub count: usize,
+    /// The beginning of the first; nothing where it has no shape.
+    pub excerpt: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HiddenTextKind {
+    /// `<!-- … -->`, and what else of HTML is for no reader.
+    Comment,
+    /// A tag's attribute that says something.
+    Attribute,
+    /// Of a link or an image.
+    Title,
+    /// The alternative text of an image.
+    Description,
+    /// In letters that are too small to be read.
+    Tiny,
+    /// Formulas with more than commands that are known to show.
+    Math,
+    /// Letters of Unicode's block of tags.
+    Tags,
+    /// Signs that turn the direction of what follows.
+    Direction,
+    /// Other signs without a shape.
+    Invisible,
+    /// Definitions that nothing refers to, words behind a fence, what a picture leaves out.
+    Unshown,
+}
+
+impl HiddenTextKind {
+    /// The drafter's mistake, as the prompt names it.
+    pub(super) fn mistake(self) -> &'static str {
+        match self {
+            Self::Comment => "an HTML comment or its like stands here, which nobody sees; take it out",
+            Self::Attribute => {
+                "a tag of HTML says something here that nobody sees; write it between backticks, or take it out"
+            }
+            Self::Title => "the title of a link or an image stands here, which nobody sees; take it out",
+            Self::Description => "an image has a description here, which nobody sees; write it as text",
+            Self::Tiny => "letters too small to be read stand here; write them as text",
+            Self::Math => {
+                "a formula may not show all that stands here; take out comments, colours, sizes and rare commands"
+            }
+            Self::Tags | Self::Direction | Self::Invisible => {
+                "an invisible character stands here; take it out"
+            }
+            Self::Unshown => {
+                "words stand here that Markdown does not show, such as a link's definition that nothing refers to, a \
+                 label that is not the link's text, words behind a fence, or a comment or a style in a diagram; take \
+                 them out"
+            }
+        }
+    }
+}
+
+/// The rows of several texts as one list.
+pub fn gathered<'a>(lists: impl IntoIterator<Item = &'a HiddenText>) -> Vec<HiddenText> {
+    let mut all: Vec<HiddenText> = Vec::new();
+    for row in lists {
+        match all.iter_mut().find(|known| known.kind == row.kind) {
+            Some(known) => known.count += row.count,
+            None => all.push(row.clone()),
+        }
+    }
+    all
+}
+
+/// What people see of Markdown.
+pub fn visible(text: &str) -> VisibleText {
+    let read = FilteredText::of(text);
+    VisibleText { hidden: rows(&read.taken), text: read.text }
+}
+
+/// What people see of a line that is no Markdown.
+pub fn visible_line(text: &str) -> VisibleText {
+    let mut walk = HiddenTextFilter::default();
+    VisibleText { text: walk.shapes(text), hidden: rows(&walk.taken) }
+}
+
+/// Lines of a document, from 1, on which something stands that no reader sees, in order.
+pub(super) fn hidden_lines(text: &str) -> Vec<(usize, HiddenTextKind)> {
+    let read = FilteredText::of(text);
+    let taken = read.taken.iter().filter(|taken| taken.line > 0 && says(&row(taken)));
+    let taken = taken.map(|taken| (taken.line, taken.kind));
+    let mut lines: Vec<_> = read.bare.iter().copied().chain(taken).collect();
+    lines.sort_by_key(|(line, _)| *line);
+    lines.dedup_by_key(|(line, _)| *line);
+    lines
+}
+
+/// Something that no reader sees.
+struct RemovedText {
+    kind: HiddenTextKind,
+    text: String,
+    /// From 1; 0 for what is taken out before the text is parsed.
+    line: usize,
+}
+
+/// A text without what no reader sees, and that.
+struct FilteredText {
+    text: String,
+    taken: Vec<RemovedText>,
+    /// Lines of what is a mistake in a document alone: tags that say something of one word, definitions that nothing refers to.
+    bare: Vec<(usize, HiddenTextKind)>,
+}
+
+impl FilteredText {
+    fn of(text: &str) -> Self {
+        let (read, stayed) = Self::with(text, true);
+        if stayed > WORDS { Self::with(text, false).0 } else { read }
+    }
+
+    /// The text where unseen words may stay, or none may, and how many different ones did.
+    fn with(text: &str, words_may_stay: bool) -> (Self, usize) {
+        let mut walk = HiddenTextFilter { words_may_stay, ..HiddenTextFilter::default() };
+        let text = walk.shapes(text);
+        let arena = Arena::new();
+        let options = options();
+        let root = parse_document(&arena, &text, &options);
+        let nodes: Vec<_> = root.descendants().collect();
+        nodes.iter().for_each(|&node| walk.remember(node));
+        for node in nodes {
+            walk.node(node);
+        }
+        walk.gone.iter().for_each(|node| node.detach());
+        let mut shown = String::new();
+        // Writing into a string does not fail.
+        let _ = format_commonmark(root, &options, &mut shown);
+        let (labels, unused) = walk.labels(&text);
+        let known = walk.taken.iter().map(|taken| taken.text.as_str());
+        let known = known.chain([walk.dropped.as_str(), labels.as_str(), shown.as_str()]);
+        let source = decoded(&text);
+        let lacking = missing(&source, known);
+        let unshown = lacking.first().map(|(at, _)| RemovedText {
+            kind: HiddenTextKind::Unshown,
+            text: lacking.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(" "),
+            line: line_of(&source, *at),
+        });
+        let as_it_was = !walk.changed && unshown.is_none();
+        walk.taken.extend(unshown);
+        walk.bare.extend(unused.into_iter().map(|at| (line_of(&text, at), HiddenTextKind::Unshown)));
+        let text = if as_it_was { text.clone() } else { shown };
+        (Self { text, taken: walk.taken, bare: walk.bare }, walk.stayed.len())
+    }
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+pub(super) fn is_listed(list: &str, word: &str) -> bool {
+    list.split_whitespace().any(|known| known == word)
+}
+
+fn is_address(url: &str) -> bool {
+    !url.contains(|c: char| c.is_whitespace() || "\"<>".contains(c))
+}
+
+/// The text with something in place of each entity, given the entity and its sign.
+fn replace_entities(text: &str, mut by: impl FnMut(&str, &str) -> String) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find('&') {
+        let (before, from) = rest.split_at(at);
+        out += before;
+        let end = from[1..].find(|c: char| !c.is_ascii_alphanumeric() && c != '#');
+        let end = end.map_or(from.len(), |end| end + 1);
+        let entity = if end < 40 && from[end..].starts_with(';') { &from[..=end] } else { "&" };
+        let events = Some(entity).filter(|entity| entity.len() > 1).into_iter().flat_map(Parser::new);
+        let texts = events
+            .map(|event| if let Event::Text(text) = event { text.into_string() } else { String::new() });
+        let sign: String = texts.collect();
+        out += &if sign.is_empty() || sign == entity { entity.to_owned() } else { by(entity, &sign) };
+        rest = &from[entity.len()..];
+    }
+    out + rest
+}
+
+fn decoded(text: &str) -> String {
+    replace_entities(text, |_, sign| sign.replace(is_invisible, ""))
+}
+
+/// All that GitHub reads in an issue.
+fn options() -> Options<'static> {
+    let mut options = Options::default();
+    let extension = &mut options.extension;
+    (extension.table, extension.strikethrough, extension.tasklist) = (true, true, true);
+    (extension.footnotes, extension.alerts, extension.autolink) = (true, true, true);
+    (extension.math_dollars, extension.math_code) = (true, true);
+    options
+}
+
+/// Words of a text that none of the others has, as often as it is there.
+fn missing<'t, 'o>(text: &'t str, others: impl Iterator<Item = &'o str>) -> Vec<(usize, &'t str)> {
+    let mut there: HashMap<String, usize> = HashMap::new();
+    for other in others {
+        for (_, word) in words(&decoded(other)) {
+            *there.entry(word.to_lowercase()).or_default() += 1;
+        }
+    }
+    let mut lacking = Vec::new();
+    for (at, word) in words(text) {
+        // The numbers of lists and footnotes are counted anew.
+        let of_list = is_number(word) && text[at + word.len()..].starts_with(['.', ')', ']']);
+        match there.get_mut(&word.to_lowercase()) {
+            Some(left) if *left > 0 => *left -= 1,
+            _ if of_list => {}
+            _ => lacking.push((at, word)),
+        }
+    }
+    lacking
+}
+
+/// Whether it is one short word, or none. Where letters have no case, one word may be a sentence.
+fn is_word(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_digit() || c.is_lowercase() || c.is_uppercase();
+    text.len() <= WORD && parts(text).count() <= WORDS && text.chars().all(is_plain)
+}
+
+/// Words of a text, `HashMap` being two.
+pub(super) fn parts(text: &str) -> impl Iterator<Item = &str> {
+    words(text).flat_map(|(_, word)| {
+        let pairs = word.char_indices().zip(word.char_indices().skip(1));
+        let humps =
+            pairs.filter(|((_, a), (_, b))| a.is_lowercase() && b.is_uppercase()).map(|(_, (at, _))| at);
+        let mut from = 0;
+        humps.chain([word.len()]).map(move |to| &word[std::mem::replace(&mut from, to)..to])
+    })
+}
+
+/// The words that a text says beyond those of another.
+pub(super) fn beyond(text: &str, other: &str) -> String {
+    let known: HashSet<String> = parts(other).map(str::to_lowercase).collect();
+    let said = words(text).map(|(_, word)| word);
+    let said = said.filter(|word| !parts(word).all(|part| known.contains(&part.to_lowercase())));
+    said.collect::<Vec<_>>().join(" ")
+}
+
+fn is_number(word: &str) -> bool {
+    word.bytes().all(|b| b.is_ascii_digit())
+}
+
+pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let start = text.as_ptr() as usize;
+    text.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(move |word| (word.as_ptr() as usize - start, word))
+}
+
+#[derive(Default)]
+struct HiddenTextFilter<'a> {
+    taken: Vec<RemovedText>,
+    /// Taken out as well, and nothing to tell of.
+    dropped: String,
+    /// As [`FilteredText::bare`].
+    bare: Vec<(usize, HiddenTextKind)>,
+    /// The line being read, as [`RemovedText::line`].
+    line: usize,
+    gone: Vec<Node<'a>>,
+    changed: bool,
+    words_may_stay: bool,
+    /// Unseen words that stayed, in small letters.
+    stayed: HashSet<String>,
+    /// Capitalized words in code.
+    names: HashSet<String>,
+    /// The last line on which elements of this name end.
+    ends: HashMap<String, usize>,
+    /// The end of a comment, an element or a quoted value that was opened: GitHub shows nothing until then, whatever Markdown
+    /// makes of it.
+    until: Option<String>,
+    /// By how much the elements around this place shrink text, opened by blocks of HTML and within the block of text.
+    around: usize,
+    within: usize,
+    footnotes: u32,
+}
+
+/// Shrunk by so much, text is too small to be read.
+const TINY: usize = 4;
+
+impl<'a> HiddenTextFilter<'a> {
+    fn take(&mut self, kind: HiddenTextKind, text: &str) {
+        self.changed = true;
+        self.taken.push(RemovedText { kind, text: text.to_owned(), line: self.line });
+    }
+
+    /// The text without signs that have no shape.
+    fn shapes(&mut self, text: &str) -> String {
+        let (mut out, mut tags) = (String::with_capacity(text.len()), String::new());
+        let mut chars = text.chars().peekable();
+        let mut before = None;
+        while let Some(c) = chars.next() {
+            let foreign = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_invisible(c));
+            let kind = match c {
+                // Of an emoji, or between letters that it joins or parts.
+                '\u{FE0F}' if before.is_some_and(|c| c != '\u{FE0F}') => None,
+                '\u{200C}' | '\u{200D}' if foreign(before) && foreign(chars.peek().copied()) => None,
+                '\u{E0020}'..='\u{E007E}' => {
+                    tags.extend(char::from_u32(u32::from(c) - 0xE0000));
+                    before = None;
+                    continue;
+                }
+                '\u{061C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => {
+                    Some(HiddenTextKind::Direction)
+                }
+                '\u{FE0F}' => Some(HiddenTextKind::Invisible),
+                c if is_invisible(c) => Some(HiddenTextKind::Invisible),
+                c if c.is_control() && !matches!(c, '\n' | '\r' | '\t') => Some(HiddenTextKind::Invisible),
+                _ => None,
+            };
+            before = kind.is_none().then_some(c);
+            match kind {
+                Some(kind) => self.taken.push(RemovedText { kind, text: String::new(), line: self.line }),
+                None => out.push(c),
+            }
+        }
+        if !tags.is_empty() {
+            self.taken.push(RemovedText { kind: HiddenTextKind::Tags, text: tags, line: self.line });
+        }
+        out
+    }
+
+    /// Remembers names in code, and where elements end.
+    fn remember(&mut self, node: Node<'a>) {
+        let data = node.data();
+        match &data.value {
+            NodeValue::HtmlInline(html) | NodeValue::HtmlBlock(NodeHtmlBlock { literal: html, .. }) => {
+                for (at, _) in html.match_indices("</") {
+                    let name = html[at + 2..].chars().take_while(char::is_ascii_alphanumeric);
+                    let last = self.ends.entry(name.collect::<String>().to_ascii_lowercase()).or_default();
+                    *last = data.sourcepos.end.line.max(*last);
+                }
+            }
+            NodeValue::Code(code) => self.remember_names(&code.literal),
+            NodeValue::CodeBlock(code) => self.remember_names(&code.literal),
+            _ => {}
+        }
+    }
+
+    fn remember_names(&mut self, code: &str) {
+        let names = words(code).map(|(_, word)| word).filter(|word| word.starts_with(char::is_uppercase));
+        self.names.extend(names.map(str::to_owned));
+    }
+
+    /// Whether this says too little to be an order: numbers, and one letter, or one short word where words may stay.
+    fn may_stay(&mut self, text: &str) -> bool {
+        let mut said = words(text).map(|(_, word)| word).filter(|word| !is_number(word));
+        match (said.next(), said.next()) {
+            (None, _) => true,
+            (Some(letter), None) if letter.len() == 1 => true,
+            (Some(word), None) if self.words_may_stay && is_word(word) => {
+                self.stayed.extend(parts(word).map(str::to_lowercase));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Drops words that nobody sees, and tells of them unless they may stay.
+    fn drop_unseen(&mut self, kind: HiddenTextKind, text: &str) {
+        if self.may_stay(text) {
+            self.dropped += &format!(" {text}");
+        } else {
+            self.take(kind, text);
+        }
+    }
+
+    /// Labels that say no more than their links, or so little that they may stay, once for each place where they stand unseen.
+    /// And where the definitions begin that nothing refers to.
+    fn labels(&mut self, text: &str) -> (String, Vec<usize>) {
+        let parser = Parser::new_ext(text, markdown::options());
+        let defined = parser.reference_definitions().iter();
+        let defined: Vec<_> = defined.map(|(label, of)| (label.to_owned(), of.span.start)).collect();
+        // Where a label says more, its place among what was taken out.
+        let (mut used, mut unseen) = (HashMap::<String, Option<usize>>::new(), String::new());
+        // Links around this place, with their text and address.
+        let mut open = Vec::new();
+        for (event, range) in parser.into_offset_iter() {
+            match event {
+                Event::Start(
+                    Begins::Link { link_type, dest_url, id, .. }
+                    | Begins::Image { link_type, dest_url, id, .. },
+                ) => open.push((link_type, id, dest_url.into_string())),
+                Event::Text(text) | Event::Code(text) => {
+                    open.last_mut().into_iter().for_each(|(.., says)| *says += &format!(" {text}"));
+                }
+                Event::End(TagEnd::Link | TagEnd::Image) => {
+                    let Some((link_type, id, says)) = open.pop() else { continue };
+                    if !matches!(link_type, LinkType::Reference | LinkType::Collapsed | LinkType::Shortcut) {
+                        continue;
+                    }
+                    let place = used.entry(id.to_lowercase()).or_default();
+                    if link_type == LinkType::Reference && self.may_stay(&beyond(&id, &says)) {
+                        unseen.extend([&*id, " "]);
+                    } else if link_type == LinkType::Reference {
+                        *place = Some(self.taken.len());
+                        self.line = line_of(text, range.start);
+                        self.take(HiddenTextKind::Unshown, &id);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut unused = Vec::new();
+        for (label, at) in defined {
+            match used.get(&label.to_lowercase()) {
+                Some(None) => unseen.extend([label.as_str(), " "]),
+                Some(Some(place)) => self.taken[*place].text.extend([" ", &label]),
+                None => unused.push(at),
+            }
+        }
+        (unseen, unused)
+    }
+
+    fn node(&mut self, node: Node<'a>) {
+        // The type of a generic in prose, as in `Box<dyn Error>`, reads as a tag.
+        let generic = node.previous_sibling().is_some_and(|before| match &before.data().value {
+            NodeValue::Text(text) => text.ends_with(|c: char| c.is_alphanumeric() || c == '_'),
+            _ => false,
+        });
+        let mut data = node.data_mut();
+        self.line = data.sourcepos.start.line;
+        let hides = match (&self.until, self.around + self.within >= TINY) {
+            (Some(_), _) => Some(HiddenTextKind::Comment),
+            (None, true) => Some(HiddenTextKind::Tiny),
+            (None, false) => None,
+        };
+        match &mut data.value {
+            NodeValue::HtmlBlock(html) => {
+                html.literal = self.html(&html.literal, true, false);
+                if html.literal.trim().is_empty() {
+                    self.gone.push(node);
+                }
+            }
+            NodeValue::HtmlInline(html) => {
+                *html = self.html(html, false, generic);
+                if html.is_empty() {
+                    self.gone.push(node);
+                }
+            }
+            NodeValue::Text(text) => {
+                let shown = self.shapes(text);
+                self.changed |= shown != **text;
+                // What GitHub takes for a formula, and this parser does not.
+                let mut parts = shown.split('$').skip(1).take(shown.matches('$').count().saturating_sub(1));
+                let formula = parts.any(|part| part.trim() == part && drawings::formula_hides(part));
+                *text = shown.into();
+                let kind = hides.or(formula.then_some(HiddenTextKind::Math));
+                let text = text.to_string();
+                self.hide(kind, &text, node);
+            }
+            NodeValue::Code(code) => {
+                let text = code.literal.clone();
+                self.hide(hides, &text, node);
+            }
+            NodeValue::CodeBlock(code) => {
+                let info = std::mem::take(&mut code.info);
+                let (language, rest) = language(&info);
+                let small = language.to_ascii_lowercase();
+                if is_word(&language.replace(|c: char| !c.is_alphanumeric(), "")) {
+                    language.clone_into(&mut code.info);
+                } else {
+                    self.take(HiddenTextKind::Unshown, language);
+                }
+                if is_listed(EXAMPLE, rest.trim()) || words(rest).all(|(_, word)| is_number(word)) {
+                    self.dropped += rest;
+                } else {
+                    self.take(HiddenTextKind::Unshown, rest);
+                }
+                self.changed |= code.info != info;
+                let kind = match small.as_str() {
+                    "math" if drawings::formula_hides(&code.literal) => Some(HiddenTextKind::Math),
+                    // Maps and bodies are drawn without what is said of them.
+                    "geojson" | "topojson" | "stl" => Some(HiddenTextKind::Unshown),
+                    _ => None,
+                };
+                let (kind, text) = (hides.or(kind), code.literal.clone());
+                if kind.is_some() {
+                    self.dropped += &format!(" {}", code.info);
+                }
+                self.hide(kind, &text, node);
+                if small == "mermaid" && kind.is_none() {
+                    code.literal = self.diagram(&text);
+                }
+            }
+            NodeValue::Math(math) => {
+                let kind = hides.or(drawings::formula_hides(&math.literal).then_some(HiddenTextKind::Math));
+                let text = math.literal.clone();
+                self.hide(kind, &text, node);
+            }
+            NodeValue::Link(link) => {
+                // An address that is the link's own text is written once.
+                let own: String = node.descendants().skip(1).map(words_of).collect();
+                if !own.is_empty() && link.url.ends_with(&own) {
+                    self.dropped += &format!(" {}", link.url);
+                }
+                self.title(&mut link.title);
+                let unseen = node.first_child().is_none();
+                if unseen || !is_address(&link.url) {
+                    self.take(HiddenTextKind::Unshown, &std::mem::take(&mut link.url));
+                }
+                if unseen {
+                    self.gone.push(node);
+                }
+            }
+            NodeValue::FootnoteReference(note) => self.footnote(&mut note.name, note.ix),
+            NodeValue::FootnoteDefinition(note) => {
+                self.footnotes += 1;
+                self.footnote(&mut note.name, self.footnotes);
+            }
+            NodeValue::Image(image) => {
+                self.title(&mut image.title);
+                let url = std::mem::take(&mut image.url);
+                self.dropped += &format!(" {url}");
+                self.changed = true;
+                let alt: String = node.descendants().skip(1).map(words_of).collect();
+                data.value = NodeValue::Text(self.image(&alt, &url).into());
+                self.gone.extend(node.children());
+            }
+            NodeValue::Paragraph | NodeValue::Heading(_) | NodeValue::TableCell => self.within = 0,
+            _ => {}
+        }
+    }
+
+    fn hide(&mut self, kind: Option<HiddenTextKind>, text: &str, node: Node<'a>) {
+        if let Some(kind) = kind {
+            self.take(kind, text);
+            self.gone.push(node);
+        }
+    }
+
+    fn title(&mut self, title: &mut String) {
+        if !title.is_empty() {
+            self.take(HiddenTextKind::Title, title);
+            title.clear();
+        }
+    }
+
+    /// GitHub shows the number of a footnote and not its label.
+    fn footnote(&mut self, label: &mut String, number: u32) {
+        if !self.may_stay(label) {
+            self.take(HiddenTextKind::Unshown, label);
+            *label = format!("n{number}");
+        }
+    }
+
+    /// Text in place of an image. People see its description only if the image doesn't load.
+    fn image(&mut self, alt: &str, url: &str) -> String {
+        let alt = self.shapes(alt);
+        if beyond(&alt, url).is_empty() || self.may_stay(&alt) {
+            self.dropped += &format!(" {alt}");
+        } else {
+            self.take(HiddenTextKind::Description, &alt);
+        }
+        "[image]".to_owned()
+    }
+
+    /// A diagram without the lines that its picture leaves out.
+    fn diagram(&mut self, source: &str) -> String {
+        let mut out = String::new();
+        for (line, hides) in drawings::diagram(source) {
+            self.line += 1;
+            if hides {
+                self.take(HiddenTextKind::Unshown, line.trim());
+            } else {
+                out += line;
+            }
+        }
+        out
+    }
+
+    /// HTML without comments, and tags without what they do not show.
+    fn html(&mut self, html: &str, block: bool, generic: bool) -> String {
+        let (mut out, mut rest, small) = (String::new(), html, html.to_ascii_lowercase());
+        let mut counted = 0;
+        while !rest.is_empty() {
+            let at = html.len() - rest.len();
+            self.line += html[counted..at].matches('\n').count();
+            counted = at;
+            if let Some(end) = self.until.take() {
+                let found = small[at..].find(&end);
+                let (inside, after) = rest.split_at(found.unwrap_or(rest.len()));
+                self.take(HiddenTextKind::Comment, inside);
+                // What follows a value belongs to its tag.
+                let is_value = found.is_some() && (end == "\"" || end == "'");
+                rest = after.strip_prefix(&end).filter(|_| !end.starts_with('<')).unwrap_or(after);
+                self.until =
+                    if is_value { Some(">".to_owned()) } else { Some(end).filter(|_| found.is_none()) };
+                continue;
+            }
+            let (text, tag) = rest.split_at(rest.find('<').unwrap_or(rest.len()));
+            if self.around + self.within >= TINY && !text.trim().is_empty() {
+                self.take(HiddenTextKind::Tiny, text);
+            } else {
+                out += &self.shown_text(text);
+            }
+            rest = match tag.strip_prefix("<!--") {
+                Some(comment) => {
+                    self.until = Some("-->".to_owned());
+                    self.changed = true;
+                    // `<!-->` is a whole comment.
+                    if comment.starts_with('>') || comment.starts_with("->") { &tag[2..] } else { comment }
+                }
+                // A browser takes `</ x>` for a comment.
+                None if tag.starts_with("<!") || tag.starts_with("<?") || ends_nothing(tag) => {
+                    let (inside, after) = tag.split_at(tag.find('>').map_or(tag.len(), |end| end + 1));
+                    self.take(HiddenTextKind::Comment, &inside[2..]);
+                    after
+                }
+                None => match HtmlTag::read(tag) {
+                    Some((read, after)) => {
+                        out += &self.tag(read, block, generic);
+                        after
+                    }
+                    // A tag without an end goes on, and so does a value, until some quotation mark.
+                    None if tag[1.min(tag.len())..]
+                        .trim_start_matches('/')
+                        .starts_with(|c: char| c.is_ascii_alphabetic()) =>
+                    {
+                        self.take(HiddenTextKind::Attribute, tag);
+                        let quote =
+                            ['"', '\''].into_iter().find(|quote| tag.matches(*quote).count() % 2 == 1);
+                        self.until = quote.map(String::from);
+                        ""
+                    }
+                    None => {
+                        let (sign, after) = tag.split_at(tag.len().min(1));
+                        out += sign;
+                        after
+                    }
+                },
+            };
+        }
+        out
+    }
+
+    /// A text of HTML without entities that have no shape.
+    fn shown_text(&mut self, text: &str) -> String {
+        replace_entities(text, |entity, sign| {
+            let shown = self.shapes(sign) == sign;
+            self.changed |= !shown;
+            if shown { entity.to_owned() } else { String::new() }
+        })
+    }
+
+    fn tag(&mut self, tag: HtmlTag<'_>, block: bool, generic: bool) -> String {
+        let small = tag.name.to_ascii_lowercase();
+        let depth = if block { &mut self.around } else { &mut self.within };
+        *depth = if tag.closes { depth.saturating_sub(shrinks(&small)) } else { *depth + shrinks(&small) };
+        if !tag.closes && self.is_unread(&tag, &small) {
+            self.until = Some(format!("</{small}"));
+        }
+        let (mut kept, mut alt, mut source) = (String::new(), "", "");
+        for (name, value) in tag.attributes {
+            match name.to_ascii_lowercase().as_str() {
+                "href" | "src" if small != "img" && is_address(&decoded(value)) => {
+                    kept += &format!(" {name}=\"{value}\"");
+                }
+                "alt" if small == "img" => alt = value,
+                "src" if small == "img" && !value.contains(char::is_whitespace) => {
+                    source = value;
+                    self.dropped += &format!(" {name} {value}")
+                }
+                layout => {
+                    if !is_listed(LAYOUT, layout) {
+                        self.bare.push((self.line, HiddenTextKind::Attribute));
+                    }
+                    self.dropped += &format!(" {name}");
+                    if is_listed(LAYOUT, value) || is_number(value.trim_end_matches("px")) {
+                        self.dropped += &format!(" {value}");
+                    } else {
+                        self.drop_unseen(HiddenTextKind::Attribute, value);
+                    }
+                    if words(name).nth(1).is_some() {
+                        self.take(HiddenTextKind::Attribute, name);
+                    }
+                }
+            }
+        }
+        let names = &self.names;
+        let says_nothing = |word: &str| {
+            let code = generic && names.contains(word);
+            code || is_listed(TYPES, &word.to_ascii_lowercase())
+        };
+        let (plain, said): (Vec<_>, Vec<_>) =
+            tag.loose.split_whitespace().partition(|word| is_listed(LAYOUT, word) || says_nothing(word));
+        kept.extend(plain.iter().flat_map(|word| [" ", word]));
+        let is_known = is_listed(ELEMENTS, &small) || says_nothing(tag.name);
+        if !is_known && !generic {
+            // Two of them may be a sentence already.
+            self.stayed.insert(format!("<{small}>"));
+        }
+        self.drop_unseen(HiddenTextKind::Attribute, &said.join(" "));
+        let stroke = if tag.closes { "/" } else { "" };
+        let written = if small == "img" {
+            self.dropped += " img alt";
+            self.image(alt, source)
+        } else if is_known || self.may_stay(tag.name) {
+            format!("<{stroke}{}{kept}>", tag.name)
+        } else {
+            self.take(HiddenTextKind::Attribute, tag.name);
+            self.dropped += &kept;
+            String::new()
+        };
+        self.changed |= written != tag.source;
+        written
+    }
+
+    /// Whether people do not read what follows the tag, up to its element's end. A mere mention of an element has none.
+    fn is_unread(&self, tag: &HtmlTag<'_>, small: &str) -> bool {
+        // A browser draws what such a `<pre lang="mermaid">` holds.
+        let is_picture =
+            small == "pre" && tag.attributes.iter().any(|(name, _)| name.eq_ignore_ascii_case("lang"));
+        (is_picture || is_listed(UNREAD, small))
+            && self.ends.get(small).is_some_and(|last| *last >= self.line)
+    }
+}
+
+/// The language of a block of code, and what else stands behind its fence.
+fn language(info: &str) -> (&str, &str) {
+    info.split_at(info.find([' ', '\t', ',', '{']).unwrap_or(info.len()))
+}
+
+/// By how much an element shrinks its text.
+fn shrinks(element: &str) -> usize {
+    match element {
+        "sub" | "sup" | "small" | "rt" => 2,
+        "code" | "kbd" | "samp" | "tt" | "pre" | "h6" => 1,
+        _ => 0,
+    }
+}
+
+fn rows(taken: &[RemovedText]) -> Vec<HiddenText> {
+    gathered(&taken.iter().map(row).filter(says).collect::<Vec<_>>())
+}
+
+fn row(taken: &RemovedText) -> HiddenText {
+    let shown = taken.text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    HiddenText { kind: taken.kind, count: 1, excerpt: words.chars().take(EXCERPT).collect() }
+}
+
+/// A comment that says nothing hides nothing.
+fn says(row: &HiddenText) -> bool {
+    row.kind != HiddenTextKind::Comment || row.excerpt.contains(char::is_alphanumeric)
+}
+
+/// Whether the tag looks like the end of an element but isn't one.
+fn ends_nothing(tag: &str) -> bool {
+    tag.strip_prefix("</").is_some_and(|name| !name.starts_with(|c: char| c.is_ascii_alphabetic()))
+}
+
+fn words_of(node: Node<'_>) -> String {
+    match &node.data().value {
+        NodeValue::Text(text) => text.to_string(),
+        NodeValue::Code(code) => code.literal.clone(),
+        NodeValue::SoftBreak | NodeValue::LineBreak => " ".to_owned(),
+        _ => String::new(),
+    }
+}
+
+/// One tag of HTML.
+struct HtmlTag<'t> {
+    source: &'t str,
+    name: &'t str,
+    closes: bool,
+    attributes: Vec<(&'t str, &'t str)>,
+    /// Words in it that have no value.
+    loose: String,
+}
+
+impl<'t> HtmlTag<'t> {
+    /// The tag that the text begins with, and what follows it.
+    fn read(text: &'t str) -> Option<(Self, &'t str)> {
+        let inside = text.strip_prefix('<')?;
+        let (closes, inside) = inside.strip_prefix('/').map_or((false, inside), |inside| (true, inside));
+        if !inside.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            return None;
+        }
+        let ends = |c: char| c.is_ascii_whitespace() || c == '/' || c == '>';
+        let (name, mut rest) = inside.split_at(inside.find(ends)?);
+        let (mut attributes, mut loose) = (Vec::new(), String::new());
+        loop {
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '/');
+            if let Some(after) = rest.strip_prefix('>') {
+                let source = &text[..text.len() - after.len()];
+                return Some((Self { source, name, closes, attributes, loose }, after));
+            }
+            let end = rest.find(|c: char| ends(c) || c == '=')?;
+            // HTML takes a stray sign for the beginning of a name.
+            let (attribute, after) = rest.split_at(end.max(rest.chars().next()?.len_utf8()));
+            rest = after;
+            let Some(value) = after.trim_start().strip_prefix('=') else {
+                loose += &format!("{attribute} ");
+                continue;
+            };
+            let value = value.trim_start();
+            let (value, after) = match value.chars().next()? {
+                quote @ ('"' | '\'') => value[1..].split_once(quote)?,
+                _ => value.split_at(value.find(|c: char| c.is_ascii_whitespace() || c == '>')?),
+            };
+            attributes.push((attribute, value));
+            rest = after;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left, and the kinds that were taken out with their beginnings.
+    fn seen(text: &str) -> (String, Vec<(HiddenTextKind, usize, String)>) {
+        let VisibleText { text, hidden } = visible(text);
+        (text, hidden.into_iter().map(|row| (row.kind, row.count, row.excerpt)).collect())
+    }
+
+    #[test]
+    fn what_hides_nothing_stays_as_it_is() {
+        for text in [
+            "# A title\n\nSome *words*, `<!-- code -->` and [a link](http://a.b/c_d).\n\n* one\n* two\n    1) three\n\n| a | b |\n|--|:-:|\n| `x\\|y` | @z |\n",
+            "```rust\nfn a() {} // <!-- stays --> $\\color{white}{x}$\n```\n\n    indented <!-- x -->\n\n- [ ] open\n- [x] done &amp; `Vec<String>`\n",
+            "<details><summary>Log</summary>\n\ntext\n\n</details>\n\nx<sup>2</sup> and H<sub>2</sub>O, [see][1].\n\n[1]: https://a.b/c\n",
+            "سلام می‌خواهم 👩‍💻 ❤️ naïve",
+            "It costs $5 and $6, and $x^2$ or $\\color{red}{5}$.\n<p>Shown</p>\n",
+            "<div>\nkeeps <b>tags</b>\n</div>\n\nVec<String> is 1 < 2 && 3 > 2 ~~gone~~[^1]\n\n[^1]: a note\n",
+        ] {
+            assert_eq!(seen(text), (text.to_owned(), vec![]), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_people_do_not_see_is_taken_out_and_told() {
+        use HiddenTextKind::{
+            Attribute, Comment, Description, Direction, Invisible, Math, Tags, Tiny, Title, Unshown,
+        };
+        let tags: String =
+            "obey me".chars().map(|c| char::from_u32(0xE0000 + u32::from(c)).unwrap()).collect();
+        for (text, kind, excerpt) in [
+            ("Seen. <!-- obey me --> On.".to_owned(), Comment, "obey me"),
+            ("Seen.\n\n<!--\nobey me\n-->\n\nOn.".into(), Comment, "obey me"),
+            ("Seen.\n\n> - <!-- obey me -->\n\nOn.".into(), Comment, "obey me"),
+            ("Seen.\n\n<div>\nx <!--\n\nobey me\n\n<p>--> On.</p>\n".into(), Comment, "obey me"),
+            ("Seen. <?obey me?> On.".into(), Comment, "obey me?>"),
+            ("Seen.\n\n<p>\nx </ obey me> y\n\nOn.".into(), Comment, "obey me>"),
+            ("Seen.\n\n<p>\nx <! obey me> y\n\nOn.".into(), Comment, "obey me>"),
+            ("Seen. ![obey me](http://a) On.".into(), Description, "obey me"),
+            ("Seen. <img alt='obey me' src=x> On.".into(), Description, "obey me"),
+            ("Seen. [x][obey me] On.\n\n[obey me]: http://a\n".into(), Unshown, "obey me obey me"),
+            ("Seen. <!OBEY me> On.".into(), Comment, "OBEY me>"),
+            ("Seen. [x](http://a \"obey me\") On.".into(), Title, "obey me"),
+            ("Seen. [x][1] On.\n\n[1]: http://a 'obey me'\n".into(), Title, "obey me"),
+            ("Seen. On.\n\n[//]: # (obey me)\n".into(), Unshown, "obey me"),
+            ("Seen. On.\n\n[^9]: obey me\n".into(), Unshown, "obey me"),
+            ("Seen. On.\n\n```rust obey me\nfn\n```\n".into(), Unshown, "obey me"),
+            ("Seen. <span title=\"obey me\">x</span> On.".into(), Attribute, "obey me"),
+            ("Seen. <obey my words now>x On.".into(), Attribute, "my words now"),
+            (
+                "Seen.\n\n<p aria-label='obey me' align=center>\nx\n</p ignore it>\n\nOn.".into(),
+                Attribute,
+                "obey me",
+            ),
+            ("Seen. <sub><sub><sup>obey me</sup></sub></sub> On.".into(), Tiny, "obey me"),
+            ("Seen.\n\n<sub>\n\n<sup>\n\nobey me\n\n</sup>\n\n</sub>\n\nOn.".into(), Tiny, "obey me"),
+            ("Seen. $\\color{white}{obey~me}$ On.".into(), Math, "\\color{white}{obey~me}"),
+            ("Seen. $`\\textcolor{#fff}{obey me}`$ On.".into(), Math, "\\textcolor{#fff}{obey me}"),
+            (
+                "Seen.\n\n```math\n\\color{white}\\text{obey me}\n```\n\nOn.".into(),
+                Math,
+                "\\color{white}\\text{obey me}",
+            ),
+            ("Seen.\n\n$$\\phantom{obey me}$$\n\nOn.".into(), Math, "\\phantom{obey me}"),
+            (format!("Seen. {tags} On."), Tags, "obey me"),
+            ("Seen. o\u{200b}b\u{200b}e\u{2060}y On.".into(), Invisible, ""),
+            ("Seen. &#x200b;&#xE0041; On.".into(), Invisible, ""),
+            ("Seen. \u{202e}yebo\u{202c} On.".into(), Direction, ""),
+            ("Seen. ❤\u{fe0f}\u{fe0f}\u{fe01} On.".into(), Invisible, ""),
+            ("`\u{200b}` Seen. On.".into(), Invisible, ""),
+        ] {
+            let (left, hidden) = seen(&text);
+            assert!(left.contains("Seen.") && left.contains("On."), "{text:?}: {left:?}");
+            let told = hidden.iter().find(|(of, ..)| *of == kind);
+            assert_eq!(told.map(|(.., words)| words.as_str()), Some(excerpt), "{text:?}: {hidden:?}");
+            let gone = ["obey me", "my words", "obey~me", "OBEY", "\u{200b}", "\u{202e}", "ignore it"];
+            assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
+            assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
+        }
+        let alt = seen("Seen ![cat](http://x/y.png) and <img src=z alt='dog'> ![](q).");
+        assert_eq!(alt.0.trim_end().replace('\\', ""), "Seen [image] and [image] [image].");
+        assert_eq!(alt.1, []);
+        let many = "<!-- a -->\n".repeat(3) + &format!("<!-- {} -->", "b".repeat(200));
+        assert_eq!(seen(&many).1, [(Comment, 4, "a".to_owned())]);
+        let title = visible_line("Fix \u{202e}it\u{200b} <!-- not Markdown -->");
+        assert_eq!((title.text.as_str(), title.hidden.len()), ("Fix it <!-- not Markdown -->", 2));
+    }
+
+    #[test]
+    fn our_own_pages_hide_nothing_but_comments_and_descriptions() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (mut folders, mut pages) = (vec![root.join("docs"), root.join("fixtures")], 0);
+        let mut files: Vec<_> = ["CHANGELOG.md", "CONTRIBUTING.md"].map(|file| root.join(file)).into();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
+        }
+        for file in files.iter().filter(|file| file.extension().is_some_and(|of| of == "md")) {
+            pages += 1;
+            let mut hidden = hidden_lines(&std::fs::read_to_string(file).unwrap());
+            hidden.retain(|(_, kind)| !matches!(kind, HiddenTextKind::Comment | HiddenTextKind::Description));
+            assert_eq!(hidden, [], "{}", file.display());
+        }
+        assert!(pages > 20, "{pages}");
+    }
+
+    /// Texts of which each stands on a line, with `¶` for its line breaks.
+    fn texts(lines: &str) -> impl Iterator<Item = String> {
+        lines.lines().map(|line| line.trim().replace('¶', "\n")).filter(|text| !text.is_empty())
+    }
+
+    #[test]
+    fn sound_documents_hide_nothing() {
+        let sound = r#"
+            [ripgrep] is fast, as [ripgrep] says, and [`code`][].¶¶[ripgrep]: https://a.b/c¶[`code`]: #x
+            [Unreleased] at <a@b.c>, [a@b.c](mailto:a@b.c), [https://a.b/c](https://a.b/c).¶¶[unreleased]: https://a.b/d
+            [The docs][docs], and [more][docs].¶¶[docs]: https://a.b/c
+            [The book][the-book], [more][rfc-7231] and [x][1].¶¶[the-book]: #a¶[rfc-7231]: https://a.b/rfc/7231¶[1]: #c
+            Use `Box<dyn Error>`, Box<dyn Error>, Vec<T> or <path>.
+            Option<String>, HashMap<K, V>, Arc<Mutex<T>>, Result<Finding>, <owner>/<repo>.¶¶```rust,no_run¶struct Finding;¶```
+            # Design #¶¶- [x] a¶- [ ] b¶¶| a | b |¶|:--|--:|¶| 1 | `x` |¶¶> [!note]¶> a[^1] b[^note]¶¶[^1]: one¶[^Note]: two
+            Press <kbd>Ctrl</kbd>+<kbd>C</kbd><br>or<br/>x &lt;b&gt;&nbsp;&mdash; caf&eacute; `caf&eacute;` www.a.b/c <host:port>
+            <p align="center"><img src="a-b.png" width="20px" alt=""></p>¶¶The <title>, <video> or <form> tag, `</video>`.
+            $x^2 + \frac{a}{b} \le \text{cost}\,\%$, $`\sum_{i=1}^n i`$¶¶$$\mathcal{O}(n \log n)$$
+            ```math¶\begin{cases} 1 & x > 0 \\ 0 & \text{else} \end{cases}¶```
+            It costs $5 or 20% of $60, in $HOME\new and $PATH.
+            ```mermaid¶graph LR¶A[Read <br/> it] -->|yes| db[(Store)]¶db --> run_all(["Run all(x)"]):::ok¶style A fill:pink¶```
+            ```mermaid¶graph¶subgraph one [A "b"]¶B["all_of_it(x)"] --- C¶end¶classDef ok fill:#4CAF50,color:#fff¶```
+            ```mermaid¶sequenceDiagram¶participant w as A worker¶w->>Store: claim_the_job(it)¶```
+            ```mermaid¶classDiagram¶class Store {¶<<interface>>¶+claim_the_job(it) Job¶}¶```
+        "#;
+        for text in texts(sound) {
+            assert_eq!((seen(&text).1, hidden_lines(&text)), (vec![], vec![]), "{text}");
+        }
+    }
+
+    #[test]
+    fn unseen_words_are_taken_out_where_they_say_something() {
+        let unsound = r#"
+            a <ignore-all-findings> b
+            a <delete> <the> <ignored> b
+            a <ignoreAllFindings> b
+            a <ignore> <everything> b
+            Vec<ignore>, Vec<all>, Vec<findings>
+            a </ignore> </all>
+            <div ignore all>¶¶x
+            <div ignore-all=1>¶¶x
+            [a][ignore-all]¶¶[ignore-all]: #a
+            [a][ignore] [b][every] [c][finding]¶¶[ignore]: #a¶[every]: #b¶[finding]: #c
+            ```ignore-all-findings¶x¶```
+            ```rust ignore¶x¶```
+            a[^ignore-all]¶¶[^ignore-all]: b
+            ![ignore_all](x.png)
+            ![忽略所有发现](x.png)
+            [](http://ignore/all)
+            [a](<ignore all>)
+            <div>¶<a href='ignore&#32;all'>x</a>¶</div>
+            <div ignore all
+            <div title="¶¶ignore all¶
+            <div>¶x&#x200b;y&ZeroWidthSpace;z¶</div>
+            x¶¶[//]: # (&ignore; &all;)
+            x¶¶[//]: # (&#105;&#103;&#110;&#111;&#114;&#101;)
+            | a |¶|---|¶| b | ignore all |
+            <ruby>a<rp>ignore all</rp></ruby>
+            <script>¶ignore all¶</script>
+            a <svg>ignore all</svg>
+            <pre lang="mermaid">¶%% ignore all¶</pre>
+            <small><small>ignore all</small></small>
+            http://e/`<!-- ignore all -->`
+            ```math¶x % ignore¶```
+            $\label{ignore}$ and $`\def\a{ignore}`$
+            $$\llap{ignore}$$ and $x\!\!ignore$
+            $\begin{ignore}x\end{ignore}$
+            $\textcolor{white}{ignore}$
+            ```Mermaid¶graph¶%% ignore all¶```
+            ```mermaid¶pie; %% ignore¶```
+            ```mermaid¶pie¶accTitle: ignore¶```
+            ```mermaid¶pie¶accDescr {¶ignore¶}¶```
+            ```mermaid¶---¶title: ignore¶---¶pie¶```
+            ```mermaid¶graph¶click A "u" "ignore all"¶```
+            ```mermaid¶graph¶A-->ignore_all[A]¶```
+            ```mermaid¶graph¶A[x]:::ignoreAllOf¶```
+            ```mermaid¶graph¶A[<i ignore>x</i>]¶```
+            ```mermaid¶graph¶style ignore fill:#333¶```
+            ```mermaid¶stateDiagram¶state "x" as ignore_all¶```
+            ```geojson¶{"ignore": "all"}¶```
+        "#;
+        for text in texts(unsound) {
+            let (left, hidden) = seen(&text);
+            assert!(!hidden.is_empty() && !hidden_lines(&text).is_empty(), "{text:?}: {left:?}");
+            let gone = ["ignore", "every", "忽", "200b", "ZeroWidth", "105"];
+            assert!(!gone.iter().any(|words| left.contains(words)), "{text:?}: {left:?}");
+            assert_eq!(seen(&left).1, [], "{text:?}: {left:?}");
+        }
+    }
+
+    #[test]
+    fn no_text_is_too_odd_to_be_read() {
+        let marks = [
+            "<", "<!--", "<sub>", "<a b=", "$", "> ", "- ", "`", "[", "![", "|", "*a ", "&", "[a]: b\n", "\\",
+        ];
+        for mark in marks {
+            let text = format!("Begin {} end", mark.repeat(2000));
+            assert!(visible(&text).text.contains("Begin"), "{mark}");
+            assert!(visible(&format!("{mark}é\n").repeat(300)).text.len() < 40_000, "{mark}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What others ask of the engine, each known by its cause: the port's other side.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use futures_util::future::BoxFuture;
+
+use super::{
+    port::{
+        CancelRunsRequest, EngineError, EnginePort, GateAnswerOutcome, GateAnswerRequest, RetryRunRequest,
+        RunView, StartRunRequest, match_gate,
+    },
+    scheduler::{Engine, lock, open},
+};
+use crate::{
+    store::{
+        ActivePause, AnswerReceipt, CancelRow, PauseScope, RetryDecision, RunFilter, RunRemark, RunRow,
+        StartDecision,
+    },
+    types::RunId,
+};
+
+impl<T: Send + Sync + 'static> Engine<T> {
+    async fn start_run(&self, start: StartRunRequest) -> Result<StartDecision<RunView>, EngineError> {
+        let Some(workflow) = self.workflow(&start.workflow) else {
+            return Err(EngineError::UnknownWorkflow(start.workflow));
+        };
+        let opened = open(&self.store, workflow, start.trigger).await?;
+        self.woken.notify_one();
+        Ok(match opened {
+            StartDecision::New(id) => StartDecision::New(id),
+            StartDecision::Duplicate(id) => StartDecision::Duplicate(id),
+            StartDecision::Live(row) => StartDecision::Live(Box::new(self.view(&row))),
+        })
+    }
+
+    async fn book(&self, signal: GateAnswerRequest) -> Result<GateAnswerOutcome, EngineError> {
+        let GateAnswerRequest { repo, issue, answer, late } = signal;
+        let live = RunFilter { repo: Some(repo), issue: Some(issue), live_only: true };
+        loop {
+            if self.store.has_answer(repo, &answer.cause).await? {
+                return Ok(GateAnswerOutcome::Duplicate);
+            }
+            if late {
+                return Ok(GateAnswerOutcome::Late);
+            }
+            let runs = self.store.runs(live).await?;
+            if runs.is_empty() {
+                return Ok(GateAnswerOutcome::NoRun);
+            }
+            let gates: Vec<_> = runs.iter().filter_map(|run| run.gate.clone()).collect();
+            let gate = match match_gate(&gates, &answer) {
+                Ok(Some(gate)) => gate.clone(),
+                Ok(None) => {
+                    return Ok(GateAnswerOutcome::NoGate(runs.iter().map(|run| self.view(run)).collect()));
+                }
+                Err(why) => return Ok(*why),
+            };
+            let run = gate.run;
+            match self.store.book_answer(gate, answer.clone()).await? {
+                AnswerReceipt::Taken => {
+                    self.woken.notify_one();
+                    return Ok(GateAnswerOutcome::Taken(run));
+                }
+                AnswerReceipt::Duplicate => return Ok(GateAnswerOutcome::Duplicate),
+                AnswerReceipt::Changed => {} // the gate moved on while we looked; look again
+            }
+        }
+    }
+
+    async fn cancel_runs(&self, cancel: CancelRunsRequest) -> Result<Vec<RunId>, EngineError> {
+        let CancelRunsRequest { repo, issue, run, cause, by, why } = cancel;
+        let row = CancelRow { cause, by, why, at: self.clock.now() };
+        let runs = self.store.cancel_runs(repo, issue, run, row).await?;
+        // Before the look for tokens: a step that has none yet will notice.
+        self.cancels.fetch_add(1, SeqCst);
+        let in_flight = lock(&self.in_flight);
+        for token in runs.iter().filter_map(|run| in_flight.get(run)) {
+            token.cancel();
+        }
+        drop(in_flight);
+        runs.iter().for_each(|run| self.jobs.keep(*run, None));
+        self.woken.notify_one();
+        Ok(runs)
+    }
+
+    async fn retry_run(&self, retry: RetryRunRequest) -> Result<RetryDecision<RunView>, EngineError> {
+        let RetryRunRequest { run, cause, by } = retry;
+        let became = self.store.retry_run(run, cause, by).await?;
+        self.woken.notify_one();
+        let view = |row: &RunRow| Box::new(self.view(row));
+        Ok(match became {
+            RetryDecision::Going => RetryDecision::Going,
+            RetryDecision::Duplicate => RetryDecision::Duplicate,
+            RetryDecision::NoRun => RetryDecision::NoRun,
+            RetryDecision::NotFailed(row) => RetryDecision::NotFailed(view(&row)),
+            RetryDecision::Another(row) => RetryDecision::Another(view(&row)),
+        })
+    }
+}
+
+impl<T: Send + Sync + 'static> EnginePort for Engine<T> {
+    fn start(&self, start: StartRunRequest) -> BoxFuture<'_, Result<StartDecision<RunView>, EngineError>> {
+        Box::pin(self.start_run(start))
+    }
+
+    fn signal(&self, signal: GateAnswerRequest) -> BoxFuture<'_, Result<GateAnswerOutcome, EngineError>> {
+        Box::pin(self.book(signal))
+    }
+
+    fn remark(&self, run: RunId, remark: RunRemark) -> BoxFuture<'_, Result<AnswerReceipt, EngineError>> {
+        Box::pin(async move {
+            let booked = self.store.book_remark(run, remark).await?;
+            self.woken.notify_one();
+            Ok(booked)
+        })
+    }
+
+    fn cancel(&self, cancel: CancelRunsRequest) -> BoxFuture<'_, Result<Vec<RunId>, EngineError>> {
+        Box::pin(self.cancel_runs(cancel))
+    }
+
+    fn inspect(&self, run: RunId) -> BoxFuture<'_, Result<Option<RunView>, EngineError>> {
+        Box::pin(async move { Ok(self.store.run_row(run).await?.map(|row| self.view(&row))) })
+    }
+
+    fn list(&self, filter: RunFilter) -> BoxFuture<'_, Result<Vec<RunView>, EngineError>> {
+        Box::pin(async move {
+            let rows = self.store.runs(filter).await?;
+            Ok(rows.iter().map(|row| self.view(row)).collect())
+        })
+    }
+
+    fn retry(&self, retry: RetryRunRequest) -> BoxFuture<'_, Result<RetryDecision<RunView>, EngineError>> {
+        Box::pin(self.retry_run(retry))
+    }
+
+    fn pause(&self, scope: PauseScope, by: String, why: String) -> BoxFuture<'_, Result<(), EngineError>> {
+        Box::pin(async move {
+            tracing::warn!(?scope, by, why, "paused");
+            Ok(self.store.pause(ActivePause { scope, by, why, at: self.clock.now() }).await?)
+        })
+    }
+
+    fn resume(&self, scope: PauseScope, by: String) -> BoxFuture<'_, Result<bool, EngineError>> {
+        Box::pin(async move {
+            let ended = self.store.resume(scope).await?;
+            tracing::warn!(?scope, by, ended, "resumed");
+            self.woken.notify_one();
+            Ok(ended)
+        })
+    }
+
+    fn pauses(&self) -> BoxFuture<'_, Result<Vec<ActivePause>, EngineError>> {
+        Box::pin(async move { Ok(self.store.pauses().await?) })
+    }
+
+    fn place(&self, workflow: &str, step: &str) -> Option<(&'static str, &'static str)> {
+        let workflow = self.workflow(workflow)?;
+        Some((workflow.name(), workflow.step(step)?.id))
+    }
+
+    fn wake(&self) {
+        self.woken.notify_one();
+    }
+}

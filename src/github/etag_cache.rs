@@ -1,0 +1,88 @@
+//! Answers kept with the tag GitHub gave them. It counts a question whose answer has not changed (304) as
+//! none, and such an answer is as fresh as any other.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::Bytes;
+
+use crate::types::InstallationId;
+
+/// Answers kept with their tags, and the longest one that is: an issue with its text, not a listing.
+const ANSWERS_KEPT: usize = 512;
+const ANSWER_KEPT_BYTES: usize = 64 * 1024;
+
+/// An answer and its tag.
+#[derive(Debug, Clone)]
+pub(crate) struct CachedApiResponse {
+    pub(crate) tag: String,
+    pub(crate) body: Bytes,
+}
+
+/// What was asked, by whom: another installation may be shown something else.
+type EtagCacheKey = (InstallationId, String);
+
+/// The answers used last, within [`ANSWERS_KEPT`].
+#[derive(Default)]
+pub(crate) struct EtagCache(Mutex<EtagCacheEntries>);
+
+#[derive(Default)]
+struct EtagCacheEntries {
+    kept: HashMap<EtagCacheKey, (CachedApiResponse, u64)>,
+    /// Counts uses, so that what was not used for longest is known.
+    clock: u64,
+}
+
+impl EtagCache {
+    pub(crate) fn get(&self, by: InstallationId, target: &str) -> Option<CachedApiResponse> {
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let now = inner.clock;
+        let (kept, used) = inner.kept.get_mut(&(by, target.to_owned()))?;
+        *used = now;
+        Some(kept.clone())
+    }
+
+    pub(crate) fn keep(&self, by: InstallationId, target: &str, answer: CachedApiResponse) {
+        if answer.body.len() > ANSWER_KEPT_BYTES {
+            return;
+        }
+        let mut inner = self.lock();
+        inner.clock += 1;
+        let now = inner.clock;
+        inner.kept.insert((by, target.to_owned()), (answer, now));
+        if inner.kept.len() > ANSWERS_KEPT {
+            let oldest = inner.kept.iter().min_by_key(|(_, (_, used))| *used);
+            if let Some(question) = oldest.map(|(question, _)| question.clone()) {
+                inner.kept.remove(&question);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EtagCacheEntries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_longest_makes_room() {
+        let answers = EtagCache::default();
+        let (me, you) = (InstallationId(1), InstallationId(2));
+        let kept = |n: usize| CachedApiResponse { tag: n.to_string(), body: Bytes::new() };
+        for n in 0..ANSWERS_KEPT {
+            answers.keep(me, &n.to_string(), kept(n));
+        }
+        assert!(answers.get(me, "0").is_some() && answers.get(you, "0").is_none());
+        answers.keep(me, "one more", kept(0));
+        assert!(answers.get(me, "0").is_some() && answers.get(me, "1").is_none());
+        let large = CachedApiResponse { tag: String::new(), body: vec![0; ANSWER_KEPT_BYTES + 1].into() };
+        answers.keep(me, "large", large);
+        assert!(answers.get(me, "large").is_none());
+    }
+}

@@ -1,0 +1,167 @@
+//! What a repository's issues bear now and who put it there, and comments that no webhook told us of.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    api::{ApiRequest, ApiResponse},
+    error::GitHubApiError,
+    event::RepoRef,
+    manifest::{COMMENTS, ISSUE_EVENTS, ISSUES_LIST},
+    repo::{GitHubRepo, time},
+    wire::{GitHubUser, author},
+};
+use crate::types::{Actor, DeliveryId, InstallationId, IssueNo, RepoId, Timestamp};
+
+/// Pages of an issue's events that are searched, newest first, for who put a label on it.
+const EVENT_LOOK_PAGES: usize = 20;
+
+/// The act of putting a label on an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LabelEvent {
+    /// GitHub's number of it, which no other act has.
+    pub event: u64,
+    /// Taken for a bot where an App acted in somebody's name.
+    pub actor: Actor,
+    /// By GitHub's clock.
+    pub at: Timestamp,
+}
+
+impl LabelEvent {
+    /// The id under which [`told`](Self::told) is handed in: the act's own, so that it counts once.
+    pub fn id(&self, repo: RepoId) -> DeliveryId {
+        DeliveryId(format!("{FOUND}{repo}-{}", self.event))
+    }
+
+    /// Was this delivery made up for a label that was found on an issue? GitHub's own ids do not look like it.
+    pub fn was_found(id: &DeliveryId) -> bool {
+        id.0.starts_with(FOUND)
+    }
+
+    /// The delivery that should have told of it, of the event `issues`.
+    pub fn told(&self, repo: &RepoRef, installation: InstallationId, issue: IssueNo, label: &str) -> Vec<u8> {
+        let body = json!({
+            "action": "labeled",
+            "label": { "name": label },
+            "issue": { "number": issue, "updated_at": self.at.to_string() },
+            "repository": repository(repo),
+            "installation": { "id": installation },
+            "sender": user(&self.actor),
+        });
+        body.to_string().into_bytes()
+    }
+}
+
+/// The repository as a webhook payload describes it.
+fn repository(repo: &RepoRef) -> Value {
+    let owner = if repo.user_owned { "User" } else { "Organization" };
+    json!({
+        "id": repo.id, "full_name": repo.name.to_string(), "private": repo.private,
+        "default_branch": repo.default_branch, "owner": { "type": owner },
+    })
+}
+
+fn user(Actor { id, login, bot }: &Actor) -> Value {
+    json!({ "id": id, "login": login, "type": if *bot { "Bot" } else { "User" } })
+}
+
+/// What such an id begins with.
+const FOUND: &str = "labeling-";
+
+#[derive(Deserialize)]
+struct IssueEventResponse {
+    id: u64,
+    event: String,
+    actor: Option<GitHubUser>,
+    label: Option<LabelName>,
+    created_at: String,
+    performed_via_github_app: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct LabelName {
+    name: String,
+}
+
+impl IssueEventResponse {
+    fn is_about(&self, label: &str) -> bool {
+        matches!(self.event.as_str(), "labeled" | "unlabeled")
+            && self.label.as_ref().is_some_and(|l| l.name.eq_ignore_ascii_case(label))
+    }
+}
+
+impl GitHubRepo {
+    /// Open issues that bear a label; pull requests are none.
+    pub async fn issues_labeled(&self, label: &str) -> Result<Vec<IssueNo>, GitHubApiError> {
+        #[derive(Deserialize)]
+        struct LabeledIssueItem {
+            number: u64,
+            pull_request: Option<serde::de::IgnoredAny>,
+        }
+        let request = self.request(&ISSUES_LIST, &[]).query("labels", label).query("state", "open");
+        let found: Vec<LabeledIssueItem> = self.paged(request).await?;
+        Ok(found.iter().filter(|i| i.pull_request.is_none()).map(|i| IssueNo(i.number)).collect())
+    }
+
+    /// Comments on an issue that were written since then and not edited. Each as the delivery of the event `issue_comment` that
+    /// should have told of it.
+    pub async fn comments_since(
+        &self,
+        repo: &RepoRef,
+        issue: IssueNo,
+        since: Timestamp,
+    ) -> Result<Vec<(DeliveryId, Vec<u8>)>, GitHubApiError> {
+        let request = self.request(&COMMENTS, &[&issue.to_string()]).query("since", since);
+        let mut comments: Vec<Value> = self.paged(request).await?;
+        let since = since.to_string();
+        comments.retain(|c| c["created_at"] == c["updated_at"] && c["created_at"].as_str() >= Some(&since));
+        if comments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let about = self.issue(issue).await?;
+        let told = |comment: Value| {
+            let body = json!({
+                "action": "created",
+                "issue": { "number": issue, "user": user(&about.author) },
+                "repository": repository(repo),
+                "installation": { "id": self.installation() },
+                "sender": comment["user"],
+                "comment": comment,
+            });
+            let id = DeliveryId(format!("comment-{}-{}", repo.id, body["comment"]["id"]));
+            (id, body.to_string().into_bytes())
+        };
+        Ok(comments.into_iter().map(told).collect())
+    }
+
+    /// Who put the label on that the issue bears now; none when its history does not show it.
+    pub async fn newest_labeling(
+        &self,
+        issue: IssueNo,
+        label: &str,
+    ) -> Result<Option<LabelEvent>, GitHubApiError> {
+        let page = |page: usize| -> ApiRequest {
+            self.request(&ISSUE_EVENTS, &[&issue.to_string()]).query("per_page", 100).query("page", page)
+        };
+        // GitHub lists the oldest first and cannot be asked otherwise.
+        let first: ApiResponse = self.send(page(1)).await?;
+        let last = self.pages(&first, page).await?;
+        for number in (last.saturating_sub(EVENT_LOOK_PAGES)..=last).rev().filter(|n| *n > 0) {
+            let events: Vec<IssueEventResponse> =
+                if number == 1 { first.items(None)? } else { self.send(page(number)).await?.items(None)? };
+            if let Some(newest) = events.into_iter().rev().find(|event| event.is_about(label)) {
+                return labeling(newest);
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn labeling(newest: IssueEventResponse) -> Result<Option<LabelEvent>, GitHubApiError> {
+    if newest.event == "unlabeled" {
+        return Ok(None); // taken off since the issue was listed
+    }
+    let mut actor = author(newest.actor);
+    actor.bot |= newest.performed_via_github_app.is_some();
+    Ok(Some(LabelEvent { event: newest.id, actor, at: time(&ISSUE_EVENTS, &newest.created_at)? }))
+}

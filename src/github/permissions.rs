@@ -1,0 +1,157 @@
+//! May this person do that here? Asked live of GitHub, by what they may do in the repository now;
+//! what a payload says about its author's association decides nothing.
+
+use serde::Deserialize;
+
+use super::{
+    error::GitHubApiError,
+    manifest::{PERMISSION, TEAM_MEMBERS, USER, lacking_for_run},
+    repo::GitHubRepo,
+};
+use crate::types::{Actor, Role, UserId};
+
+#[derive(Debug, Deserialize)]
+struct CollaboratorResponse {
+    #[serde(default)]
+    permission: String,
+    #[serde(default)]
+    role_name: String,
+    user: Option<CollaboratorUser>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CollaboratorUser {
+    id: u64,
+    #[serde(default)]
+    login: String,
+    #[serde(default, rename = "type")]
+    kind: String,
+    permissions: Option<PermissionFlags>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PermissionFlags {
+    admin: bool,
+    maintain: bool,
+    push: bool,
+    triage: bool,
+    pull: bool,
+}
+
+impl GitHubRepo {
+    /// The actor's role. An error means that we could not ask, which is not a no.
+    pub async fn permission(&self, actor: &Actor) -> Result<Role, GitHubApiError> {
+        match self.send(self.request(&PERMISSION, &[&actor.login]).kept()).await {
+            Ok(answer) => Ok(answer.json::<CollaboratorResponse>()?.role_of(actor)),
+            Err(GitHubApiError::NotFound { .. }) => Ok(Role::None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What the App was not given here and a run takes, as in `issues: write`; on its issue alone, or on a branch as well.
+    pub async fn lacks(&self, on_branch: bool) -> Result<Vec<String>, GitHubApiError> {
+        let lacking = |granted: &_| lacking_for_run(on_branch, granted);
+        let api = self.github().api();
+        let granted = api.granted(self.installation(), |granted| lacking(granted).is_empty()).await?;
+        Ok(granted.map_or_else(Vec::new, |granted| lacking(&granted)))
+    }
+
+    /// Whose account this is; none where there is none of that name.
+    pub async fn person(&self, login: &str) -> Result<Option<Actor>, GitHubApiError> {
+        match self.send(self.bare(&USER, &[login]).kept()).await {
+            Ok(answer) => {
+                let CollaboratorUser { id, login, kind, .. } = answer.json()?;
+                Ok(Some(Actor { id: UserId(id), login, bot: kind == "Bot" }))
+            }
+            Err(GitHubApiError::NotFound { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Who is in a team; none where there is no such team or GitHub does not tell us.
+    pub async fn team(&self, organization: &str, team: &str) -> Result<Option<Vec<UserId>>, GitHubApiError> {
+        match self.paged::<CollaboratorUser>(self.bare(&TEAM_MEMBERS, &[organization, team])).await {
+            Ok(people) => Ok(Some(people.into_iter().map(|person| UserId(person.id)).collect())),
+            Err(GitHubApiError::NotFound { .. } | GitHubApiError::Forbidden { .. }) => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}
+
+impl CollaboratorResponse {
+    fn role_of(&self, actor: &Actor) -> Role {
+        // A login can be given up and taken by someone else; the number cannot.
+        match &self.user {
+            Some(user) if user.id == actor.id.0 => match &user.permissions {
+                Some(rights) => rights.role(),
+                // A custom role's name is not one of ours; what it is based on is.
+                None => self.role_name.parse().or_else(|_| self.permission.parse()).unwrap_or(Role::None),
+            },
+            _ => Role::None,
+        }
+    }
+}
+
+impl PermissionFlags {
+    fn role(&self) -> Role {
+        match self {
+            Self { admin: true, .. } => Role::Admin,
+            Self { maintain: true, .. } => Role::Maintain,
+            Self { push: true, .. } => Role::Write,
+            Self { triage: true, .. } => Role::Triage,
+            Self { pull: true, .. } => Role::Read,
+            _ => Role::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::types::UserId;
+
+    fn role(answer: serde_json::Value) -> Role {
+        let actor = Actor { id: UserId(7), login: "ann".into(), bot: false };
+        serde_json::from_value::<CollaboratorResponse>(answer).unwrap().role_of(&actor)
+    }
+
+    #[test]
+    fn the_booleans_decide_over_the_words() {
+        // GitHub folds triage into "read" and maintain into "write" in `permission`.
+        let answer = |permission, rights| json!({ "permission": permission, "role_name": "custom", "user": { "id": 7, "permissions": rights } });
+        assert_eq!(
+            role(answer(
+                "write",
+                json!({"admin": false, "maintain": true, "push": true, "triage": true, "pull": true})
+            )),
+            Role::Maintain
+        );
+        assert_eq!(role(answer("read", json!({"triage": true, "pull": true}))), Role::Triage);
+        assert_eq!(role(answer("admin", json!({"pull": true}))), Role::Read);
+        assert_eq!(role(answer("read", json!({}))), Role::None);
+    }
+
+    #[test]
+    fn a_recycled_login_has_no_rights() {
+        assert_eq!(
+            role(json!({"permission": "admin", "user": {"id": 8, "permissions": {"admin": true}}})),
+            Role::None
+        );
+        assert_eq!(role(json!({"permission": "admin", "user": null})), Role::None);
+    }
+
+    #[test]
+    fn without_booleans_the_role_name_counts_and_then_the_permission() {
+        assert_eq!(
+            role(json!({"permission": "write", "role_name": "maintain", "user": {"id": 7}})),
+            Role::Maintain
+        );
+        assert_eq!(
+            role(json!({"permission": "write", "role_name": "release-team", "user": {"id": 7}})),
+            Role::Write
+        );
+    }
+}

@@ -1,0 +1,51 @@
+//! Somebody edits or deletes a comment of ours that asks people. What it says decides what they approve, so the run puts it
+//! back, and from then on a bare approval is none there.
+
+use super::{DeliveryNote, DeliveryResult, Intake, IntakeError, cause, events::IssueRef};
+use crate::{
+    engine::{RunFilter, RunRemark},
+    github::event::CommentEditedEvent,
+    publication,
+    store::ClaimedDelivery,
+    types::Role,
+};
+
+impl Intake {
+    pub(super) async fn touched(&self, taken: &ClaimedDelivery, e: &CommentEditedEvent) -> DeliveryResult {
+        let bot = self.bot().await?;
+        if e.author.id != bot.id || e.sender.id == bot.id {
+            return Ok(DeliveryNote::Nothing("not a comment of ours".into()));
+        }
+        let here = IssueRef { repo: &e.repo, installation: e.installation, issue: e.issue };
+        let issue = match e.is_pull {
+            true => self.issue_of_pull(&here).await?,
+            false => Some(e.issue),
+        };
+        let live = RunFilter { repo: Some(e.repo.id), issue, live_only: true };
+        let runs = self.engine.list(live).await?;
+        let asks = runs.iter().find(|run| {
+            let marker = publication::gate_marker(run.id, run.visit);
+            (run.gate.is_some() || run.opening) && e.text.trim_end().ends_with(&format!(":{marker} -->"))
+        });
+        let Some(run) = asks else {
+            return Ok(DeliveryNote::Nothing("no comment that asks people now".into()));
+        };
+        let Some(gate) = &run.gate else { return Err(IntakeError::Opening) };
+        if e.sender.bot && gate.touched.is_some() {
+            return Ok(DeliveryNote::Nothing(
+                "a bot changed it again, and it takes the hash alone already".into(),
+            ));
+        }
+        let remark = RunRemark {
+            cause: cause::delivery(taken),
+            verb: RunRemark::TOUCHED.to_owned(),
+            finding: run.visit.to_string(),
+            text: e.comment.to_string(),
+            by: e.sender.clone(),
+            role: Role::None,
+            at: e.at,
+        };
+        self.engine.remark(run.id, remark).await?;
+        Ok(DeliveryNote::Done(format!("{} is to put back what {} changed", run.id, e.sender.login)))
+    }
+}

@@ -1,0 +1,136 @@
+//! What people say of single findings, and starting a workflow anew: both are about a run that lives, and answer no gate.
+
+use super::{Intake, IntakeError, answer::CommandReply, comment::CommentContext};
+use crate::{
+    commands::{CommentCommand, DISMISS, FindingArguments},
+    documents::{findings::FindingStatus, verdict::FindingSeverity},
+    engine::{
+        AnswerReceipt, CancelRunsRequest, FindingRow, RunRemark, RunView, StartDecision, StartRunRequest,
+    },
+    messages,
+    rounds::may_settle,
+    types::Cause,
+};
+
+impl Intake {
+    /// Hands in a `/dismiss` or `/must-fix`. It is about the live run that found anything.
+    pub(super) async fn settle(
+        &self,
+        said: &CommentContext<'_>,
+        command: &CommentCommand,
+        cause: Cause,
+    ) -> Result<CommandReply, IntakeError> {
+        let FindingArguments { finding, text } = match FindingArguments::parse(command.name, &command.args) {
+            Ok(args) => args,
+            Err(error) => {
+                return Ok(CommandReply::Words(messages::not_understood(command.name, &error.to_string())));
+            }
+        };
+        let found = self.findings(said).await?;
+        let (run, found) = match &found[..] {
+            [] => return Ok(CommandReply::Words(messages::no_findings())),
+            [one] => one,
+            _ => return Ok(CommandReply::Words(messages::whose_finding())),
+        };
+        let Some(row) = found.iter().find(|row| row.id == finding) else {
+            let open = found.iter().filter(|row| open(row)).map(|row| row.id.as_str());
+            return Ok(CommandReply::Words(messages::no_such_finding(&finding, open)));
+        };
+        if command.name == DISMISS && !open(row) {
+            return Ok(CommandReply::Words(messages::settled_already(&finding, &row.status)));
+        }
+        let needs = may_settle(command.name, row.severity == FindingSeverity::Blocking.as_str());
+        if said.role < needs {
+            return Ok(CommandReply::No(format!("refused: {} of {finding} needs {needs}", command.name)));
+        }
+        let remark = RunRemark {
+            cause,
+            verb: command.name.to_owned(),
+            finding,
+            text,
+            by: said.event.sender.clone(),
+            role: said.role,
+            at: said.event.created_at,
+        };
+        Ok(match self.engine.remark(run.id, remark).await? {
+            AnswerReceipt::Taken | AnswerReceipt::Duplicate => {
+                CommandReply::Note(format!("`/{}` taken by {}", command.name, run.id))
+            }
+            AnswerReceipt::Changed => CommandReply::Words(messages::no_findings()),
+        })
+    }
+
+    /// The live runs of the issue that found anything, and how each finding of theirs stands.
+    async fn findings<'s>(
+        &self,
+        said: &'s CommentContext<'_>,
+    ) -> Result<Vec<(&'s RunView, Vec<FindingRow>)>, IntakeError> {
+        let Some(db) = self.store.repo_if_any(said.at.repo.id).await? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for run in &said.live {
+            let mut found: Vec<FindingRow> = Vec::new();
+            for row in db.ledger(run.id).await?.findings {
+                found.retain(|earlier| earlier.id != row.id);
+                found.push(row);
+            }
+            if !found.is_empty() {
+                all.push((run, found));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Ends the run there is and starts its workflow from the beginning, once that one has ended.
+    pub(super) async fn restart(
+        &self,
+        said: &CommentContext<'_>,
+        command: &CommentCommand,
+        cause: Cause,
+    ) -> Result<CommandReply, IntakeError> {
+        let named = command.args.split_whitespace().next();
+        let fits = |run: &&RunView| named.is_none_or(|name| run.workflow.eq_ignore_ascii_case(name));
+        let here: Vec<_> = said.live.iter().chain(&said.ended).filter(fits).collect();
+        let mut names: Vec<_> = here.iter().map(|run| run.workflow.as_str()).collect();
+        names.dedup();
+        let (workflow, row) = match names[..] {
+            [name] => match self.router.by_command(name) {
+                Some((_, row)) if said.role < row.role => {
+                    return Ok(CommandReply::No(format!("refused: {} may not {}", said.role, row.name)));
+                }
+                Some((workflow, row)) => (workflow, row.name),
+                None => return Ok(CommandReply::Words(messages::nothing_to_restart())),
+            },
+            [] => return Ok(CommandReply::Words(messages::nothing_to_restart())),
+            _ => {
+                let why = "more than one workflow is at work here; name the one that is meant";
+                return Ok(CommandReply::Words(messages::not_understood(command.name, why)));
+            }
+        };
+        // What was asked for is asked for again.
+        let args = here.first().map_or("", |run| run.trigger.args.as_str());
+        let mut trigger = said.trigger(row, args, cause.clone());
+        trigger.request = here.iter().find_map(|run| run.trigger.request.clone());
+        if let Some(refused) = self.too_much(&trigger).await? {
+            return Ok(refused);
+        }
+        let (repo, issue, by) = (said.at.repo.id, said.at.issue, said.event.sender.clone());
+        for run in here.iter().filter(|run| run.status.live() && run.trigger.cause != cause) {
+            let why = "started anew".to_owned();
+            let run = Some(run.id);
+            self.engine
+                .cancel(CancelRunsRequest { repo, issue, run, cause: cause.clone(), by: by.clone(), why })
+                .await?;
+        }
+        Ok(match self.engine.start(StartRunRequest { workflow: workflow.to_owned(), trigger }).await? {
+            StartDecision::New(run) | StartDecision::Duplicate(run) => {
+                CommandReply::Note(format!("started {workflow} anew as {run}"))
+            }
+            // It is still telling people that it ends.
+            StartDecision::Live(_) => return Err(IntakeError::Opening),
+        })
+    }
+}
+
+fn open(row: &FindingRow) -> bool {
+    row.status == FindingStatus::Open.as_str()
+}

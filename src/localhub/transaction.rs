@@ -1,0 +1,321 @@
+//! A change in progress: the state, the time it happens at, and what is to be told afterwards.
+//! Everything that can happen to the hub is a method of [`HubTransaction`] (here, in `acts.rs` and
+//! `conversation.rs`), so REST, pages and Rust cause the same events.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    HubError, HubInner,
+    git::BareRepository,
+    json::JsonRenderer,
+    model::{HubAccount, HubDelivery, HubIssue, HubRepository, HubState, HubTimelineEvent},
+    views::{HubEvent, HubEventKind},
+};
+use crate::types::{InstallationId, IssueNo, Oid, RepoId, Timestamp, UserId};
+
+/// Deliveries remembered; the oldest are forgotten with their bodies.
+const DELIVERIES_KEPT: usize = 2000;
+
+pub(super) struct HubTransaction<'a> {
+    pub(super) state: &'a mut HubState,
+    pub(super) hub: &'a HubInner,
+    pub(super) at: Timestamp,
+    happened: Vec<HubEvent>,
+}
+
+impl<'a> HubTransaction<'a> {
+    pub(super) fn new(state: &'a mut HubState, hub: &'a HubInner) -> Self {
+        Self { at: (hub.now)(), state, hub, happened: Vec::new() }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<HubEvent> {
+        self.forget_old_deliveries();
+        self.happened
+    }
+
+    pub(super) fn json(&self) -> JsonRenderer<'_> {
+        JsonRenderer { state: self.state, hub: self.hub }
+    }
+
+    pub(super) fn git(&self, repo: RepoId) -> BareRepository {
+        self.hub.git(repo)
+    }
+
+    pub(super) fn repo(&self, id: RepoId) -> Result<&HubRepository, HubError> {
+        self.state.repositories.get(&id).ok_or_else(|| HubError::Missing(format!("repository {id}")))
+    }
+
+    pub(super) fn repo_mut(&mut self, id: RepoId) -> Result<&mut HubRepository, HubError> {
+        let at = self.at;
+        let repo = self.state.repositories.get_mut(&id);
+        let repo = repo.ok_or_else(|| HubError::Missing(format!("repository {id}")))?;
+        repo.updated_at = at;
+        Ok(repo)
+    }
+
+    pub(super) fn issue(&self, repo: RepoId, number: IssueNo) -> Result<&HubIssue, HubError> {
+        let issue = self.repo(repo)?.issues.get(&number.0);
+        issue.ok_or_else(|| HubError::Missing(format!("issue {number} in repository {repo}")))
+    }
+
+    pub(super) fn issue_mut(&mut self, repo: RepoId, number: IssueNo) -> Result<&mut HubIssue, HubError> {
+        let at = self.at;
+        let issue = self.repo_mut(repo)?.issues.get_mut(&number.0);
+        let issue = issue.ok_or_else(|| HubError::Missing(format!("issue {number} in repository {repo}")))?;
+        issue.updated_at = at;
+        Ok(issue)
+    }
+
+    pub(super) fn account(&self, id: UserId) -> Result<&HubAccount, HubError> {
+        self.state.accounts.get(&id).ok_or_else(|| HubError::Missing(format!("user {id}")))
+    }
+
+    /// Notes something for [`super::Hub::subscribe`]rs.
+    pub(super) fn tell(&mut self, repo: RepoId, issue: Option<IssueNo>, by: UserId, what: HubEventKind) {
+        let by = self.state.login(by);
+        self.happened.push(HubEvent { repo, issue, by, at: self.at, what });
+    }
+
+    /// Adds a line to an issue's timeline.
+    pub(super) fn trace(&mut self, repo: RepoId, number: IssueNo, event: HubTimelineEvent) {
+        if let Some(issue) = self.state.repositories.get_mut(&repo).and_then(|r| r.issues.get_mut(&number.0))
+        {
+            issue.events.push(event);
+        }
+    }
+
+    pub(super) fn event(&mut self, word: &str, actor: UserId) -> HubTimelineEvent {
+        HubTimelineEvent {
+            id: self.state.fresh_id(),
+            event: word.to_owned(),
+            actor,
+            at: self.at,
+            label: None,
+            rename: None,
+        }
+    }
+
+    /// Queues a repository's event for every App that is installed on it and asked for it.
+    pub(super) fn hook(
+        &mut self,
+        repo: RepoId,
+        event: &str,
+        action: Option<&str>,
+        sender: UserId,
+        extra: Vec<(&str, Value)>,
+    ) {
+        let wanted: Vec<(u64, InstallationId)> = self
+            .state
+            .installations_on(repo)
+            .filter(|i| i.suspended_at.is_none())
+            .filter(|i| self.state.apps.get(&i.app).is_some_and(|a| a.events.contains(event)))
+            .map(|i| (i.app, i.id))
+            .collect();
+        let Some(row) = self.state.repositories.get(&repo) else { return };
+        let mut body = Map::new();
+        body.extend(action.map(|a| ("action".to_owned(), json!(a))));
+        body.extend(extra.into_iter().map(|(k, v)| (k.to_owned(), v)));
+        body.insert("repository".into(), self.json().repository(row));
+        body.insert("sender".into(), self.json().account(sender));
+        for (app, installation) in wanted {
+            let mut body = body.clone();
+            body.insert("installation".into(), JsonRenderer::installation_stub(installation));
+            self.queue(app, event, action, Some(installation), Some(repo), &Value::Object(body));
+        }
+    }
+
+    /// Queues an issue's event (`issues`), whose body is the issue and whatever is added.
+    pub(super) fn hook_issue(
+        &mut self,
+        repo: RepoId,
+        number: IssueNo,
+        action: &str,
+        sender: UserId,
+        extra: Vec<(&str, Value)>,
+    ) {
+        let Ok((row, issue)) = self.repo(repo).and_then(|r| Ok((r, self.issue(repo, number)?))) else {
+            return;
+        };
+        let (event, mut body) = if issue.pull.is_some() {
+            let pull = self.json().full_pull(row, issue);
+            ("pull_request", vec![("number", json!(number.0)), ("pull_request", pull)])
+        } else {
+            ("issues", vec![("issue", self.json().issue(row, issue))])
+        };
+        body.extend(extra);
+        self.hook(repo, event, Some(action), sender, body);
+    }
+
+    /// Queues an event that concerns the App itself; these need no subscription.
+    pub(super) fn hook_app(
+        &mut self,
+        app: u64,
+        event: &str,
+        action: Option<&str>,
+        installation: Option<InstallationId>,
+        mut body: Map<String, Value>,
+    ) {
+        if let Some(action) = action {
+            body.insert("action".into(), json!(action));
+        }
+        self.queue(app, event, action, installation, None, &Value::Object(body));
+    }
+
+    fn queue(
+        &mut self,
+        app: u64,
+        event: &str,
+        action: Option<&str>,
+        installation: Option<InstallationId>,
+        repository: Option<RepoId>,
+        body: &Value,
+    ) {
+        if self.state.apps.get(&app).is_none_or(|a| a.webhook_url.is_none()) {
+            return;
+        }
+        let guid = match guid() {
+            Ok(guid) => guid,
+            Err(error) => return tracing::error!(%error, "a webhook could not be queued"),
+        };
+        if let Err(error) = std::fs::write(self.hub.delivery_file(&guid), body.to_string()) {
+            return tracing::error!(%error, "a webhook could not be queued");
+        }
+        let id = self.state.fresh_id();
+        self.state.deliveries.push(HubDelivery {
+            id,
+            guid,
+            app,
+            event: event.to_owned(),
+            action: action.map(str::to_owned),
+            installation,
+            repository,
+            redelivery: false,
+            at: self.at,
+            status: None,
+        });
+    }
+
+    fn forget_old_deliveries(&mut self) {
+        while self.state.deliveries.len() > DELIVERIES_KEPT {
+            let oldest = self.state.deliveries.remove(0);
+            // Its body may be shared with a redelivery or gone already.
+            if !self.state.deliveries.iter().any(|d| d.guid == oldest.guid) {
+                drop(std::fs::remove_file(self.hub.delivery_file(&oldest.guid)));
+            }
+        }
+    }
+
+    /// Does what was left undone when this hub was killed.
+    pub(super) fn catch_up(&mut self) -> Result<(), HubError> {
+        for MissedBranchMove { repo, branch, from, to, by } in left_behind(self.state, self.hub) {
+            self.branch_moved(repo, &branch, Some(from), Some(to), by)?;
+        }
+        Ok(())
+    }
+
+    /// After a branch was made, moved or deleted: pull requests follow, `push` is told.
+    pub(super) fn branch_moved(
+        &mut self,
+        repo: RepoId,
+        branch: &str,
+        from: Option<Oid>,
+        to: Option<Oid>,
+        by: UserId,
+    ) -> Result<(), HubError> {
+        let at = self.at;
+        self.repo_mut(repo)?.pushed_at = at;
+        let git = self.git(repo);
+        let subject = to
+            .as_ref()
+            .and_then(|oid| git.read_commit(oid).ok())
+            .and_then(|c| c.message.lines().next().map(str::to_owned))
+            .unwrap_or_default();
+        let moved = HubEventKind::BranchMoved {
+            branch: branch.to_owned(),
+            new: from.is_none(),
+            to: to.clone(),
+            subject,
+        };
+        self.tell(repo, None, by, moved);
+        let zero = || "0".repeat(40);
+        let text = |oid: &Option<Oid>| oid.as_ref().map_or_else(zero, Oid::to_string);
+        let compare =
+            format!("{}/compare/{}...{}", self.json().repo_web(self.repo(repo)?), text(&from), text(&to));
+        let push = vec![
+            ("ref", json!(format!("refs/heads/{branch}"))),
+            ("before", json!(text(&from))),
+            ("after", json!(text(&to))),
+            ("created", json!(from.is_none())),
+            ("deleted", json!(to.is_none())),
+            ("forced", json!(false)),
+            ("base_ref", Value::Null),
+            ("compare", json!(compare)),
+            ("commits", json!([])),
+            ("head_commit", Value::Null),
+            ("pusher", json!({ "name": self.state.login(by) })),
+        ];
+        self.hook(repo, "push", None, by, push);
+        let Some(to) = to else { return Ok(()) };
+        let followers: Vec<u64> = self
+            .repo(repo)?
+            .issues
+            .values()
+            .filter(|i| i.open && i.pull.as_ref().is_some_and(|p| p.head == branch && p.head_oid != to))
+            .map(|i| i.number)
+            .collect();
+        for number in followers {
+            git.set_reference(&format!("refs/pull/{number}/head"), &to)?;
+            let number = IssueNo(number);
+            if let Some(pull) = &mut self.issue_mut(repo, number)?.pull {
+                pull.head_oid = to.clone();
+            }
+            let ends = vec![("before", json!(text(&from))), ("after", json!(to.as_str()))];
+            self.hook_issue(repo, number, "synchronize", by, ends);
+        }
+        Ok(())
+    }
+}
+
+/// A branch that moved, and its pull request that does not know it.
+pub(super) struct MissedBranchMove {
+    repo: RepoId,
+    branch: String,
+    from: Oid,
+    to: Oid,
+    by: UserId,
+}
+
+/// What a kill between git's move of a branch and our note of it left.
+pub(super) fn left_behind(state: &HubState, hub: &HubInner) -> Vec<MissedBranchMove> {
+    let mut found = Vec::new();
+    for repo in state.repositories.values() {
+        for issue in repo.issues.values().filter(|issue| issue.open) {
+            let Some(pull) = &issue.pull else { continue };
+            let Some(to) = hub.git(repo.id).branch(&pull.head).filter(|head| *head != pull.head_oid) else {
+                continue;
+            };
+            let (branch, from) = (pull.head.clone(), pull.head_oid.clone());
+            found.push(MissedBranchMove { repo: repo.id, branch, from, to, by: issue.author });
+        }
+    }
+    found
+}
+
+/// A random id in the form of a version 4 UUID, as GitHub's delivery ids are.
+fn guid() -> Result<String, HubError> {
+    let hex = super::random_hex(16)?;
+    let variant = ["8", "9", "a", "b"][hex.as_bytes()[16] as usize % 4];
+    Ok(format!("{}-{}-4{}-{variant}{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..]))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_guid_has_the_form_of_a_version_4_uuid() {
+        let guid = super::guid().unwrap();
+        let parts: Vec<_> = guid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12]);
+        assert_eq!(&guid[14..15], "4");
+        assert!("89ab".contains(&guid[19..20]));
+    }
+}

@@ -1,0 +1,151 @@
+//! An issue that was made of a rough one: its title and its text.
+
+use std::collections::BTreeMap;
+
+use super::{Provenance, capital, folded, place, rehearsal};
+use crate::{
+    documents::findings::Finding,
+    github::outbound::{self, OutboundBody, clean, clean_with_boxes, plain},
+    types::IssueNo,
+};
+
+/// Longer ones are cut in lists; GitHub takes 256.
+const TITLE_CHARS: usize = 200;
+/// With what it takes the place of, it stays one issue.
+const TEXT_CHARS: usize = 45_000;
+const BEFORE_CHARS: usize = 15_000;
+
+/// What it comes from.
+#[derive(Debug, Clone)]
+pub enum IssueOrigin {
+    /// Another issue, which stays as it is.
+    From(IssueNo),
+    /// The title and the text whose place it takes.
+    InPlaceOf(String, String),
+}
+
+pub fn filed_title(title: &str) -> String {
+    outbound::line(title, TITLE_CHARS)
+}
+
+/// `text` is the accepted document below its title, `open` what the reviewer found and nobody settled.
+pub fn filed_issue(
+    text: &str,
+    origin: &IssueOrigin,
+    provenance: &Provenance,
+    open: &[Finding],
+) -> OutboundBody {
+    let mut parts = Vec::new();
+    if let IssueOrigin::From(issue) = origin {
+        parts.push(format!("From #{issue}."));
+    }
+    parts.push(clean_with_boxes(text, TEXT_CHARS).to_string());
+    if !open.is_empty() {
+        let line = |finding: &Finding| {
+            format!("- {}: {}", place(finding, &BTreeMap::new()), plain(&finding.title, 200))
+        };
+        let lines: Vec<_> = open.iter().map(line).collect();
+        parts.push(folded("What the reviewer also suggests", &lines.join("\n")));
+    }
+    if let IssueOrigin::InPlaceOf(title, body) = origin {
+        let before = clean(body, BEFORE_CHARS);
+        parts.push(folded("The issue as it was opened", &format!("**{}**\n\n{before}", plain(title, 300))));
+    }
+    let accepted = provenance.acceptance.as_ref().map(|by| format!(" {}.", capital(&by.text())));
+    parts.push(format!(
+        "<sub>{}.{} Run {}.</sub>",
+        provenance.models(),
+        accepted.unwrap_or_default(),
+        provenance.run
+    ));
+    OutboundBody::frame(rehearsal(provenance.rehearsal).to_owned() + &parts.join("\n\n"))
+}
+
+/// Open issues that may be about the same, as a note.
+pub fn similar(issues: &[(IssueNo, String)]) -> String {
+    let all: Vec<String> =
+        issues.iter().map(|(number, title)| format!("#{number} {}", outbound::line(title, 60))).collect();
+    format!("open issues that may be about the same: {}", all.join("; "))
+}
+
+/// Labels of the settings that the repository does not have.
+pub fn labels_lacking(labels: &[String]) -> String {
+    format!(
+        "the settings name labels that this repository does not have, so they are not used: {}",
+        labels.join(", ")
+    )
+}
+
+/// No model's answer about open questions could be used.
+pub fn questions_unknown() -> String {
+    "no model could be asked what is unclear in this issue, so it raised no questions".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::*, *};
+    use crate::{
+        documents::verdict::FindingSeverity,
+        messages::{Acceptance, Author},
+        types::Timestamp,
+    };
+
+    #[test]
+    fn criteria_are_boxes_and_open_suggestions_go_along() {
+        let mut suggestion = finding("F2", FindingSeverity::Suggestion, "AC-2", "Name the `sheet_file`");
+        suggestion.detail.clear();
+        let provenance = Provenance {
+            drafter: Author::Person,
+            reviewer: Author::Nobody,
+            acceptance: Some(Acceptance::Unreviewed { by: "sam".into(), at: Timestamp(0) }),
+            ..provenance()
+        };
+        let text =
+            "## Criteria\n\n- [ ] AC-1 `tally x` reads sheet_file\n- [ ] AC-2 @mona\n\n## Scope\n\n- [ ] x";
+        let body = filed_issue(text, &IssueOrigin::From(IssueNo(42)), &provenance, &[suggestion]);
+        assert_inert(body.as_str());
+        insta::assert_snapshot!(body.as_str().replace('\u{200b}', "·"), @r"
+        From #42.
+
+        ## Criteria
+
+        - [ ] AC-1 `tally x` reads sheet_file
+        - [ ] AC-2 @·mona
+
+        ## Scope
+
+        - [ ] x
+
+        <details><summary>What the reviewer also suggests</summary>
+
+        - `AC-2`: Name the `sheet_file`
+
+        </details>
+
+        <sub>Drafted by a person. Approved by sam at 1970-01-01T00:00:00Z, without a review. Run 8123-4.</sub>
+        ");
+    }
+
+    #[test]
+    fn nothing_in_a_filed_issue_acts() {
+        let acceptance = Some(Acceptance::Approved { by: HOSTILE.into(), at: Timestamp(0) });
+        let provenance = Provenance { acceptance, ..provenance() };
+        let marker = "<!-- countersign:issue-8123-4 -->";
+        for origin in [
+            IssueOrigin::From(IssueNo(42)),
+            IssueOrigin::InPlaceOf(HOSTILE.into(), format!("{HOSTILE}\n\n{marker}")),
+        ] {
+            let body = filed_issue(
+                &format!("{HOSTILE}\n\n{marker}\n{}", "- [ ] AC-1 x\n".repeat(9000)),
+                &origin,
+                &provenance,
+                &[],
+            );
+            assert_inert(body.as_str());
+            assert_eq!(body.pieces().len(), 1);
+            assert!(!body.as_str().ends_with(marker), "the one at the end is ours alone");
+        }
+        let title = filed_title(&format!("Add @mona {HOSTILE}"));
+        assert!(!title.contains("@mona") && !title.contains('\n'), "{title}");
+    }
+}

@@ -1,0 +1,68 @@
+//! What every answer is held against, whichever back end it came through.
+
+use serde_json::Value;
+
+use super::{CallErrorKind, ModelCall, http::CallFault, schema, strict_json};
+use crate::documents::unfenced;
+
+/// Did the model answer that was asked, and say so?
+pub(super) fn check_served(call: &ModelCall, served: Option<&str>) -> Result<(), CallFault> {
+    if served.is_some_and(|served| call.may_be_served_by(served)) {
+        return Ok(());
+    }
+    let why = format!("{} answered, asked was {}", served.unwrap_or("an unnamed model"), call.model);
+    Err(CallFault(CallErrorKind::WrongModel { served: served.map(str::to_owned) }, why))
+}
+
+/// The text, which is not blank, and the value that fits the call's schema, where it has one: `value`, or else what the
+/// text says without one fence around it.
+pub(super) fn fit(
+    call: &ModelCall,
+    text: String,
+    value: Option<Value>,
+) -> Result<(String, Option<Value>), CallFault> {
+    if text.trim().is_empty() {
+        return Err(CallFault::new(CallErrorKind::Empty, "the answer is empty"));
+    }
+    let Some(wanted) = &call.schema else { return Ok((text, None)) };
+    let invalid = |why| CallFault(CallErrorKind::InvalidOutput, why);
+    let text = unfenced(&text).to_owned();
+    let value = match value {
+        Some(value) => value,
+        None => {
+            strict_json::parse(&text).map_err(|error| invalid(format!("the answer is not JSON: {error}")))?
+        }
+    };
+    match schema::misfit(&value, wanted) {
+        Some(misfit) => Err(invalid(misfit)),
+        None => Ok((text, Some(value))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::providers::samples;
+
+    #[test]
+    fn one_fence_or_byte_order_mark_around_json_is_taken_off() {
+        let with_schema =
+            ModelCall { schema: Some(json!({"type": "object", "required": ["a"]})), ..samples::call() };
+        let object = r#"{"a": "```"}"#;
+        for around in
+            ["{}", "\u{feff}{}", "```json\n{}\n```", " ```\r\n{}\r\n``` ", "\u{feff}~~~~JSON\n{}\n~~~~\n"]
+        {
+            let text = around.replace("{}", object);
+            let (said, value) = fit(&with_schema, text.clone(), None).expect(around);
+            assert_eq!((said.as_str(), value), (object, Some(json!({"a": "```"}))), "{around}");
+            assert_eq!(fit(&samples::call(), text.clone(), None).unwrap().0, text, "no form was asked for");
+        }
+        for around in
+            ["```\n```\n{}\n```\n```", "Here: {}", "```json\n{}", "```json\n{}\n~~~", "```\n{}\n```\nDone."]
+        {
+            assert!(fit(&with_schema, around.replace("{}", object), None).is_err(), "{around}");
+        }
+    }
+}

@@ -1,0 +1,544 @@
+//! What every call passes on its way to a back end and back: does it fit the model, may it cost that much, may it be
+//! asked now, who answered, and what did it cost. A back end says which model its answer names and how many tokens; what
+//! that means is said here, by the one table of models.
+//!
+//! An account that is used up, and a model that said when to come back, are not asked until then, whoever calls.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    CallError, CallErrorKind, CostEstimate, Metering, ModelCall, ModelReply, Provider, ReplyFuture, Usage,
+    breakers::{CircuitBreakers, CooldownTarget},
+    line,
+    metrics::ModelMetrics,
+    models::{Model, ModelCatalog, bare},
+};
+use crate::{clock::SharedClock, limits, types::MicroUsd};
+
+/// The most that a service's count of tokens is believed: a thousand times what the largest model reads, and far from the
+/// end of the numbers that the books hold.
+const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// Characters of a model's name, as an answer gives it.
+const MODEL_NAME: usize = 100;
+
+pub(super) struct CheckedProvider {
+    back_end: Arc<dyn Provider>,
+    table: Arc<ModelCatalog>,
+    breakers: Arc<CircuitBreakers>,
+    counted: Arc<ModelMetrics>,
+    clock: SharedClock,
+}
+
+/// What is paid for together and so used up together. Gemini's keys keep books of their own, by project and model.
+fn account(back_end: &dyn Provider, model: &str) -> Option<String> {
+    let provider = back_end.name();
+    match provider {
+        "gemini" => None,
+        // It asks others in the operator's name: `google/antigravity-gemini-3-pro`.
+        "opencode" => Some(format!("{provider}:{}", model.split('/').next().unwrap_or(model))),
+        // Scripted models share nothing.
+        "stub" => Some(format!("{provider}:{model}")),
+        // A new key is a new account, for all we know.
+        _ => Some(back_end.account().map_or(provider.to_owned(), |mark| format!("{provider}:{mark}"))),
+    }
+}
+
+impl CheckedProvider {
+    pub(super) fn around(
+        back_end: Arc<dyn Provider>,
+        table: &Arc<ModelCatalog>,
+        breakers: &Arc<CircuitBreakers>,
+        counted: &Arc<ModelMetrics>,
+        clock: &SharedClock,
+    ) -> Arc<dyn Provider> {
+        let (table, breakers, clock) = (Arc::clone(table), Arc::clone(breakers), Arc::clone(clock));
+        Arc::new(Self { back_end, table, breakers, counted: Arc::clone(counted), clock })
+    }
+
+    async fn ask(&self, call: &ModelCall, cancel: &CancellationToken) -> Result<ModelReply, CallError> {
+        let row = self.table.find(self.back_end.name(), &call.model);
+        if let Some((kind, why)) = row.and_then(|row| self.refusal(call, row)) {
+            return Err(self.unsent(call, kind, &why));
+        }
+        let (provider, model) = (self.back_end.name(), call.model.as_str());
+        let account = account(self.back_end.as_ref(), model);
+        if let Some(account) = &account {
+            self.cools(call, account).await?;
+        }
+        if let Some(served) = self.breakers.substitute(provider, model) {
+            let why = format!(
+                "skipped: {served} answered in its place; after `countersign reload` it is asked again"
+            );
+            return Err(self.unsent(call, CallErrorKind::WrongModel { served: Some(served) }, &why));
+        }
+        let accepting;
+        let call = match self.table.successors(model) {
+            [] => call,
+            ids => {
+                accepting = ModelCall { successors: ids.to_vec(), ..call.clone() };
+                &accepting
+            }
+        };
+        let mut result = self.back_end.call(call, cancel).await;
+        let before = match &mut result {
+            Ok(reply) => {
+                // Nobody answers for nothing.
+                if reply.usage.prompt_tokens() == 0 || reply.usage.output_tokens == 0 {
+                    reply.usage.metered = Metering::Unknown;
+                    reply.usage.received = (reply.text.len() + reply.thoughts.len()) as u64;
+                }
+                self.judge(call, &mut reply.usage, None);
+                &mut reply.before
+            }
+            Err(error) => {
+                self.judge(call, &mut error.usage, Some(&mut error.kind));
+                &mut error.before
+            }
+        };
+        for attempt in before {
+            self.judge(call, &mut attempt.usage, Some(&mut attempt.kind));
+        }
+        if let Err(error) = &result {
+            self.breakers.note_failure(provider, model, self.clock.now(), &error.kind);
+            if let CallErrorKind::WrongModel { served: Some(served) } = &error.kind {
+                tracing::warn!(
+                    "{provider}:{model} was asked and {served} answered; the answer does not count. Name {provider}:{served} in the settings, or accept it under [models.successors]: {}",
+                    successor_line(provider, model, served)
+                );
+                self.breakers.note_substitute(provider, model, served);
+            }
+        }
+        if let Some(account) = &account {
+            let (now, model) = (self.clock.now(), CooldownTarget::Model { provider, model });
+            match result.as_ref().map_err(|error| &error.kind) {
+                Ok(_) => {
+                    self.breakers.answered(CooldownTarget::Account(account)).await;
+                    self.breakers.answered(model).await;
+                }
+                Err(CallErrorKind::Quota { reset }) => {
+                    self.breakers.cool(CooldownTarget::Account(account), now, *reset).await;
+                }
+                // Where no time is named, how long to wait is the caller's to say.
+                Err(CallErrorKind::RateLimited { reset: Some(reset) }) => {
+                    self.breakers.cool(model, now, Some(*reset)).await;
+                }
+                Err(_) => {}
+            }
+        }
+        result
+    }
+
+    /// Is it known that asking now is in vain?
+    async fn cools(&self, call: &ModelCall, account: &str) -> Result<(), CallError> {
+        let now = self.clock.now();
+        if let Some(until) = self.breakers.cools_until(CooldownTarget::Account(account), now).await {
+            let kind = CallErrorKind::Quota { reset: Some(until.since(now)) };
+            return Err(self.unsent(call, kind, &format!("skipped, its account is used up until {until}")));
+        }
+        let model = CooldownTarget::Model { provider: self.back_end.name(), model: &call.model };
+        if let Some(until) = self.breakers.cools_until(model, now).await {
+            let kind = CallErrorKind::RateLimited { reset: Some(until.since(now)) };
+            return Err(self.unsent(
+                call,
+                kind,
+                &format!("skipped, it asked not to be asked before {until}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn unsent(&self, call: &ModelCall, kind: CallErrorKind, why: &str) -> CallError {
+        let mut usage = Usage::asking(&call.model);
+        usage.provider = self.back_end.name().to_owned();
+        CallError::new(kind, format!("{}: {why}", usage.provider), usage)
+    }
+
+    /// Why nothing is sent. Prompts are cut to the same measure; what is longer was cut for a model with more room.
+    fn refusal(&self, call: &ModelCall, row: &Model) -> Option<(CallErrorKind, String)> {
+        let tokens = (call.prompt.len() as u64).div_ceil(limits::USUAL_BYTES_A_TOKEN);
+        let room = row.room(&call.system, call.form());
+        if tokens > room {
+            let why =
+                format!("some {tokens} tokens of prompt are more than the {room} that {} has for it", row.id);
+            return Some((CallErrorKind::TooLong, why));
+        }
+        let CostEstimate { most, unpriced, .. } = self.estimate(call);
+        let most_microusd = if unpriced { u64::MAX } else { most.0 };
+        let budget = call.budget.filter(|budget| most_microusd > *budget)?;
+        let why = match unpriced {
+            true => "nobody knows its price, and there are caps on what may be spent".to_owned(),
+            false => format!("it could cost {most_microusd} micro-dollars, and {budget} are left for it"),
+        };
+        Some((CallErrorKind::OverBudget { most_microusd }, why))
+    }
+
+    /// What a call took is bounded, priced and counted, whether it failed or not.
+    fn judge(&self, call: &ModelCall, usage: &mut Usage, mut failed: Option<&mut CallErrorKind>) {
+        if let Some(kind) = failed.as_deref_mut() {
+            bound(kind);
+            let answered = matches!(
+                kind,
+                CallErrorKind::Truncated
+                    | CallErrorKind::InvalidOutput
+                    | CallErrorKind::Empty
+                    | CallErrorKind::WrongModel { .. }
+            );
+            if answered && (usage.prompt_tokens(), usage.output_tokens) == (0, 0) {
+                usage.metered = Metering::Unknown;
+            }
+        }
+        self.price(call, usage);
+        if failed.is_none() || usage.attempts > 0 {
+            self.counted.count(&self.table, usage, failed.as_deref());
+        }
+    }
+
+    fn price(&self, call: &ModelCall, usage: &mut Usage) {
+        usage.provider = self.back_end.name().to_owned();
+        for tokens in [
+            &mut usage.input_tokens,
+            &mut usage.output_tokens,
+            &mut usage.cache_read_tokens,
+            &mut usage.cache_written_tokens,
+        ] {
+            *tokens = (*tokens).min(MOST_TOKENS);
+        }
+        self.price_served(usage);
+        self.believe(call, usage);
+        if usage.may_cost_more() {
+            let input = if usage.prompt_tokens() == 0 { self.most_input(call) } else { 0 };
+            let output = usage.received.div_ceil(limits::FEWEST_BYTES_A_TOKEN);
+            let row = self.table.find(self.name(), &call.model);
+            let likely = row
+                .and_then(|row| self.table.cost_microusd(&row.id, [0, output, 0, input], self.clock.now()));
+            usage.likely_microusd = likely.unwrap_or(0);
+        }
+    }
+
+    /// Records no more than the call could cost at most. A service that counts more is wrong, or our table is, and the
+    /// operator is told.
+    fn believe(&self, call: &ModelCall, usage: &mut Usage) {
+        let CostEstimate { most, unpriced: false, .. } = self.estimate(call) else { return };
+        let longest = self.table.find(self.name(), &call.model).map_or(MOST_TOKENS, |row| row.longest(call));
+        // Another model than the one asked may have answered, at its own price.
+        let theirs = usage.served.as_deref().and_then(|served| {
+            self.table.cost_microusd(served, [0, longest, 0, self.most_input(call)], self.clock.now())
+        });
+        let most = most.0.max(theirs.unwrap_or(0));
+        let Some(cost) = usage.cost_microusd.filter(|cost| usage.billed && *cost > most) else { return };
+        tracing::warn!(
+            provider = self.name(),
+            model = call.model,
+            input = usage.prompt_tokens(),
+            output = usage.output_tokens,
+            cost_microusd = cost,
+            recorded_microusd = most,
+            "the service counts more tokens than the call can take; compare with its bill"
+        );
+        let mut left = self.most_input(call);
+        for tokens in [&mut usage.cache_written_tokens, &mut usage.input_tokens, &mut usage.cache_read_tokens]
+        {
+            *tokens = (*tokens).min(left);
+            left -= *tokens;
+        }
+        usage.output_tokens = usage.output_tokens.min(longest);
+        usage.cost_microusd = Some(most);
+    }
+
+    fn most_input(&self, call: &ModelCall) -> u64 {
+        let most = call.most_input();
+        // What a service counts before is an estimate, as it says itself.
+        call.counted.map_or(most, |counted| most.min(counted.saturating_add(counted / 10)))
+    }
+
+    fn price_served(&self, usage: &mut Usage) {
+        let Some(served) = usage.served.as_deref() else { return };
+        usage.family = self.table.family_of(served);
+        usage.accepted_by = self.table.accepted_by(&usage.asked, served).map(str::to_owned);
+        let tokens =
+            [usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_written_tokens];
+        usage.cost_microusd = self.table.cost_microusd(served, tokens, self.clock.now());
+        // Only now: what was no model's name is not to become one.
+        usage.served = Some(line(bare(served), MODEL_NAME));
+    }
+}
+
+/// The setting that accepts answers of `served` to calls of this model.
+pub fn successor_line(provider: &str, asked: &str, served: &str) -> String {
+    format!("\"{provider}:{asked}\" = [\"{served}\"]")
+}
+
+/// A model's name may be anything that a service says.
+fn bound(kind: &mut CallErrorKind) {
+    if let CallErrorKind::WrongModel { served: Some(served) } = kind {
+        *served = line(bare(served), MODEL_NAME);
+    }
+}
+
+impl Provider for CheckedProvider {
+    fn name(&self) -> &'static str {
+        self.back_end.name()
+    }
+
+    fn behind(&self) -> Option<&dyn Provider> {
+        Some(self.back_end.as_ref())
+    }
+
+    fn bills(&self) -> bool {
+        self.back_end.bills()
+    }
+
+    fn estimate(&self, call: &ModelCall) -> CostEstimate {
+        if !self.bills() {
+            return self.back_end.estimate(call);
+        }
+        let input = self.most_input(call);
+        let row = self.table.find(self.name(), &call.model);
+        let priced = |output: u64| {
+            let row = row?;
+            let most = |id: &str| {
+                let cost = |tokens| self.table.cost_microusd(id, tokens, self.clock.now());
+                // What is written to a cache on the way costs more than what is only read.
+                cost([input, output, 0, 0]).max(cost([0, output, 0, input]))
+            };
+            // Whoever may answer in its place is paid by their own price.
+            let successors = self.table.successors(&row.id).iter().filter_map(|id| most(id));
+            most(&row.id).map(|own| successors.fold(own, u64::max))
+        };
+        let most = priced(row.map_or(0, |row| row.longest(call)));
+        let free_way = most == Some(0) && self.lacks().is_none();
+        let [paid, input] = [most, priced(0)].map(|cost| MicroUsd(cost.unwrap_or(0)));
+        CostEstimate { most: paid, input, free_way, unpriced: most.is_none() }
+    }
+
+    fn count<'a>(&'a self, call: &'a ModelCall) -> BoxFuture<'a, Option<u64>> {
+        self.back_end.count(call)
+    }
+
+    fn call<'a>(&'a self, call: &'a ModelCall, cancel: &'a CancellationToken) -> ReplyFuture<'a> {
+        Box::pin(self.ask(call, cancel))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::providers::samples;
+
+    /// Answers as `claude-haiku-4-5` of some day, whatever is asked.
+    struct HaikuProvider;
+
+    impl Provider for HaikuProvider {
+        fn name(&self) -> &'static str {
+            "anthropic"
+        }
+
+        fn bills(&self) -> bool {
+            true
+        }
+
+        fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
+            let mut usage = Usage::asking(&call.model);
+            usage.served = Some("claude-haiku-4-5-20251001".into());
+            (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) = (1000, 50, 2000);
+            if call.prompt == "nothing" {
+                usage =
+                    Usage { served: usage.served, metered: Metering::Known, ..Usage::asking(&call.model) };
+            }
+            usage.billed = true;
+            if call.prompt == "lie" {
+                (usage.input_tokens, usage.cache_written_tokens) = (u64::MAX, u64::MAX);
+            }
+            Box::pin(async { Ok(ModelReply::new("yes".into(), None, usage)) })
+        }
+    }
+
+    fn call(prompt: String, budget: Option<u64>) -> ModelCall {
+        ModelCall { prompt, budget, ..samples::call() }
+    }
+
+    async fn ask(call: ModelCall) -> Result<ModelReply, CallErrorKind> {
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let provider = CheckedProvider::around(
+            Arc::new(HaikuProvider),
+            &Arc::default(),
+            &Arc::default(),
+            &Arc::default(),
+            &clock,
+        );
+        provider.call(&call, &CancellationToken::new()).await.map_err(|error| error.kind)
+    }
+
+    #[tokio::test]
+    async fn who_served_is_priced_and_not_who_was_asked() {
+        let usage = ask(call("?".into(), None)).await.unwrap().usage;
+        assert_eq!(usage.family.unwrap().0, "claude");
+        assert_eq!(usage.cost_microusd, Some(1000 + 50 * 5 + 2000 / 10), "haiku's price");
+    }
+
+    #[test]
+    fn a_dearer_model_than_the_one_asked_is_recorded_at_its_own_price() {
+        let (back_end, clock) = (Arc::new(HaikuProvider), Arc::new(crate::clock::SystemClock));
+        let (table, breakers, counted) = (Arc::default(), Arc::default(), Arc::default());
+        let checked = CheckedProvider { back_end, table, breakers, counted, clock };
+        let asks_haiku = ModelCall { model: "claude-haiku-4-5".into(), ..samples::call() };
+        let served = Some("claude-opus-4-6".to_owned());
+        let mut usage =
+            Usage { served, billed: true, output_tokens: 60_000, ..Usage::asking("claude-haiku-4-5") };
+        checked.price(&asks_haiku, &mut usage);
+        assert_eq!((usage.output_tokens, usage.cost_microusd), (60_000, Some(60_000 * 25)));
+    }
+
+    /// Judges its own answer as back ends do; how often it was asked.
+    struct WrongModelProvider(std::sync::atomic::AtomicU32);
+
+    impl Provider for WrongModelProvider {
+        fn name(&self) -> &'static str {
+            "anthropic"
+        }
+
+        fn bills(&self) -> bool {
+            true
+        }
+
+        fn call<'a>(&'a self, call: &'a ModelCall, _: &'a CancellationToken) -> ReplyFuture<'a> {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let served = "claude-opus-4-7".to_owned();
+            let usage = Usage { served: Some(served.clone()), attempts: 1, ..Usage::asking(&call.model) };
+            Box::pin(async move {
+                match call.may_be_served_by(&served) {
+                    true => Ok(ModelReply::new("yes".into(), None, usage)),
+                    false => {
+                        let kind = CallErrorKind::WrongModel { served: Some(served) };
+                        Err(CallError::new(kind, "another", usage))
+                    }
+                }
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn another_models_answer_is_paid_for_once_and_an_accepted_ones_counts() {
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let asked = |settings: &crate::config::ModelSettings| {
+            let (table, breakers) =
+                (Arc::new(ModelCatalog::of(settings)), Arc::new(CircuitBreakers::default()));
+            let back_end = Arc::new(WrongModelProvider(Default::default()));
+            let shared = Arc::clone(&back_end) as Arc<dyn Provider>;
+            (back_end, CheckedProvider::around(shared, &table, &breakers, &Arc::default(), &clock), breakers)
+        };
+        let count = |back_end: &WrongModelProvider| back_end.0.load(std::sync::atomic::Ordering::Relaxed);
+        let mut settings = crate::config::ModelSettings::rehearsal(std::path::Path::new("/nowhere"));
+        let (back_end, provider, breakers) = asked(&settings);
+        let wrong = CallErrorKind::WrongModel { served: Some("claude-opus-4-7".into()) };
+        for (attempts, times) in [(1, 1), (0, 1), (0, 1)] {
+            let error = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap_err();
+            assert_eq!(
+                (error.kind, error.usage.attempts, count(&back_end)),
+                (wrong.clone(), attempts, times)
+            );
+        }
+        breakers.forget_substitutes();
+        provider.call(&samples::call(), &CancellationToken::new()).await.unwrap_err();
+        assert_eq!(count(&back_end), 2);
+
+        settings.successors = [("claude:opus-4-6".to_owned(), vec!["claude-opus-4-7".to_owned()])].into();
+        let (_, provider, _) = asked(&settings);
+        let usage = provider.call(&samples::call(), &CancellationToken::new()).await.unwrap().usage;
+        assert_eq!(usage.accepted_by.as_deref(), Some("claude:opus-4-6"));
+    }
+
+    #[tokio::test]
+    async fn no_number_is_too_large_for_the_books() {
+        let usage = ask(call("lie".into(), None)).await.unwrap().usage;
+        let bytes = "lie".len() as u64 + limits::CHAT_FRAME_TOKENS;
+        assert_eq!((usage.input_tokens, usage.cache_written_tokens), (0, bytes));
+        assert_eq!(
+            usage.cost_microusd,
+            Some(limits::ANSWER_TOKENS * 25 + (bytes * 25).div_ceil(4)),
+            "the most it could cost"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_counted_as_nothing_is_not_free() {
+        let usage = ask(call("nothing".into(), None)).await.unwrap().usage;
+        let bytes = "nothing".len() as u64 + limits::CHAT_FRAME_TOKENS;
+        assert!(usage.may_cost_more());
+        assert_eq!(
+            usage.likely_microusd,
+            (bytes * 25).div_ceil(4) + 2 * 25,
+            "its prompt and the word it said"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_call_may_cost_what_its_kind_of_answer_costs_and_its_prompt_as_counted() {
+        let clock: SharedClock = Arc::new(crate::clock::SystemClock);
+        let provider = CheckedProvider::around(
+            Arc::new(HaikuProvider),
+            &Arc::default(),
+            &Arc::default(),
+            &Arc::default(),
+            &clock,
+        );
+        let most = |longest, counted| {
+            let call = ModelCall { longest, counted, ..call("x".repeat(10_000), None) };
+            let CostEstimate { most, input, .. } = provider.estimate(&call);
+            (most.0 - input.0, input.0)
+        };
+        let bytes = 10_000 + limits::CHAT_FRAME_TOKENS;
+        assert_eq!(most(1000, None), (1000 * 25, (bytes * 25).div_ceil(4)));
+        assert_eq!(most(u64::MAX, Some(2000)), (limits::ANSWER_TOKENS * 25, 2200 * 25 / 4));
+        assert_eq!(most(1000, Some(u64::MAX)).1, most(1000, None).1, "no count is believed beyond the bytes");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_fit_or_could_cost_too_much_is_not_sent() {
+        // What opus reads, less its longest answer and the chat's own marks.
+        let room =
+            (1_000_000 - limits::ANSWER_TOKENS - limits::CHAT_FRAME_TOKENS) * limits::USUAL_BYTES_A_TOKEN;
+        let long = "x".repeat(room as usize);
+        assert!(ask(call(long.clone(), None)).await.is_ok());
+        assert_eq!(ask(call(long + "x", None)).await.unwrap_err(), CallErrorKind::TooLong);
+        // The longest answer at 25 dollars a million.
+        let most_microusd = limits::ANSWER_TOKENS * 25;
+        // The chat's marks and a token for each byte of the prompt, as dear as what is written to a cache.
+        let most_microusd = most_microusd + limits::CHAT_FRAME_TOKENS * 25 / 4;
+        let over = ask(call("x".repeat(1000), Some(0))).await.unwrap_err();
+        assert_eq!(over, CallErrorKind::OverBudget { most_microusd: most_microusd + 6250 });
+        assert_eq!(
+            ask(call(String::new(), Some(most_microusd - 1))).await.unwrap_err(),
+            CallErrorKind::OverBudget { most_microusd }
+        );
+        assert!(ask(call(String::new(), Some(most_microusd))).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_has_no_price_is_asked_only_where_there_is_no_budget() {
+        let (clock, table): (SharedClock, _) = (Arc::new(crate::clock::SystemClock), ModelCatalog::default());
+        let unpriced = Model { prices: Vec::new(), ..table.find("anthropic", "opus-4-6").unwrap().clone() };
+        let free = Model { prices: vec![crate::config::Price::per_million(0, 0)], ..unpriced.clone() };
+        for (row, budget, answered) in
+            [(&unpriced, None, true), (&unpriced, Some(u64::MAX - 1), false), (&free, Some(0), true)]
+        {
+            let table = Arc::new(ModelCatalog::default().with(std::slice::from_ref(row)));
+            let provider = CheckedProvider::around(
+                Arc::new(HaikuProvider),
+                &table,
+                &Arc::default(),
+                &Arc::default(),
+                &clock,
+            );
+            let asked = provider.call(&call("?".into(), budget), &CancellationToken::new()).await;
+            assert_eq!(asked.is_ok(), answered, "{row:?} {budget:?}");
+            let CostEstimate { free_way, unpriced, .. } = provider.estimate(&call("?".into(), None));
+            assert_eq!((free_way, unpriced), (!row.prices.is_empty(), row.prices.is_empty()));
+        }
+    }
+}

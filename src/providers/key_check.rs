@@ -1,0 +1,64 @@
+//! Does a key open its service? Asked without asking a model anything: the list of models is free.
+
+use std::time::Duration;
+
+use reqwest::{Response, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::{anthropic, http};
+use crate::config::ModelSettings;
+
+/// Somebody waits at a prompt.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A service whose keys can be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiService {
+    Anthropic,
+    Gemini,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyCheck {
+    Opens,
+    /// Surely not, and why.
+    Refused(String),
+    /// The service could not be asked, or would not say.
+    Unknown(String),
+}
+
+/// Tries a key where these settings have its service.
+pub async fn try_key(service: ApiService, settings: &ModelSettings, key: &SecretString) -> KeyCheck {
+    let (base, path, header) = match service {
+        ApiService::Anthropic => (&settings.anthropic.base_url, "v1/models?limit=1", "x-api-key"),
+        ApiService::Gemini => (&settings.gemini.base_url, "v1beta/models?pageSize=1", "x-goog-api-key"),
+    };
+    match get(base, path, header, key).await.map(|answer| answer.status()) {
+        Ok(StatusCode::OK) => KeyCheck::Opens,
+        // Google calls a key that it does not know a bad request.
+        Ok(StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            KeyCheck::Refused(format!("{} does not accept this key", base.host_str().unwrap_or_default()))
+        }
+        Ok(status) => KeyCheck::Unknown(format!("{base} answers {status}")),
+        Err(why) => KeyCheck::Unknown(why),
+    }
+}
+
+/// Sends a GET that costs nothing.
+pub(super) async fn get(
+    base: &Url,
+    path: &str,
+    header: &str,
+    key: &SecretString,
+) -> Result<Response, String> {
+    let client = http::HttpClients::new().map_err(|error| error.to_string())?.of(base);
+    let secret = http::secret("it", key.expose_secret()).map_err(|fault| fault.to_string())?;
+    let request = client
+        .get(format!("{}/{path}", base.as_str().trim_end_matches('/')))
+        .header(header, secret)
+        .header("anthropic-version", anthropic::VERSION)
+        .timeout(PATIENCE);
+    request.send().await.map_err(|error| http::CallFault::from(error).to_string())
+}

@@ -1,0 +1,86 @@
+//! What calls of models came to since this server started. A label is a name of ours, or of the settings' table of models:
+//! what a service calls its model could be anything, and another thing each time.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Histogram};
+
+use super::{CallErrorKind, Usage, models::ModelCatalog};
+
+/// What stands for a model that the table does not know.
+const OTHER: &str = "other";
+
+/// A call is over within the longest time that the settings give it, ten minutes as a rule.
+const CALL_SECONDS: [f64; 8] = [1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+
+type MetricLabel = (&'static str, String);
+type DollarCounter = Counter<f64, AtomicU64>;
+
+/// By provider, by model, and by one thing more.
+pub struct ModelMetrics {
+    pub calls: Family<[MetricLabel; 3], Counter>,
+    pub seconds: Family<[MetricLabel; 2], Histogram>,
+    pub tokens: Family<[MetricLabel; 3], Counter>,
+    pub dollars: Family<[MetricLabel; 3], DollarCounter>,
+}
+
+impl Default for ModelMetrics {
+    fn default() -> Self {
+        let seconds = Family::new_with_constructor((|| Histogram::new(CALL_SECONDS)) as fn() -> _);
+        Self { calls: Family::default(), seconds, tokens: Family::default(), dollars: Family::default() }
+    }
+}
+
+impl ModelMetrics {
+    /// A call that was sent, and what it failed with if it did.
+    pub(super) fn count(&self, table: &ModelCatalog, usage: &Usage, failed: Option<&CallErrorKind>) {
+        let row = match usage.served.as_deref() {
+            Some(served) => table.row_of(served),
+            None => table.find(&usage.provider, &usage.asked),
+        };
+        // The text form has no way to write these in a label.
+        let plain = |id: &&str| !id.contains(['"', '\\']) && !id.chars().any(char::is_control);
+        let model = row.map(|row| row.id.as_str()).filter(plain).unwrap_or(OTHER);
+        let call = [("provider", usage.provider.clone()), ("model", model.to_owned())];
+        let with = |name, value: &str| {
+            let [provider, model] = call.clone();
+            [provider, model, (name, value.to_owned())]
+        };
+        self.calls.get_or_create(&with("outcome", failed.map_or("answered", CallErrorKind::name))).inc();
+        for (kind, tokens) in [
+            ("input", usage.input_tokens),
+            ("output", usage.output_tokens),
+            ("cache_read", usage.cache_read_tokens),
+            ("cache_written", usage.cache_written_tokens),
+        ] {
+            self.tokens.get_or_create(&with("kind", kind)).inc_by(tokens);
+        }
+        if let Some(cost) = usage.cost_microusd {
+            let paid = if usage.billed { "billed" } else { "notional" };
+            self.dollars.get_or_create(&with("paid", paid)).inc_by(cost as f64 / 1e6);
+        }
+        self.seconds.get_or_create(&call).observe(usage.elapsed.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_call_a_model_is_no_label() {
+        let (counted, table) = (ModelMetrics::default(), ModelCatalog::default());
+        let served = |name: &str| Usage { served: Some(name.to_owned()), ..Usage::asking("opus") };
+        let of = |model: &str| {
+            let labels = [("provider", ""), ("model", model), ("outcome", "answered")];
+            counted.calls.get_or_create(&labels.map(|(name, value)| (name, value.to_owned()))).get()
+        };
+        for n in 0..1000 {
+            counted.count(&table, &served(&format!("model-{n}")), None);
+        }
+        counted.count(&table, &served("x\"} 1\nspent{who=\""), None);
+        counted.count(&table, &served("claude-haiku-4-5-20251001"), None);
+        assert_eq!((of(OTHER), of("claude-haiku-4-5")), (1001, 1));
+        assert_eq!(of("model-7"), 0);
+    }
+}

@@ -1,0 +1,246 @@
+//! Answers that arrive in pieces: what the APIs that stream have in common. Reading stops at the answer's bound, at the
+//! call's deadline and when the stream stalls; what an event or a line means is for the back end to say.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use reqwest::Response;
+use serde_json::Value;
+use sse_stream::SseByteStream;
+use tokio_util::{
+    codec::{Decoder, LinesCodec},
+    sync::CancellationToken,
+};
+
+use super::{
+    CallErrorKind, Metering, ModelCall, Usage, answer_checks, http::CallFault, native_tools::NativeToolCalls,
+};
+use crate::{clock::SharedClock, limits};
+
+/// An exchange that lasts no longer than its call may, and ends when nobody wants it any more.
+pub(super) async fn bounded<T>(
+    exchange: impl Future<Output = Result<T, CallFault>>,
+    call: &ModelCall,
+    cancel: &CancellationToken,
+    clock: &SharedClock,
+) -> Result<T, CallFault> {
+    tokio::select! {
+        ended = exchange => ended,
+        () = cancel.cancelled() => Err(CallFault::new(CallErrorKind::Cancelled, "cancelled")),
+        () = clock.sleep(call.deadline) => Err(late(false, "there was no whole answer in time")),
+    }
+}
+
+/// How long it took is filled in where it is known.
+fn late(idle: bool, why: &str) -> CallFault {
+    CallFault::new(CallErrorKind::Timeout { idle, elapsed: Duration::ZERO }, why)
+}
+
+type ByteChunks = BoxStream<'static, Result<Bytes, CallFault>>;
+
+/// The body of an answer as it comes: no longer than an honest one, and never silent for long once it has begun.
+fn pieces(response: Response, call: &ModelCall, clock: &SharedClock) -> ByteChunks {
+    let (clock, most_silence) = (Arc::clone(clock), limits::MODEL_IDLE.min(call.deadline / 2));
+    let next = move |(mut response, total): (Response, usize)| {
+        let clock = Arc::clone(&clock);
+        async move {
+            let chunk = tokio::select! {
+                chunk = response.chunk() => chunk?,
+                // The first word may take as long as the whole call: a prompt is read before it is answered.
+                () = clock.sleep(most_silence), if total > 0 => return Err(late(true, "the answer began and stalled")),
+            };
+            let Some(chunk) = chunk else { return Ok(None) };
+            let total = total + chunk.len();
+            if total > limits::MODEL_ANSWER_BYTES {
+                return Err(CallFault::new(CallErrorKind::InvalidOutput, "the answer is too long to be one"));
+            }
+            Ok(Some((chunk, (response, total))))
+        }
+    };
+    stream::try_unfold((response, 0), next).boxed()
+}
+
+/// An answer of server-sent events.
+pub(super) struct SseEvents(SseByteStream<ByteChunks>);
+
+impl SseEvents {
+    pub(super) fn of(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
+        Self::over(pieces(response, call, clock))
+    }
+
+    /// Not every service ends its last event.
+    fn over(pieces: ByteChunks) -> Self {
+        let end = stream::once(async { Ok(Bytes::from_static(b"\n\n")) });
+        Self(SseByteStream::new(pieces.chain(end).boxed()))
+    }
+
+    /// The data of the next event that has some; `None` when the body is over.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, CallFault> {
+        while let Some(event) = self.0.next().await {
+            let event = event.map_err(|error| match error {
+                sse_stream::Error::Body(cause) => match cause.downcast() {
+                    Ok(fault) => *fault,
+                    Err(cause) => CallFault(CallErrorKind::Unavailable, cause.to_string()),
+                },
+                error => CallFault(CallErrorKind::InvalidOutput, format!("an event cannot be read: {error}")),
+            })?;
+            if event.data.is_some() {
+                return Ok(event.data);
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// An answer of lines.
+pub(super) struct ResponseLines {
+    pieces: ByteChunks,
+    heard: BytesMut,
+    codec: LinesCodec,
+}
+
+impl ResponseLines {
+    pub(super) fn of(response: Response, call: &ModelCall, clock: &SharedClock) -> Self {
+        let (heard, codec) = (BytesMut::new(), LinesCodec::new());
+        Self { pieces: pieces(response, call, clock), heard, codec }
+    }
+
+    /// The next line without its end; `None` when the body is over.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, CallFault> {
+        let unread =
+            |error| CallFault(CallErrorKind::InvalidOutput, format!("a line cannot be read: {error}"));
+        loop {
+            if let Some(line) = self.codec.decode(&mut self.heard).map_err(unread)? {
+                return Ok(Some(line));
+            }
+            match self.pieces.next().await {
+                Some(piece) => self.heard.extend_from_slice(&piece?),
+                None => return self.codec.decode_eof(&mut self.heard).map_err(unread),
+            }
+        }
+    }
+}
+
+/// What was said so far. It is kept where a stream breaks off, for what it cost.
+#[derive(Default)]
+pub(super) struct StreamedAnswer {
+    pub(super) text: String,
+    /// What it thought, where the service tells that apart.
+    pub(super) thoughts: String,
+    /// What it asks for in the service's own form.
+    pub(super) calls: NativeToolCalls,
+    /// The model's id as the answer gave it.
+    pub(super) served: Option<String>,
+    /// Why it ended, in the API's word.
+    pub(super) ended: Option<String>,
+    /// Tokens of the prompt, those from a cache included.
+    pub(super) input_tokens: u64,
+    pub(super) cache_read_tokens: u64,
+    pub(super) output_tokens: u64,
+    /// Some services count as they go, so this is all only where the answer came to its end.
+    pub(super) counted: bool,
+}
+
+impl StreamedAnswer {
+    /// Another piece of it says who serves. Where two were named, whoever was not asked for is remembered.
+    pub(super) fn serves(&mut self, call: &ModelCall, served: &str) {
+        if self.served.as_deref().is_none_or(|known| call.may_be_served_by(known)) {
+            self.served = Some(served.to_owned());
+        }
+    }
+
+    pub(super) fn count(&self, usage: &mut Usage) {
+        usage.served.clone_from(&self.served);
+        usage.cache_read_tokens = self.cache_read_tokens;
+        usage.input_tokens = self.input_tokens.saturating_sub(self.cache_read_tokens);
+        usage.output_tokens = self.output_tokens;
+        if self.counted && self.ended.is_some() {
+            usage.metered = Metering::Known;
+        } else {
+            usage.received = (self.text.len() + self.thoughts.len()) as u64;
+        }
+    }
+
+    /// By the model that was asked?
+    pub(super) fn check_served(&self, call: &ModelCall) -> Result<(), CallFault> {
+        answer_checks::check_served(call, self.served.as_deref())
+    }
+
+    /// What it thought before the answer, whoever told it apart.
+    pub(super) fn thoughts(&self) -> String {
+        format!("{}{}", self.thoughts, aloud(&self.text).0).trim().to_owned()
+    }
+
+    /// The text, and the value where the call has a schema: not blank, and fitting.
+    pub(super) fn fit(self, call: &ModelCall) -> Result<(String, Option<Value>), CallFault> {
+        let text = self.calls.said(call).unwrap_or_else(|| aloud(&self.text).1.to_owned());
+        answer_checks::fit(call, text, None)
+    }
+}
+
+/// Open models think aloud before the answer where the server does not take it out: that, and what follows. Those that were
+/// taught no mark for it begin with a word.
+fn aloud(text: &str) -> (&str, &str) {
+    let text = text.trim_start();
+    if let Some((thoughts, rest)) = text.strip_prefix("<think>").and_then(|text| text.split_once("</think>"))
+    {
+        return (thoughts, rest.trim_start());
+    }
+    let begins = |line: &str| ["# ", "{", "```"].iter().any(|sign| line.starts_with(sign));
+    let worded = ["Thought:", "Reasoning:", "Think:"].iter().any(|word| text.starts_with(word));
+    let answer = text.match_indices('\n').map(|(at, _)| at + 1).find(|at| worded && begins(&text[*at..]));
+    answer.map_or(("", text), |at| text.split_at(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(body: &str, size: usize) -> ByteChunks {
+        let pieces: Vec<_> =
+            body.as_bytes().chunks(size).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        stream::iter(pieces).boxed()
+    }
+
+    #[tokio::test]
+    async fn events_and_lines_are_the_same_however_they_are_cut_into_pieces() {
+        let body = "\u{feff}data: für\r\rid: 1\n\n: a comment\r\nevent: e\r\ndata:alle\r\ndata: da\r\n\r\ndata: the rest";
+        for size in 1..body.len() {
+            let mut events = SseEvents::over(cut(body, size));
+            for expected in [Some("für"), Some("alle\nda"), Some("the rest"), None, None] {
+                assert_eq!(events.next().await.unwrap().as_deref(), expected, "{size}");
+            }
+            let (heard, codec) = (BytesMut::new(), LinesCodec::new());
+            let mut lines = ResponseLines { pieces: cut("für\r\n\nalle\nthe rest", size), heard, codec };
+            for expected in [Some("für"), Some(""), Some("alle"), Some("the rest"), None, None] {
+                assert_eq!(lines.next().await.unwrap().as_deref(), expected, "{size}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn why_an_answer_broke_off_is_told_as_it_was() {
+        let broken = || stream::iter([Err(late(true, "it stalled"))]).boxed();
+        let error = SseEvents::over(broken()).next().await.unwrap_err();
+        assert_eq!(error.0, CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO });
+    }
+
+    #[test]
+    fn what_is_thought_aloud_is_parted_from_the_answer() {
+        for (text, thoughts, answer) in [
+            ("<think>\nhm\n</think>\n\n# 1", "hm", "# 1"),
+            ("Thought: a file\nis missing\n{\"a\": 1}", "Thought: a file\nis missing", "{\"a\": 1}"),
+            ("Reasoning: so\n# 1 - Title\n", "Reasoning: so", "# 1 - Title\n"),
+            ("Thought: nothing follows", "", "Thought: nothing follows"),
+            ("# 1\nThought: of it\n{}", "", "# 1\nThought: of it\n{}"),
+            ("<think>without end", "", "<think>without end"),
+            ("Say <think> and </think>.", "", "Say <think> and </think>."),
+        ] {
+            assert_eq!((aloud(text).0.trim(), aloud(text).1), (thoughts, answer), "{text}");
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! What is on GitHub of a run that ends before its end. The state knows only what was there at the beginning of
+//! the visit that came to nothing, so it is looked for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Proposal, branch::branch, file_url};
+use crate::{
+    engine::StepError,
+    github::{GitHubApiError, GitHubRepo},
+    rounds::{StepContext, fault},
+    types::{Hash, IssueNo},
+};
+
+/// What a look at the issue's branch found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct BranchLeftovers {
+    pub branch: String,
+    pub seen: BranchContents,
+    /// The run's pull request and its address.
+    pub pull: Option<(IssueNo, String)>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub enum BranchContents {
+    /// There is no such branch.
+    #[default]
+    Nothing,
+    /// There is, with this document on it at this address.
+    Branch(Option<(Hash, String)>),
+    /// GitHub does not let us look.
+    Unknown,
+}
+
+/// Looks at the issue's branch, for a document at `path`, and for its pull request.
+pub async fn remains(
+    cx: &StepContext,
+    repo: &GitHubRepo,
+    path: Option<&str>,
+    known: Option<&Proposal>,
+) -> Result<BranchLeftovers, StepError> {
+    let name = branch(cx).await?;
+    let known = known.map(|proposal| (proposal.pull, proposal.pull_url.clone()));
+    let looked = match read_branch(cx, repo, &name, path).await {
+        Ok((seen, pull)) => Ok((seen, pull.or(known.clone()))),
+        Err(refused) => match fault(refused) {
+            waits @ StepError::Later { .. } => Err(waits),
+            _ => Ok((BranchContents::Unknown, known)),
+        },
+    };
+    looked.map(|(seen, pull)| BranchLeftovers { branch: name, seen, pull })
+}
+
+type BranchLookup = (BranchContents, Option<(IssueNo, String)>);
+
+async fn read_branch(
+    cx: &StepContext,
+    repo: &GitHubRepo,
+    name: &str,
+    path: Option<&str>,
+) -> Result<BranchLookup, GitHubApiError> {
+    let Some(head) = repo.branch(name).await? else { return Ok((BranchContents::Nothing, None)) };
+    let document = match path {
+        Some(path) => {
+            let bytes = repo.file(path, head.as_str()).await?;
+            bytes.map(|bytes| (Hash::of(&bytes), file_url(cx, repo, name, path)))
+        }
+        None => None,
+    };
+    let pulls = repo.pulls_of_branch(name).await?;
+    let pull = pulls.into_iter().find(|pull| pull.open).map(|pull| (pull.number, pull.url));
+    Ok((BranchContents::Branch(document), pull))
+}

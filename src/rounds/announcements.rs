@@ -1,0 +1,32 @@
+//! Comments that people are sent mail about.
+
+use super::{StepContext, fault};
+use crate::{
+    engine::StepError,
+    github::{Comment, OutboundBody},
+    types::Timestamp,
+};
+
+/// By what a comment of this visit is found again.
+pub fn comment_marker(cx: &StepContext, key: &str, visit: u64) -> String {
+    format!("{key}-{}-{visit}", cx.run().id)
+}
+
+/// Posts a comment that sends mail, as the gate's does.
+pub async fn announce(
+    cx: &StepContext,
+    key: &str,
+    body: &OutboundBody,
+) -> Result<(String, Timestamp), StepError> {
+    let repo = cx.tools().repo(cx).await?.asking();
+    let marker = &comment_marker(cx, key, cx.visit());
+    let repo = &repo;
+    cx.once(key, |entry| async move {
+        let posted: Comment = repo
+            .ensure_comment(cx.run().trigger.issue, marker, body, entry.interrupted)
+            .await
+            .map_err(fault)?;
+        Ok((posted.url, posted.updated_at))
+    })
+    .await
+}

@@ -1,0 +1,273 @@
+//! Money: what a call may cost is held back before it is made; at a cap the run pauses until a person raises it or its
+//! time is over.
+//!
+//! A run's own caps (a call, a stage, the run) are held against the run's ledger, which nobody else writes. What it
+//! shares with other runs is held against one table of the whole server, where looking and taking are one transaction:
+//! see `store::spend`.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Policy, StepContext, announce};
+use crate::{
+    commands,
+    config::BudgetSettings,
+    engine::{Approvers, CallRow, GateSpec, LedgerRecord, RaiseRow, RunLedger, StepError},
+    messages::{self, BudgetCap, CapAmounts, CostHistory, PauseCard, PauseResolution},
+    providers::CallRole,
+    store::{Reservation, ReservationOutcome, SharedCap, Spending},
+    types::{Hash, MicroUsd, Role, Timestamp},
+};
+
+/// Past runs that a quote is made from: enough for a p90 to mean something, and few enough to be of today's models.
+const QUOTED_RUNS: u32 = 50;
+
+/// The verb that raises a run's caps.
+const BUDGET: &str = "budget";
+
+/// A call that was not made, and what would have to change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetShortfall {
+    cap: BudgetCap,
+    limit: MicroUsd,
+    spent: MicroUsd,
+    next: MicroUsd,
+    /// When a shared cap begins anew, if that helps.
+    until: Option<Timestamp>,
+    /// The most a run may have, and how much of that may still be added to its caps; none: anything.
+    room: Option<(MicroUsd, MicroUsd)>,
+}
+
+impl BudgetShortfall {
+    pub fn way_on(&self) -> PauseResolution {
+        let short = self.spent.plus(self.next).minus(self.limit);
+        // Whole dollars where they fit: nobody wants to be asked again for the next cent.
+        let handy = short.to_whole_dollars();
+        match (self.until, self.room) {
+            (Some(until), _) => PauseResolution::At(until),
+            (None, _) if self.cap.is_shared() => PauseResolution::Never,
+            (None, Some((most, room))) if short > room => PauseResolution::Beyond(most),
+            (None, Some((_, room))) => PauseResolution::Raise(handy.min(room)),
+            (None, None) => PauseResolution::Raise(handy),
+        }
+    }
+}
+
+/// What was heard while a run was paused.
+pub enum ResumeDecision {
+    GoOn,
+    /// Not by that; it was said why, and the gate stays open for what follows.
+    Refused(GateSpec),
+    /// Nobody has been told yet.
+    Unheard,
+}
+
+/// Holds back what a call may cost at most, if every cap leaves room for it. `before` is what the books hold of an
+/// interrupted attempt at the same call: it may have been billed, and counts beside the new one.
+pub(super) async fn hold(
+    cx: &StepContext,
+    caps: &BudgetSettings,
+    (role, key): (CallRole, &str),
+    most: MicroUsd,
+    before: Option<&CallRow>,
+) -> Result<Result<(), BudgetShortfall>, StepError> {
+    if most == MicroUsd(0) {
+        return Ok(Ok(()));
+    }
+    if let Some(capped) = own_cap(&cx.ledger().await?, caps, role, (most, before)) {
+        return Ok(Err(capped));
+    }
+    let run = &cx.run();
+    let asked = Reservation {
+        run: run.id,
+        visit: cx.visit(),
+        key: key.to_owned(),
+        installation: run.trigger.installation,
+        amount: most.plus(before.map_or(MicroUsd(0), CallRow::counted)),
+        repository_day: caps.repository_day,
+        installation_month: caps.installation_month,
+    };
+    let now = cx.clock().now();
+    let store = &cx.tools().store;
+    Ok(match store.reserve(asked).await.map_err(anyhow::Error::new)? {
+        ReservationOutcome::Held => Ok(()),
+        ReservationOutcome::Over { cap, spent } => {
+            let (cap, limit, until) = match cap {
+                SharedCap::RepositoryDay => (BudgetCap::RepositoryDay, caps.repository_day, now.next_day()),
+                SharedCap::InstallationMonth => {
+                    (BudgetCap::InstallationMonth, caps.installation_month, now.next_month())
+                }
+            };
+            let limit = limit.unwrap_or_default();
+            let until = Some(until).filter(|_| most <= limit);
+            Err(BudgetShortfall { cap, limit, spent, next: most, until, room: None })
+        }
+    })
+}
+
+/// The cap of the run's own that is overstepped furthest.
+fn own_cap(
+    ledger: &RunLedger,
+    caps: &BudgetSettings,
+    role: CallRole,
+    (most, before): (MicroUsd, Option<&CallRow>),
+) -> Option<BudgetShortfall> {
+    let raised = raised(ledger);
+    // The interrupted attempt is over, whatever its row says.
+    let counted = |call: &CallRow| match before {
+        Some(before) if before == call => call.clone().lost().counted_in_run(),
+        _ => call.counted_in_run(),
+    };
+    let spent = |of: &dyn Fn(&CallRow) -> bool| {
+        ledger.calls.iter().filter(|call| of(call)).fold(MicroUsd(0), |sum, call| sum.plus(counted(call)))
+    };
+    let stage = match role {
+        CallRole::Drafter => Some(BudgetCap::Drafting),
+        CallRole::Reviewer => Some(BudgetCap::Reviewing),
+        // What the one chooses for is the whole of its run, and what the other says is a small part of any.
+        CallRole::Router | CallRole::Narrator => None,
+    };
+    let caps_and_spent = [
+        (BudgetCap::Call, caps.call, MicroUsd(0)),
+        (
+            stage.unwrap_or(BudgetCap::Run),
+            caps.stage.filter(|_| stage.is_some()),
+            spent(&|call| call.role == role.as_str()),
+        ),
+        (BudgetCap::Run, caps.run, spent(&|_| true)),
+    ];
+    let room = caps.run_at_most.map(|most| (most, most.minus(caps.run.unwrap_or_default().plus(raised))));
+    caps_and_spent
+        .into_iter()
+        .filter_map(|(cap, limit, spent)| {
+            let limit = limit?.plus(raised);
+            let over = spent.plus(most) > limit;
+            over.then_some(BudgetShortfall { cap, limit, spent, next: most, until: None, room })
+        })
+        .max_by_key(|capped| capped.spent.plus(capped.next).minus(capped.limit))
+}
+
+fn raised(ledger: &RunLedger) -> MicroUsd {
+    ledger.raises.iter().fold(MicroUsd(0), |sum, row| sum.plus(row.amount))
+}
+
+/// Gives back what was held and not needed. If that fails it stays held until the next boot reads the ledger.
+pub(super) async fn follow(cx: &StepContext) {
+    if let Err(error) = cx.tools().store.follow_spend(cx.run().id).await {
+        tracing::error!(run = %cx.run().id, %error, "more is held back than was spent");
+    }
+}
+
+/// Tells people that the run is paused before `at_step`; returns where, and the gate at which it waits.
+pub async fn pause(
+    cx: &StepContext,
+    stage: &str,
+    at_step: String,
+    capped: &BudgetShortfall,
+    policy: &Policy,
+) -> Result<(String, GateSpec), StepError> {
+    let amounts = CapAmounts { limit: capped.limit, spent: capped.spent, next: capped.next };
+    let card = PauseCard {
+        run: cx.run().id,
+        at_step,
+        cap: capped.cap,
+        way_on: capped.way_on(),
+        amounts: policy.shows_cost.then_some(amounts),
+        rehearsal: cx.tools().rehearsal(Some(policy)),
+    };
+    let (url, shown_at) = announce(cx, "paused", &messages::paused(&card)).await?;
+    Ok((url, gate(cx, stage, capped, shown_at)))
+}
+
+fn gate(cx: &StepContext, stage: &str, capped: &BudgetShortfall, shown_at: Timestamp) -> GateSpec {
+    let (run, visit) = (cx.run().id.to_string(), cx.visit().to_string());
+    GateSpec {
+        stage: stage.to_owned(),
+        subject: Hash::of_parts([BUDGET, &run, &visit].map(str::as_bytes)),
+        verbs: vec![(BUDGET.to_owned(), Role::Maintain.into())],
+        shown_at,
+        approvers: Approvers::default(),
+        expires: capped.until,
+        ways: Vec::new(),
+    }
+}
+
+/// Has somebody raised the run's caps, or has the time come? A raise is a row of the run: it outlives the step, and its
+/// link in the audit chain says by whom.
+pub async fn resume(
+    cx: &StepContext,
+    stage: &str,
+    capped: &BudgetShortfall,
+    policy: &Policy,
+) -> Result<ResumeDecision, StepError> {
+    // Time only goes on: what is said here by the clock, a later attempt says as well.
+    let over = capped.until.is_some_and(|until| cx.clock().now() >= until);
+    let Some(answer) = cx.answer() else {
+        return Ok(if over { ResumeDecision::GoOn } else { ResumeDecision::Unheard });
+    };
+    let ledger = cx.ledger().await?;
+    let others = ledger.raises.iter().filter(|row| row.cause != answer.cause);
+    let before = others.fold(MicroUsd(0), |sum, row| sum.plus(row.amount));
+    let amount = commands::parse_raise(&answer.text).map_err(|error| StepError::Bug(error.into()))?;
+    let caps = &policy.caps;
+    let stands_at = caps.run.unwrap_or_default().plus(before);
+    let refusal = match caps.run_at_most {
+        _ if capped.cap.is_shared() => Some(messages::raise_useless(capped.cap, capped.way_on())),
+        Some(most) if stands_at.plus(amount) > most => {
+            Some(messages::raise_refused(most, most.minus(stands_at)))
+        }
+        _ => None,
+    };
+    if let Some(body) = refusal {
+        let (_, shown_at) = announce(cx, &format!("refused-{}", answer.cause), &body).await?;
+        return Ok(ResumeDecision::Refused(gate(cx, stage, capped, shown_at)));
+    }
+    let key = format!("raise-{}", answer.cause);
+    let row = RaiseRow { by: answer.by.clone(), amount, cause: answer.cause.clone(), at: answer.at };
+    cx.record(&key, LedgerRecord::Raise(row)).await?;
+    Ok(ResumeDecision::GoOn)
+}
+
+/// What the last runs of this workflow here cost; none where none came to its end.
+pub async fn quote(cx: &StepContext) -> Result<Option<CostHistory>, StepError> {
+    let run = cx.run();
+    let db = cx.tools().store.repo(run.id.repo).await.map_err(anyhow::Error::new)?;
+    let history = db.history(&run.workflow, QUOTED_RUNS).await.map_err(anyhow::Error::new)?;
+    Ok(quote_of(&history))
+}
+
+/// By nearest rank, of what was billed; where nothing was, of what it would have cost.
+fn quote_of(history: &[(MicroUsd, MicroUsd)]) -> Option<CostHistory> {
+    let billed = history.iter().any(|(billed, _)| *billed > MicroUsd(0));
+    let mut costs: Vec<_> =
+        history.iter().map(|(paid, notional)| if billed { *paid } else { *notional }).collect();
+    costs.sort_unstable();
+    let rank = |percent: usize| costs.get((costs.len() * percent).div_ceil(100).max(1) - 1).copied();
+    Some(CostHistory { runs: costs.len() as u64, p50: rank(50)?, p90: rank(90)?, billed })
+}
+
+/// What the run has spent so far, where the policy lets people see it.
+pub async fn so_far(cx: &StepContext, policy: Option<&Policy>) -> Result<Option<Spending>, StepError> {
+    if !policy.is_some_and(|policy| policy.shows_cost) {
+        return Ok(None);
+    }
+    Ok(Some(Spending::of(&cx.ledger().await?.calls)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quote_is_by_nearest_rank_and_never_mixes_two_kinds_of_money() {
+        let paid = |cents: &[u64]| -> Vec<_> {
+            cents.iter().map(|cents| (MicroUsd(cents * 10_000), MicroUsd(99))).collect()
+        };
+        let of =
+            |history: &[_]| quote_of(history).map(|q| (q.runs, q.p50.0 / 10_000, q.p90.0 / 10_000, q.billed));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&paid(&[40])), Some((1, 40, 40, true)));
+        assert_eq!(of(&paid(&[90, 10, 20, 30, 40, 50, 60, 70, 80, 100])), Some((10, 50, 90, true)));
+        let free = [(MicroUsd(0), MicroUsd(300_000)), (MicroUsd(0), MicroUsd(500_000))];
+        assert_eq!(of(&free), Some((2, 30, 50, false)));
+    }
+}

@@ -1,0 +1,107 @@
+//! What was made of the commits that runs work from: of each once, one at a time for a repository, the last few kept.
+//!
+//! Every step of a run asks for the same commit's index, and so does each run of a quiet repository.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::types::{Oid, RepoId};
+
+/// Commits whose index is kept between the steps of runs: two repositories that are busy at a time, or one that moves.
+const INDEXES_KEPT: usize = 2;
+
+/// Of a commit each, the last one asked for at the end.
+#[derive(Debug)]
+pub struct CommitCache<V> {
+    kept: Mutex<VecDeque<(RepoId, Oid, Arc<V>)>>,
+    making: Mutex<HashMap<RepoId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl<V> Default for CommitCache<V> {
+    fn default() -> Self {
+        Self { kept: Mutex::default(), making: Mutex::default() }
+    }
+}
+
+impl<V: Send + Sync + 'static> CommitCache<V> {
+    pub(super) fn get(&self, repo: RepoId, commit: &Oid) -> Option<Arc<V>> {
+        let mut kept = held(&self.kept);
+        let at = kept.iter().position(|(of, at, _)| *of == repo && at == commit)?;
+        let found = kept.remove(at)?;
+        let value = Arc::clone(&found.2);
+        kept.push_back(found);
+        Some(value)
+    }
+
+    /// Made by `make` unless it is kept. Whoever asks meanwhile waits, and is given what was made for the first.
+    pub(super) async fn get_or_make<E>(
+        &self,
+        repo: RepoId,
+        commit: &Oid,
+        make: impl Future<Output = Result<V, E>>,
+    ) -> Result<Arc<V>, E> {
+        let lane = Arc::clone(held(&self.making).entry(repo).or_default());
+        let _alone = lane.lock().await;
+        if let Some(known) = self.get(repo, commit) {
+            return Ok(known);
+        }
+        let made = Arc::new(make.await?);
+        let gone = {
+            let mut kept = held(&self.kept);
+            kept.push_back((repo, commit.clone(), Arc::clone(&made)));
+            if kept.len() > INDEXES_KEPT { kept.pop_front() } else { None }
+        };
+        // An index is a million pieces of memory.
+        tokio::task::spawn_blocking(move || drop(gone));
+        Ok(made)
+    }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn commit(n: usize) -> Oid {
+        format!("{n:040}").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_is_made_once_however_many_ask_at_a_time() {
+        let (recent, made) = (CommitCache::default(), Cell::new(0));
+        let ask = async |n: usize| {
+            let make = async {
+                tokio::task::yield_now().await;
+                made.set(made.get() + 1);
+                Ok::<_, ()>(n)
+            };
+            *recent.get_or_make(RepoId(1), &commit(n), make).await.unwrap()
+        };
+        assert_eq!(tokio::join!(ask(1), ask(1), ask(2), ask(1)), (1, 1, 2, 1));
+        assert_eq!(made.get(), 2);
+        assert!(recent.get(RepoId(2), &commit(1)).is_none(), "of another repository");
+    }
+
+    #[tokio::test]
+    async fn the_last_few_are_kept_and_a_failure_is_not() {
+        let recent = CommitCache::default();
+        let commits = 0..=INDEXES_KEPT;
+        for n in commits.clone() {
+            recent.get_or_make(RepoId(1), &commit(n), async { Ok::<_, ()>(n) }).await.unwrap();
+            assert!(recent.get(RepoId(1), &commit(0)).is_some(), "it is asked for each time");
+        }
+        let kept = |n: &usize| recent.get(RepoId(1), &commit(*n)).is_some();
+        assert_eq!(commits.filter(kept).count(), INDEXES_KEPT);
+        let failed = recent.get_or_make(RepoId(2), &commit(1), async { Err::<usize, _>("no") }).await;
+        assert_eq!(failed, Err("no"));
+        assert!(recent.get(RepoId(2), &commit(1)).is_none());
+        assert!(recent.get_or_make(RepoId(2), &commit(1), async { Ok::<_, ()>(3) }).await.is_ok());
+    }
+}

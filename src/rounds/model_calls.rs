@@ -1,0 +1,625 @@
+//! One paid call, booked: the ledger's row is written before it and settled with the attempt's next write, which is
+//! its answer's unless something goes wrong first. An answer that reached the journal is never bought again. What may
+//! be on a bill is held back before the call, and a call for which not enough is left is not made.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Round, StepContext,
+    budget::{self, BudgetShortfall},
+    call_retries::{CallFailure, CallRetries},
+    call_waits::{UnansweredCall, VisitWaits},
+    prompt::{AssembledPrompt, Prompt},
+};
+use crate::{
+    config::BudgetSettings,
+    engine::{CallRow, CallStatus, LedgerRecord, OmittedSegment, StepError, TextKind, TextRow},
+    limits,
+    messages::{FailureKind, ModelWaitReason},
+    providers::{
+        CallError, CallErrorKind, CallRole, CostEstimate, ModelCall, ModelId, ModelReply, POOL, Usage,
+    },
+    types::{Family, Hash, IssueNo, MicroUsd, Timestamp, WorkerPool},
+};
+
+/// Of what a model thinks, so much is kept.
+const THOUGHT_BYTES: usize = 64 * 1024;
+
+/// What stands for the name of a model whose answer gives none.
+const UNATTESTED: &str = "unattested";
+
+/// The model an answer itself says it came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedModel {
+    /// As the answer names it, or "unattested".
+    pub model: String,
+    /// None: the answer names no model, or one we do not know.
+    pub family: Option<Family>,
+    /// Set where another model was asked, and the operator accepts this one in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_of: Option<ReplacedModel>,
+}
+
+/// The model that was asked, where another was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplacedModel {
+    pub asked: String,
+    /// As `[models.successors]` names it.
+    pub setting: String,
+}
+
+impl ServedModel {
+    /// The name that the answer gave, known to us or not.
+    pub fn name(&self) -> Option<&str> {
+        Some(self.model.as_str()).filter(|name| *name != UNATTESTED)
+    }
+
+    /// The model's name, where the answer gave one.
+    pub(super) fn attested(&self) -> Option<String> {
+        self.family.as_ref().map(|_| self.model.clone())
+    }
+
+    fn of(usage: &Usage) -> Self {
+        let accepted = usage.accepted_by.clone();
+        Self {
+            model: usage.served.clone().unwrap_or_else(|| UNATTESTED.to_owned()),
+            family: usage.family.clone(),
+            in_place_of: accepted.map(|setting| ReplacedModel { asked: usage.asked.clone(), setting }),
+        }
+    }
+}
+
+/// What is asked of a model.
+pub(super) struct BudgetedCall<'a> {
+    pub role: CallRole,
+    /// What the role is asked for, where that is not its usual task: such calls are counted by themselves.
+    pub task: Option<&'static str>,
+    /// `provider:model`, or another name for one or several, as configured.
+    pub spec: &'a str,
+    pub system: &'a str,
+    pub prompt: &'a Prompt,
+    pub schema: Option<&'a serde_json::Value>,
+    /// What it may ask for instead of answering, as [`ModelCall::tools`]; never with a schema.
+    pub tools: Option<&'a serde_json::Value>,
+    /// Families that may not answer.
+    pub not_families: &'a [Family],
+    /// Where it belongs if a program is asked.
+    pub workers: WorkerPool,
+    pub facts: BTreeMap<String, String>,
+    pub caps: &'a BudgetSettings,
+    /// Most tokens of the answer.
+    pub longest: u64,
+    /// How long the call may take, where that is not what its model is usually given.
+    pub deadline: Option<Duration>,
+    /// Calls of each role in this run; each try counts.
+    pub calls: &'a mut BTreeMap<String, u32>,
+    /// What this visit has waited for so far.
+    pub waits: &'a mut VisitWaits,
+}
+
+impl<'a> BudgetedCall<'a> {
+    /// A task of the reviewer's model beside its reviews.
+    pub(super) fn beside(
+        (task, system): (&'static str, &'a str),
+        (prompt, schema): (&'a Prompt, &'a serde_json::Value),
+        (spec, caps): (&'a str, &'a BudgetSettings),
+        issue: IssueNo,
+        round: &'a mut Round,
+    ) -> Self {
+        let facts = [("issue", issue.to_string()), ("fence", prompt.mark().to_owned())];
+        Self {
+            role: CallRole::Reviewer,
+            task: Some(task),
+            spec,
+            system,
+            prompt,
+            schema: Some(schema),
+            tools: None,
+            not_families: &[],
+            workers: WorkerPool::default(),
+            facts: facts.map(|(name, fact)| (name.to_owned(), fact)).into(),
+            caps,
+            longest: limits::VERDICT_TOKENS,
+            deadline: None,
+            calls: &mut round.calls,
+            waits: &mut round.waits,
+        }
+    }
+}
+
+/// What came back. Text is kept by hash: the journal holds no documents.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct BudgetedCallResult {
+    pub served: ServedModel,
+    /// The id asked for, of the model whose answer this is: a pool chooses one.
+    #[serde(default)]
+    pub asked: String,
+    pub prompt: Hash,
+    /// What the prompt had no room for.
+    #[serde(default)]
+    pub cut: Vec<OmittedSegment>,
+    pub outcome: Result<AnswerText, CallFailure>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct AnswerText {
+    pub text: Hash,
+}
+
+/// What a call leaves that its journal entry does not tell.
+#[derive(Default)]
+struct AnswerAttemptFlags {
+    /// It was not made.
+    capped: Option<BudgetShortfall>,
+    /// Nor was this one, for others wait for a place before it.
+    crowded: bool,
+    /// Something was held back for it.
+    held: bool,
+}
+
+impl BudgetedCall<'_> {
+    /// The number of the next call of this role.
+    fn count(&mut self) -> u32 {
+        let name = self.task.map_or(self.role.to_string(), str::to_owned);
+        let calls = self.calls.entry(name).or_default();
+        *calls += 1;
+        *calls
+    }
+}
+
+/// Buys one answer. Whoever cannot be asked now is waited for, by way of [`UnansweredCall::Held`]; every other way of having
+/// no answer is returned.
+pub(super) async fn ask(
+    cx: &StepContext,
+    key: &str,
+    mut ask: BudgetedCall<'_>,
+) -> Result<BudgetedCallResult, UnansweredCall> {
+    if let Some(answered) = ask.waits.bought(key) {
+        ask.count();
+        return Ok(answered);
+    }
+    let answered = Box::pin(buy_in_time(cx, key, &mut ask)).await?;
+    ask.waits.keep(key, &answered);
+    Ok(answered)
+}
+
+async fn buy_in_time(
+    cx: &StepContext,
+    key: &str,
+    ask: &mut BudgetedCall<'_>,
+) -> Result<BudgetedCallResult, UnansweredCall> {
+    let (mut attempt, mut patience, mut empty) = (0, CallRetries::default(), false);
+    let mut bytes_a_token = limits::USUAL_BYTES_A_TOKEN;
+    loop {
+        attempt += 1;
+        let key = format!("{key}/{attempt}");
+        let number = ask.count();
+        ask.facts.insert("call".to_owned(), number.to_string());
+        ask.facts.insert("workflow".to_owned(), cx.run().workflow.clone());
+        ask.facts.extend(ask.task.map(|task| ("task".to_owned(), task.to_owned())));
+        let mut aside = AnswerAttemptFlags::default();
+        let this = AnswerAttempt { key: &key, last: patience.last(), bytes_a_token };
+        let bought = cx.once(&key, |entry| buy(cx, ask, this, entry.interrupted, &mut aside)).await;
+        if let Some(capped) = aside.capped {
+            return Err(UnansweredCall::Capped(capped));
+        }
+        if aside.crowded {
+            return Err(ask.waits.in_line(cx, (ask.role, ask.spec), ask.workers));
+        }
+        let answered: BudgetedCallResult = bought?;
+        if aside.held {
+            // Only now that the ledger's row is settled on disk.
+            budget::follow(cx).await;
+        }
+        let Err(failure) = &answered.outcome else { return Ok(answered) };
+        if failure.kind == FailureKind::TooLong && bytes_a_token > limits::FEWEST_BYTES_A_TOKEN {
+            // Denser text than most: once more, with more of it cut.
+            bytes_a_token = limits::FEWEST_BYTES_A_TOKEN;
+            continue;
+        }
+        if failure.kind == FailureKind::Empty && !empty {
+            // The next answer to the same prompt usually has text.
+            empty = true;
+            continue;
+        }
+        let Some(hold) = failure.hold() else { return Ok(answered) };
+        let until = failure.not_before;
+        if patience.ends_with(failure) {
+            return Ok(answered);
+        }
+        ask.waits.wait(cx, (ask.role, ask.spec), hold, until)?;
+    }
+}
+
+/// One of several tries at the same answer.
+#[derive(Clone, Copy)]
+struct AnswerAttempt<'a> {
+    key: &'a str,
+    /// The failure of the try before.
+    last: Option<&'a CallFailure>,
+    /// What the prompt is taken to have.
+    bytes_a_token: u64,
+}
+
+async fn buy(
+    cx: &StepContext,
+    ask: &BudgetedCall<'_>,
+    this: AnswerAttempt<'_>,
+    interrupted: bool,
+    aside: &mut AnswerAttemptFlags,
+) -> Result<BudgetedCallResult, StepError> {
+    let providers = &cx.tools().providers;
+    let (provider, model) = providers
+        .resolve(ask.spec)
+        .map_err(|error| StepError::User(format!("The model `{}` cannot be used: {error}", ask.spec)))?;
+    let room =
+        providers.room(&model, ask.system, ask.schema.or(ask.tools)).saturating_mul(this.bytes_a_token);
+    let AssembledPrompt { text, cut, fits } = ask.prompt.fit(usize::try_from(room).unwrap_or(usize::MAX));
+    let prompt = Hash::of_parts([ask.system.as_bytes(), text.as_bytes()]);
+    let before = if interrupted { cx.booked(this.key).await? } else { None };
+    let before = before.filter(was_sent);
+    // A call that may have been made is settled by being made again.
+    let lacks = provider.lacks().filter(|_| before.is_none());
+    let too_long = (!fits).then(|| format!("the prompt, with all cut that may be, has {} bytes", text.len()));
+    let unsent = too_long.map(|why| (FailureKind::TooLong, why));
+    if let Some((kind, why)) = unsent.or(lacks.map(|why| (FailureKind::Lacking, why))) {
+        tracing::warn!(run = %cx.run().id, role = %ask.role, model = ask.spec, %why, "a model cannot be asked");
+        let (served, asked) = (ServedModel::of(&Usage::default()), model.model);
+        return Ok(BudgetedCallResult { served, asked, prompt, cut, outcome: Err(kind.into()) });
+    }
+    if provider.crowded(ask.workers) {
+        aside.crowded = true;
+        return Err(not_asked("others wait for a place already"));
+    }
+    let mut call = call(cx, ask, &model, text).await?;
+    let CostEstimate { mut most, mut input, free_way, unpriced } = provider.estimate(&call);
+    let capped_at_all = ask.caps.any();
+    if capped_at_all && unpriced && !free_way && most == MicroUsd(0) {
+        return Err(StepError::User(no_price(ask.spec)));
+    }
+    let for_call = (ask.role, this.key);
+    let mut capped = budget::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+    if capped.is_some() && !free_way {
+        // The estimate is far above what most prompts have. A count is free, but a request of its own.
+        call.counted = provider.count(&call).await;
+        if call.counted.is_some() {
+            CostEstimate { most, input, .. } = provider.estimate(&call);
+            capped = budget::hold(cx, ask.caps, for_call, most, before.as_ref()).await?.err();
+        }
+    }
+    if capped.is_some() && !free_way {
+        aside.capped = capped;
+        return Err(not_asked("not enough is left of the budget"));
+    }
+    let held = if capped.is_some() { MicroUsd(0) } else { most };
+    // Without caps anything may be asked, also what nobody knows the price of.
+    call.budget = capped_at_all.then_some(held.0);
+    aside.held = held > MicroUsd(0);
+    if let Some(before) = before {
+        lose(cx, this.key, before).await?;
+    }
+    let row = reserved(ask, &model, prompt, cut.clone(), (held, input.min(held)));
+    cx.record(this.key, LedgerRecord::Call(row.clone())).await?;
+    let result = provider.call(&call, cx.cancelled()).await;
+    match result.as_ref().err().map(|error| &error.kind) {
+        // Not an answer, so not journalled as one: whoever goes on from here asks again. What it may have cost stays in
+        // its row, unless it never left the line.
+        Some(CallErrorKind::Cancelled) => {
+            match result.as_ref().err().filter(|error| error.usage.attempts > 0 || !error.before.is_empty()) {
+                Some(stopped) => cx.book(this.key, LedgerRecord::Call(stopped_row(row, stopped))).await?,
+                None => drop(book(cx, this.key, row, &result).await?),
+            }
+            let (why, after) = ("the call was stopped".to_owned(), Duration::from_secs(1));
+            return Err(StepError::Later { why, after });
+        }
+        _ if capped.is_some() && only_money_helps(&result) => aside.capped = capped,
+        _ => {}
+    }
+    let usage = book(cx, this.key, row, &result).await?;
+    if aside.capped.is_some() {
+        return Err(not_asked("not enough is left of the budget"));
+    }
+    let outcome = match &result {
+        Ok(reply) => {
+            let (model, seconds) = (usage.served.as_deref().unwrap_or("not said"), usage.elapsed.as_secs());
+            let (input, output) = (usage.input_tokens, usage.output_tokens);
+            tracing::info!(run = %cx.run().id, role = %ask.role, model, input, output, seconds, "model answered");
+            think(cx, this.key, &reply.thoughts).await?;
+            Ok(keep(cx, reply).await?)
+        }
+        Err(error) => {
+            tracing::warn!(run = %cx.run().id, provider = provider.name(), kind = ?error.kind, detail = %error.message, "model call failed");
+            Err(CallFailure::of(error, this.last, cx.clock().now()))
+        }
+    };
+    Ok(BudgetedCallResult {
+        served: ServedModel::of(usage),
+        asked: usage.asked.clone(),
+        prompt,
+        cut,
+        outcome,
+    })
+}
+
+/// It was asked, and its answer is not in the journal: it may have been billed, so it stays in the books with all that is
+/// known of it.
+async fn lose(cx: &StepContext, key: &str, before: CallRow) -> Result<(), StepError> {
+    cx.book(&format!("{key}~lost-{}", cx.clock().now().0), LedgerRecord::Call(before.lost())).await
+}
+
+async fn call(
+    cx: &StepContext,
+    ask: &BudgetedCall<'_>,
+    model: &ModelId,
+    prompt: String,
+) -> Result<ModelCall, StepError> {
+    let desk = cx.tools();
+    Ok(ModelCall {
+        role: ask.role,
+        system: ask.system.to_owned(),
+        prompt,
+        schema: ask.schema.cloned(),
+        tools: ask.tools.cloned(),
+        model: model.model.clone(),
+        deadline: ask.deadline.unwrap_or_else(|| desk.providers.deadline(model)),
+        longest: ask.longest,
+        counted: None,
+        budget: None,
+        private: desk.is_private(cx).await?,
+        not_families: ask.not_families.to_vec(),
+        successors: Vec::new(),
+        workers: ask.workers,
+        facts: ask.facts.clone(),
+    })
+}
+
+/// Settles the rows of a call: each of what was tried before has its own, since it may have cost something. They are
+/// written with the next write, so no answer is kept whose row is not settled. The row may be settled without its answer,
+/// when that one cannot be kept and the step is put off.
+async fn book<'a>(
+    cx: &StepContext,
+    key: &str,
+    row: CallRow,
+    result: &'a Result<ModelReply, CallError>,
+) -> Result<&'a Usage, StepError> {
+    let (usage, before, error) = match result {
+        Ok(reply) => (&reply.usage, &reply.before, None),
+        Err(error) => (error.usage.as_ref(), &error.before, Some(&error.kind)),
+    };
+    let legs: Vec<RequestUsage<'_>> =
+        before.iter().map(|leg| (&leg.usage, Some(&leg.kind))).chain([(usage, error)]).collect();
+    let open = legs.iter().map(|(usage, _)| *usage).filter(|usage| usage.may_cost_more());
+    let likely = open.map(|usage| usage.likely_microusd).fold(0, u64::saturating_add);
+    for (number, (leg, held)) in legs.iter().zip(shares(row.held_microusd, &legs)).enumerate() {
+        let key = if number < before.len() { format!("{key}~leg-{number}") } else { key.to_owned() };
+        // All of it stands in one row, as what is held does.
+        let row = CallRow { likely_microusd: held.map(|held| likely.min(held)), ..row.clone() };
+        cx.book(&key, LedgerRecord::Call(settled(row, *leg, held))).await?;
+    }
+    Ok(usage)
+}
+
+/// The row of a call that was stopped: of what was held for it, so much it most likely cost.
+fn stopped_row(row: CallRow, stopped: &CallError) -> CallRow {
+    let legs = stopped.before.iter().map(|leg| &leg.usage).chain([&*stopped.usage]);
+    let billed = legs.filter(|usage| usage.billed);
+    let likely = billed
+        .map(|usage| usage.cost_microusd.unwrap_or(0).saturating_add(usage.likely_microusd))
+        .fold(0, u64::saturating_add);
+    let likely_microusd = row.held_microusd.map(|held| likely.min(held));
+    CallRow { likely_microusd, attempts: stopped.usage.attempts.max(1), ..row.lost() }
+}
+
+/// A request of a call, and how it failed.
+type RequestUsage<'a> = (&'a Usage, Option<&'a CallErrorKind>);
+
+/// What of the amount held back for a call stays so for each of its requests. What is known to be on the bill is taken
+/// from it, and the first of those that nobody knows the end of keeps the rest for all of them.
+fn shares(held: Option<u64>, legs: &[RequestUsage<'_>]) -> Vec<Option<u64>> {
+    let billed = legs.iter().filter(|(usage, _)| usage.billed).filter_map(|(usage, _)| usage.cost_microusd);
+    let mut rest = Some(held.unwrap_or(0).saturating_sub(billed.sum())).filter(|rest| *rest > 0);
+    legs.iter().map(|(usage, _)| if usage.may_cost_more() { rest.take() } else { None }).collect()
+}
+
+/// Did it come to nothing because the ways that cost money were closed to it? What a way that costs nothing is waited
+/// for anyway is waited for.
+fn only_money_helps(result: &Result<ModelReply, CallError>) -> bool {
+    let Err(error) = result else { return false };
+    let closed = |kind: &CallErrorKind| matches!(kind, CallErrorKind::OverBudget { .. });
+    let kinds = error.before.iter().map(|leg| &leg.kind).chain([&error.kind]);
+    // A free way that was too slow may well be so again.
+    let waits =
+        CallFailure::of(error, None, Timestamp(0)).hold().is_some_and(|hold| hold != ModelWaitReason::Slow);
+    kinds.into_iter().any(closed) && !waits
+}
+
+fn no_price(spec: &str) -> String {
+    format!(
+        "{spec} is paid by use and has no price, so the caps under [budget] cannot hold for it. Whoever runs the server \
+         gives it a price under [[model]] (an input and an output of 0, where it costs nothing), or sets every cap to \
+         \"none\"."
+    )
+}
+
+/// Ends the `once`, so that nothing is kept of a call that was not made; never seen outside.
+fn not_asked(why: &str) -> StepError {
+    StepError::Later { why: why.to_owned(), after: Duration::ZERO }
+}
+
+/// May anything have come of it that is not in the journal?
+fn was_sent(row: &CallRow) -> bool {
+    matches!(row.status, CallStatus::Reserved | CallStatus::Lost) || row.attempts > 0
+}
+
+/// Keeps what a model thought, for whoever looks into the run.
+async fn think(cx: &StepContext, key: &str, thoughts: &str) -> Result<(), StepError> {
+    if thoughts.trim().is_empty() {
+        return Ok(());
+    }
+    let thoughts = cx.put(&thoughts.as_bytes()[..thoughts.floor_char_boundary(THOUGHT_BYTES)]).await?;
+    cx.book(&format!("{key}~thought"), LedgerRecord::Text(TextRow::of(TextKind::Thought, thoughts))).await
+}
+
+async fn keep(cx: &StepContext, reply: &ModelReply) -> Result<AnswerText, StepError> {
+    Ok(AnswerText { text: cx.put(reply.text.as_bytes()).await? })
+}
+
+fn reserved(
+    ask: &BudgetedCall<'_>,
+    model: &ModelId,
+    prompt: Hash,
+    cut: Vec<OmittedSegment>,
+    (held, input): (MicroUsd, MicroUsd),
+) -> CallRow {
+    CallRow {
+        role: ask.role.as_str().to_owned(),
+        provider: model.provider.clone(),
+        asked: ask.spec.to_owned(),
+        served: None,
+        accepted_by: None,
+        family: None,
+        prompt,
+        cut,
+        status: CallStatus::Reserved,
+        input_tokens: 0,
+        output_tokens: 0,
+        cache_read: 0,
+        cache_written: 0,
+        cost_microusd: None,
+        billed: false,
+        held_microusd: Some(held.0).filter(|held| *held > 0),
+        likely_microusd: Some(input.0).filter(|_| held > MicroUsd(0)),
+        settled: None,
+        elapsed_ms: 0,
+        attempts: 0,
+        error: None,
+    }
+}
+
+fn settled(mut row: CallRow, (usage, error): RequestUsage<'_>, held: Option<u64>) -> CallRow {
+    row.status = if error.is_some() { CallStatus::Failed } else { CallStatus::Done };
+    if !usage.provider.is_empty() {
+        // Who of several was asked is only known now.
+        if row.provider == POOL {
+            row.asked = format!("{}:{}", usage.provider, usage.asked);
+        }
+        row.provider = usage.provider.clone();
+    }
+    row.served = usage.served.clone();
+    row.accepted_by = usage.accepted_by.clone();
+    row.family = usage.family.clone();
+    row.input_tokens = usage.input_tokens;
+    row.output_tokens = usage.output_tokens;
+    row.cache_read = usage.cache_read_tokens;
+    row.cache_written = usage.cache_written_tokens;
+    row.cost_microusd = usage.cost_microusd;
+    row.billed = usage.billed;
+    row.held_microusd = held;
+    row.elapsed_ms = u64::try_from(usage.elapsed.as_millis()).unwrap_or(u64::MAX);
+    row.attempts = usage.attempts;
+    row.error = error.map(|kind| format!("{kind:?}"));
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::providers::{CallAttempt, Metering};
+
+    fn row() -> CallRow {
+        CallRow {
+            role: "reviewer".into(),
+            provider: "anthropic".into(),
+            asked: "gemini:pro".into(),
+            served: None,
+            accepted_by: None,
+            family: None,
+            prompt: Hash::of(b"p"),
+            status: CallStatus::Reserved,
+            input_tokens: 0,
+            output_tokens: 0,
+            cache_read: 0,
+            cache_written: 0,
+            cost_microusd: None,
+            billed: false,
+            elapsed_ms: 0,
+            attempts: 0,
+            cut: Vec::new(),
+            held_microusd: None,
+            likely_microusd: None,
+            settled: None,
+            error: None,
+        }
+    }
+
+    fn asked(billed: bool, cost_microusd: Option<u64>) -> Usage {
+        Usage { billed, cost_microusd, input_tokens: 7, ..Usage::default() }
+    }
+
+    #[test]
+    fn what_is_held_for_a_call_is_held_once_whatever_its_legs_came_to() {
+        let legs = || {
+            [Metering::Known, Metering::Unknown].into_iter().flat_map(|metered| {
+                [(false, None), (true, None), (true, Some(300)), (true, Some(2000))]
+                    .map(|(billed, cost)| Usage { metered, ..asked(billed, cost) })
+            })
+        };
+        for (a, b) in legs().flat_map(|a| legs().map(move |b| (a.clone(), b))) {
+            let both = [(&a, None), (&b, Some(&CallErrorKind::Unavailable))];
+            let billed: u64 =
+                both.iter().filter(|leg| leg.0.billed).filter_map(|leg| leg.0.cost_microusd).sum();
+            let held: u64 = shares(Some(1000), &both).into_iter().flatten().sum();
+            let open = both.iter().any(|leg| leg.0.may_cost_more());
+            let rest = if open { 1000_u64.saturating_sub(billed) } else { 0 };
+            assert_eq!(held, rest, "{both:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_knows_the_end_of_stays_held_and_nothing_else() {
+        let refused = Usage { input_tokens: 0, ..asked(true, None) };
+        for (metered, usage, more) in [
+            (Metering::Known, asked(true, Some(5)), false),
+            (Metering::Known, refused.clone(), false),
+            (Metering::Known, asked(true, None), true),
+            (Metering::Known, asked(false, None), false),
+            (Metering::Unknown, asked(true, Some(5)), true),
+            (Metering::Unknown, refused, true),
+            (Metering::Unknown, asked(false, Some(5)), false),
+        ] {
+            let usage = Usage { metered, ..usage };
+            assert_eq!(usage.may_cost_more(), more, "{usage:?}");
+        }
+    }
+
+    #[test]
+    fn a_stopped_call_stays_held_and_counts_in_its_run_what_was_received() {
+        let row = CallRow { held_microusd: Some(2_060_000), likely_microusd: Some(500_000), ..row() };
+        let usage = Usage { attempts: 1, likely_microusd: 70_000, ..asked(true, Some(30_000)) };
+        let (kind, message, usage) = (CallErrorKind::Cancelled, String::new(), Box::new(usage));
+        let row = stopped_row(row, &CallError { kind, message, usage, before: Vec::new() });
+        assert_eq!((row.counted(), row.counted_in_run()), (MicroUsd(2_060_000), MicroUsd(100_000)));
+        assert!(was_sent(&row) && row.status == CallStatus::Lost);
+    }
+
+    #[test]
+    fn a_run_pauses_where_only_a_paid_way_was_left_and_waits_where_the_free_one_comes_back() {
+        let closed = CallErrorKind::OverBudget { most_microusd: 1 };
+        let late = CallErrorKind::Timeout { idle: true, elapsed: Duration::ZERO };
+        let failed = |kind: &CallErrorKind, before: &[CallErrorKind]| {
+            let leg = |kind: &CallErrorKind| CallAttempt {
+                kind: kind.clone(),
+                message: String::new(),
+                usage: asked(false, None),
+            };
+            let CallAttempt { kind, message, usage } = leg(kind);
+            let before = before.iter().map(leg).collect();
+            only_money_helps(&Err(CallError { kind, message, usage: Box::new(usage), before }))
+        };
+        assert!(failed(&closed, &[]) && failed(&late, std::slice::from_ref(&closed)));
+        assert!(failed(&closed, std::slice::from_ref(&late)));
+        assert!(!failed(&late, &[]) && !failed(&CallErrorKind::Capacity, &[closed]));
+    }
+}

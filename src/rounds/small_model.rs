@@ -1,0 +1,126 @@
+//! A small model's word on something that the work also goes on without: it is asked, and asked once more where its answer
+//! cannot be used. Nothing is waited for, for whoever asked sits before the page. What it costs is booked as every call is,
+//! and held back before.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    Policy, StepContext,
+    call_waits::{UnansweredCall, VisitWaits},
+    draft::text_of,
+    model_calls::{BudgetedCall, ServedModel, ask},
+    prompt::Prompt,
+};
+use crate::{
+    config::Routing,
+    engine::StepError,
+    limits,
+    messages::{FailureKind, ModelWaitReason},
+    providers::CallRole,
+    types::WorkerPool,
+};
+
+/// What is asked.
+pub(super) struct SmallModelQuestion<'a> {
+    pub(super) role: CallRole,
+    /// Where it is not the role's usual task.
+    pub(super) task: Option<&'static str>,
+    /// The first question's place in the journal, and the second's.
+    pub(super) keys: [&'static str; 2],
+    pub(super) system: &'a str,
+    pub(super) prompt: &'a Prompt,
+    /// What the prompt's quotations are marked with.
+    pub(super) mark: &'a str,
+    /// Where it belongs if a program answers.
+    pub(super) workers: WorkerPool,
+    /// The form of the answer, for services that hold a model to one.
+    pub(super) schema: &'a serde_json::Value,
+    /// How long it may take, where that is more than whoever asked waits for a word.
+    pub(super) time: Option<Duration>,
+}
+
+/// What the model says, as `parse` reads it, and which model that was; or why there is nothing, in our words.
+///
+/// # Errors
+/// Those of the journal and the books.
+pub(super) async fn quick<T>(
+    cx: &StepContext,
+    policy: &Policy,
+    routing: &Routing,
+    asked: SmallModelQuestion<'_>,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Result<(T, ServedModel), String>, StepError> {
+    let SmallModelQuestion { role, task, keys, system, prompt, mark, workers, schema, time } = asked;
+    let spec = routing.model.as_str();
+    let providers = &cx.tools().providers;
+    let program = providers.resolve(spec).is_ok_and(|(_, id)| providers.runs_program(&id));
+    let deadline = time.unwrap_or(if program { routing.program } else { routing.service });
+    // A program that is held to a form takes a second turn for it, and longer than anybody waits; and a service that cannot
+    // keep to one, or refuses it, is asked without. The answer is checked here.
+    let mut schema = Some(schema).filter(|_| !program);
+    let (mut prompt, first, mut calls) = (prompt.clone(), prompt, BTreeMap::new());
+    let mut wrong = String::new();
+    for key in keys {
+        let mut waits = VisitWaits::default();
+        let form = schema.take();
+        let question = BudgetedCall {
+            role,
+            task,
+            spec,
+            system,
+            prompt: &prompt,
+            schema: form,
+            tools: None,
+            not_families: &[],
+            workers,
+            facts: BTreeMap::from([("fence".to_owned(), mark.to_owned())]),
+            caps: &policy.caps,
+            longest: limits::WORD_TOKENS,
+            deadline: Some(deadline),
+            calls: &mut calls,
+            waits: &mut waits,
+        };
+        let answered = match ask(cx, key, question).await {
+            Ok(answered) => answered,
+            Err(UnansweredCall::Capped(_)) => {
+                return Ok(Err("the budget has no room for the call".to_owned()));
+            }
+            Err(UnansweredCall::Held(held)) => {
+                let why = match held.view().hold {
+                    ModelWaitReason::Slow => format!("the model took longer than {} s", deadline.as_secs()),
+                    ModelWaitReason::Lacking | ModelWaitReason::Refused => {
+                        "this server cannot ask the model it is set to".to_owned()
+                    }
+                    _ => "the model is busy or out of reach".to_owned(),
+                };
+                return Ok(Err(why));
+            }
+            Err(UnansweredCall::Step(StepError::User(why))) => {
+                tracing::warn!(run = %cx.run().id, why, %role, "no model could be asked");
+                return Ok(Err("this server cannot ask the model it is set to".to_owned()));
+            }
+            Err(UnansweredCall::Step(error)) => return Err(error),
+            Err(UnansweredCall::Running) => {
+                return Err(StepError::Bug(anyhow::anyhow!("a {role} has no tools to run")));
+            }
+        };
+        let read = match &answered.outcome {
+            Ok(text) => parse(&text_of(cx, &text.text).await?),
+            Err(failure) if form.is_some() && matches!(failure.kind, FailureKind::Rejected { .. }) => {
+                continue;
+            }
+            Err(failure) if failure.kind == FailureKind::Invalid => {
+                Err("it was not one JSON object of that form".to_owned())
+            }
+            Err(failure) => return Ok(Err(failure.kind.clause("model"))),
+        };
+        match read {
+            Ok(said) => return Ok(Ok((said, answered.served))),
+            Err(why) => wrong = why,
+        }
+        let again = "Your last answer could not be used";
+        prompt = first.clone().ours(format!("{again}: {wrong}. Answer again, in the form described."));
+    }
+    tracing::warn!(run = %cx.run().id, wrong, %role, "an answer was unusable, twice");
+    Ok(Err("the model's answer was unusable, twice".to_owned()))
+}

@@ -1,0 +1,569 @@
+//! What a project's tests depend on, fetched before they run: the only phase with a way out, and itself in the sandbox.
+//!
+//! It sees manifests and lock files alone, in a tree of its own: no sources, nothing by which a repository tells its tools
+//! what else to run or where else to ask. What it made is kept by what it was made from, read-only, for this repository.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, symlink},
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use tokio_util::sync::CancellationToken;
+
+use super::{TestError, one_line, toolchains::Toolchain, wrong};
+use crate::{
+    config::Hosts,
+    git::Snapshot,
+    proc::{self, ChildCommand, ProcError},
+    sandbox::{
+        FETCHED_BYTES, Level, NetworkAccess, Sandbox, SandboxCommand, SandboxError, SandboxLimits,
+        SandboxProxy, ScratchDirectory,
+    },
+    types::Hash,
+};
+
+/// Until all of it is there, or nothing is.
+const TIME: Duration = Duration::from_secs(10 * 60);
+
+/// What is kept of all repositories; of more, the one goes that was not used for the longest time.
+const KEPT: usize = 64;
+
+/// All manifests and lock files of a commit together.
+const MANIFEST_BYTES: u64 = 64 << 20;
+
+/// The operator's settings together, with their names.
+const HOME_BYTES: u64 = 1 << 20;
+
+/// Being made: nobody looks there, and whoever comes later removes what a killed one left.
+const NEW: &str = ".countersign-new-";
+
+/// Where dependencies come from, and where they are kept.
+#[derive(Debug, Clone)]
+pub struct DependencyFetcher {
+    /// Whose they are: no repository is given another's.
+    pub repository: String,
+    /// A directory for all repositories.
+    pub cache: PathBuf,
+    /// `[sandbox] hosts`, or what stands for it.
+    pub hosts: Hosts,
+    /// The operator's settings for the programs that fetch: a folder whose files are in their home.
+    pub home: Option<PathBuf>,
+}
+
+/// How one ecosystem's dependencies are fetched.
+pub(super) struct DependencyPreset {
+    pub(super) name: &'static str,
+    /// Is it a manifest or a lock file?
+    pub(super) reads: fn(&str) -> bool,
+    /// # Errors
+    ///
+    /// What of the lock is never fetched.
+    pub(super) needs: fn(&ProjectManifests<'_>) -> Result<FetchNeed, String>,
+    /// What tests are to know of the operator's settings, in the file [`TOLD`].
+    ///
+    /// # Errors
+    ///
+    /// What of them they may not read.
+    pub(super) tells: fn(&FileContents) -> Result<String, String>,
+    /// Shows a tool what was made; the first path holds `home`, `tree` and what is told.
+    pub(super) gives: fn(&Path, &mut Toolchain),
+    /// Tests miss nothing without it, and nobody's settings are needed for it.
+    pub(super) saves_time: bool,
+}
+
+/// By path, the bytes.
+pub(super) type FileContents = BTreeMap<String, Vec<u8>>;
+
+/// Beside what a command made: it had no part in this.
+pub(super) const TOLD: &str = "told";
+
+/// Where it is done, and of what.
+pub(super) struct FetchContext<'p> {
+    pub(super) sandbox: &'p Sandbox,
+    pub(super) snapshot: &'p Snapshot,
+    pub(super) cancel: &'p CancellationToken,
+}
+
+/// What a preset looks at.
+pub(super) struct ProjectManifests<'s> {
+    pub(super) folder: &'s str,
+    /// Every file of the commit.
+    pub(super) paths: &'s [String],
+    /// The manifests and locks among them, with their texts.
+    pub(super) files: &'s BTreeMap<String, String>,
+    pub(super) tool: &'s Toolchain,
+}
+
+pub(super) enum FetchNeed {
+    Nothing,
+    /// Nothing that could be fetched, and why: worth knowing when tests miss something.
+    Unknown(String),
+    Fetch(FetchPlan),
+}
+
+/// One command that fetches.
+#[derive(Debug, Default)]
+pub(super) struct FetchPlan {
+    pub(super) program: PathBuf,
+    pub(super) args: Vec<String>,
+    /// The same, asked of what this machine has anyway and with no way out; nothing is fetched where that does.
+    pub(super) local: Vec<String>,
+    pub(super) environment: Vec<(&'static str, String)>,
+    /// All that it sees: by path, the texts.
+    pub(super) files: BTreeMap<String, String>,
+    pub(super) folder: String,
+}
+
+/// What was made for a project, which nobody removes while this lives.
+pub(super) struct FetchedDependencies {
+    pub(super) path: PathBuf,
+    _held: File,
+}
+
+/// What a project's tests may be given.
+pub(super) enum DependencyState {
+    Made(FetchedDependencies),
+    /// Nothing, with a word about it for when tests miss something.
+    Nothing(Option<String>),
+}
+
+impl DependencyFetcher {
+    /// Sees to it that what the tests depend on is there.
+    pub(super) async fn ready(
+        &self,
+        preset: &DependencyPreset,
+        place: &FetchContext<'_>,
+        of: (&str, &Toolchain),
+    ) -> Result<DependencyState, TestError> {
+        match self.sought(preset, place, of).await {
+            Ok(DependencyState::Nothing(_)) if preset.saves_time => Ok(DependencyState::Nothing(None)),
+            Err(error) if preset.saves_time && !place.cancel.is_cancelled() => {
+                tracing::warn!(%error, "{} was not made, so tests take longer", preset.name);
+                Ok(DependencyState::Nothing(None))
+            }
+            sought => sought,
+        }
+    }
+
+    async fn sought(
+        &self,
+        preset: &DependencyPreset,
+        place: &FetchContext<'_>,
+        (folder, tool): (&str, &Toolchain),
+    ) -> Result<DependencyState, TestError> {
+        let (sandbox, snapshot) = (place.sandbox, place.snapshot);
+        let lacks = |why: String| TestError::Lacks(format!("the dependencies were not fetched: {why}"));
+        let paths: Vec<String> = snapshot.entries().iter().map(|entry| entry.path.clone()).collect();
+        let files =
+            snapshot.entries().iter().filter(|entry| entry.mode.is_file() && (preset.reads)(&entry.path));
+        let files: Vec<_> = files.filter(|entry| is_plain(&entry.path)).collect();
+        if files.iter().map(|entry| entry.size).sum::<u64>() > MANIFEST_BYTES {
+            return Err(lacks("the manifests and lock files are larger than 64 MB together".to_owned()));
+        }
+        let files = snapshot.texts(&files).await?.into_iter().collect();
+        let seen = ProjectManifests { folder, paths: &paths, files: &files, tool };
+        let plan = match (preset.needs)(&seen).map_err(|why| lacks(one_line(&why)))? {
+            FetchNeed::Nothing => return Ok(DependencyState::Nothing(None)),
+            FetchNeed::Unknown(why) => return Ok(DependencyState::Nothing(Some(one_line(&why)))),
+            FetchNeed::Fetch(plan) => plan,
+        };
+        let home = if preset.saves_time { Ok(FileContents::new()) } else { self.home_files() };
+        // In the basic level another user reads it, who is not let through to where it is.
+        if sandbox.level() != Level::Basic
+            && let Ok(home) = &home
+            && let Some(made) = self.kept(&self.key(preset, tool, &plan, home))?
+        {
+            return Ok(DependencyState::Made(made));
+        }
+        if !plan.local.is_empty() && has_it(place, tool, &plan).await? {
+            return Ok(DependencyState::Nothing(None));
+        }
+        if sandbox.level() != Level::Full {
+            let why = "dependencies are fetched in the full level of the sandbox alone, which this is not";
+            return Ok(DependencyState::Nothing(Some(why.to_owned())));
+        }
+        let home = home.map_err(|(path, error)| {
+            // Where it is on this machine is nobody's business in a thread.
+            tracing::error!(path = %path.display(), %error, "the settings of what fetches cannot be read");
+            lacks("the operator's settings for it (`home`) cannot be read; the log says which".to_owned())
+        })?;
+        let told = (preset.tells)(&home).map_err(|why| lacks(one_line(&why)))?;
+        let key = self.key(preset, tool, &plan, &home);
+        self.make(&key, place, tool, &plan, (&home, &told)).await.map(DependencyState::Made)
+    }
+
+    /// The operator's files, by their paths in the home.
+    fn home_files(&self) -> Result<FileContents, (PathBuf, io::Error)> {
+        let (mut files, mut room) = (FileContents::new(), HOME_BYTES);
+        let Some(home) = &self.home else { return Ok(files) };
+        // With a slash at its end: it alone may be a link.
+        let mut open = vec![home.join("")];
+        while let Some(path) = open.pop() {
+            let wrong = |error| (path.clone(), error);
+            let found = path.symlink_metadata().map_err(wrong)?;
+            if found.is_dir() {
+                for entry in fs::read_dir(&path).map_err(wrong)? {
+                    open.push(entry.map_err(wrong)?.path());
+                }
+                continue;
+            }
+            if !found.is_file() {
+                return Err(wrong(io::Error::other("it is neither a file nor a folder")));
+            }
+            let name = path.strip_prefix(home).unwrap_or(&path).display().to_string();
+            let left = room.checked_sub(found.len()).and_then(|room| room.checked_sub(name.len() as u64));
+            room = left.ok_or_else(|| wrong(io::Error::other("all files are larger than 1 MB together")))?;
+            files.insert(name, fs::read(&path).map_err(wrong)?);
+        }
+        Ok(files)
+    }
+
+    /// What it is made from. A source file that comes or goes makes no difference.
+    fn key(
+        &self,
+        preset: &DependencyPreset,
+        tool: &Toolchain,
+        plan: &FetchPlan,
+        home: &FileContents,
+    ) -> String {
+        let program = plan.program.display().to_string();
+        // What only saves time has nothing of the repository in it.
+        let whose = if preset.saves_time { "" } else { self.repository.as_str() };
+        let mut parts = vec![whose, preset.name, &program, &tool.version, &plan.folder];
+        parts.extend(plan.args.iter().map(String::as_str));
+        let known = plan.files.iter().filter(|(_, text)| !text.is_empty());
+        parts.extend(known.flat_map(|(path, text)| [path.as_str(), text]));
+        let home = home.iter().flat_map(|(path, bytes)| [path.as_bytes(), bytes]);
+        Hash::of_parts(parts.into_iter().map(str::as_bytes).chain(home)).to_string()
+    }
+
+    /// What was made before, if it is there whole: only that has its name.
+    fn kept(&self, key: &str) -> io::Result<Option<FetchedDependencies>> {
+        let path = self.cache.join(key);
+        let held = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            held => held?,
+        };
+        flock(&held, FlockOperation::LockShared)?;
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        // Another user's server may have made it.
+        let _ = futimens(&held, &Timestamps { last_access: now, last_modification: now });
+        // Whoever removed it meanwhile held it alone.
+        let there =
+            path.metadata().is_ok_and(|found| held.metadata().is_ok_and(|own| own.ino() == found.ino()));
+        Ok(there.then(|| FetchedDependencies { path: path.canonicalize().unwrap_or(path), _held: held }))
+    }
+
+    async fn make(
+        &self,
+        key: &str,
+        place: &FetchContext<'_>,
+        tool: &Toolchain,
+        plan: &FetchPlan,
+        (home, told): (&FileContents, &str),
+    ) -> Result<FetchedDependencies, TestError> {
+        let new = self.begin()?;
+        let places = FetchDirectories::below(&new.path.join("made"))?;
+        write(&places.tree, &plan.files)?;
+        let settings = new.settings(&places.home, home)?;
+        let socket = ScratchDirectory::new()?;
+        let proxy = SandboxProxy::open(&socket.path().join("way-out"), self.hosts.clone(), FETCHED_BYTES)?;
+        let network = NetworkAccess::Proxy(proxy.socket().to_owned());
+        let mut run = places.run(tool, plan, &plan.args, network);
+        run.write.push(settings);
+        let ended = place.sandbox.run(run, place.cancel).await?;
+        if !ended.end.success() {
+            let refused = proxy.refused().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            let why = if refused.is_empty() {
+                format!("{}: {}", ended.end, wrong(&ended.stderr.text()))
+            } else {
+                refused
+            };
+            return Err(TestError::Lacks(format!("the dependencies were not fetched: {}", one_line(&why))));
+        }
+        // Everybody may read it, and nobody write: each run of it may be another user.
+        let seal =
+            ChildCommand::new("chmod").args(["-R", "a+rX,a-w", "--"]).args([&places.tree, &places.home]);
+        done(seal, place.cancel).await?;
+        if !told.is_empty() {
+            fs::write(new.path.join("made").join(TOLD), told)?;
+        }
+        Ok(self.keep(key, &new)?)
+    }
+
+    /// A directory in the making, which nobody else has.
+    fn begin(&self) -> io::Result<PendingFetch> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.cache)?;
+        self.tidy()?;
+        loop {
+            let path = tempfile::Builder::new().prefix(NEW).tempdir_in(self.cache.canonicalize()?)?.keep();
+            let held = File::open(&path)?;
+            flock(&held, FlockOperation::LockExclusive)?;
+            // Whoever tidies up may have held it first.
+            if path.exists() {
+                return Ok(PendingFetch { path, _held: held });
+            }
+        }
+    }
+
+    fn keep(&self, key: &str, new: &PendingFetch) -> io::Result<FetchedDependencies> {
+        match fs::rename(new.path.join("made"), self.cache.join(key)) {
+            // Somebody else was first.
+            Err(error) if !self.cache.join(key).is_dir() => return Err(error),
+            _ => {}
+        }
+        self.kept(key)?.ok_or_else(|| io::Error::other("what was fetched is gone"))
+    }
+
+    /// Removes what nobody needs: what killed ones left, and of too much what was not used for the longest time.
+    fn tidy(&self) -> io::Result<()> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(&self.cache)?.flatten() {
+            let path = entry.path();
+            let name = entry.file_name().into_string().unwrap_or_default();
+            match entry.metadata().and_then(|found| found.modified()) {
+                _ if name.starts_with(NEW) => removed_if_free(&path),
+                // Whatever else is there is somebody else's.
+                Ok(used) if name.parse::<Hash>().is_ok() => kept.push((used, path)),
+                _ => {}
+            }
+        }
+        kept.sort();
+        kept.iter().take(kept.len().saturating_sub(KEPT - 1)).for_each(|(_, path)| removed_if_free(path));
+        Ok(())
+    }
+}
+
+/// What is half removed would pass for a whole one, so it loses its name first.
+fn removed_if_free(path: &Path) {
+    let free = |held: &File| flock(held, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let Some(_held) = File::open(path).ok().filter(free) else { return };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let nameless = path.with_file_name(format!("{NEW}{}", name.trim_start_matches(NEW)));
+    if fs::rename(path, &nameless).is_ok()
+        && let Err(error) = proc::remove_all(&nameless)
+    {
+        tracing::warn!(%error, "dependencies that nobody needs stay behind");
+    }
+}
+
+/// A directory in the making, gone with this unless what is in it was taken away.
+struct PendingFetch {
+    path: PathBuf,
+    _held: File,
+}
+
+impl PendingFetch {
+    /// There may be keys among the operator's files: they are beside what is made, and that has links to them, which lead
+    /// nowhere once it is kept.
+    fn settings(&self, home: &Path, files: &FileContents) -> io::Result<PathBuf> {
+        let settings = self.path.join("settings");
+        fs::create_dir(&settings)?;
+        write(&settings, files)?;
+        for name in files.keys() {
+            let link = home.join(name);
+            link.parent().map_or(Ok(()), fs::create_dir_all)?;
+            symlink(settings.join(name), link)?;
+        }
+        Ok(settings)
+    }
+}
+
+impl Drop for PendingFetch {
+    fn drop(&mut self) {
+        if let Err(error) = proc::remove_all(&self.path) {
+            tracing::warn!(%error, "what was fetched in vain stays behind");
+        }
+    }
+}
+
+/// The directories of one command.
+struct FetchDirectories {
+    tree: PathBuf,
+    home: PathBuf,
+}
+
+impl FetchDirectories {
+    fn below(root: &Path) -> io::Result<Self> {
+        let [tree, home] = ["tree", "home"].map(|name| root.join(name));
+        [root, &tree, &home]
+            .into_iter()
+            .try_for_each(|place| fs::DirBuilder::new().mode(0o755).create(place))?;
+        Ok(Self { tree, home })
+    }
+
+    fn run(
+        &self,
+        tool: &Toolchain,
+        plan: &FetchPlan,
+        args: &[String],
+        network: NetworkAccess,
+    ) -> SandboxCommand {
+        let mut run = SandboxCommand::new("/bin/sh", &self.tree);
+        run.args =
+            ["-c".into(), "cd \"$0\" && exec \"$@\"".into(), self.tree.join(&plan.folder).into()].into();
+        run.args.push(plan.program.clone().into());
+        run.args.extend(args.iter().map(Into::into));
+        run.read.clone_from(&tool.read);
+        run.write = vec![self.home.clone()];
+        run.environment = [("HOME", self.home.as_os_str()), ("LANG", "C.UTF-8".as_ref())]
+            .map(|(name, value)| (name.into(), value.to_owned()))
+            .into();
+        run.environment.extend(plan.environment.iter().map(|(name, value)| (name.into(), value.into())));
+        run.limits = SandboxLimits { time: TIME, ..SandboxLimits::default() };
+        run.network = network;
+        run
+    }
+}
+
+/// Is what the machine has anyway, and a run is given, enough?
+async fn has_it(place: &FetchContext<'_>, tool: &Toolchain, plan: &FetchPlan) -> Result<bool, TestError> {
+    let scratch = ScratchDirectory::new()?;
+    let places = FetchDirectories::below(&scratch.path().join("local"))?;
+    write(&places.tree, &plan.files)?;
+    tool.furnish(&places.home, &places.tree)?;
+    let run = places.run(tool, plan, &plan.local, NetworkAccess::Loopback);
+    let ended = place.sandbox.run(run, place.cancel).await?;
+    Ok(ended.end.success())
+}
+
+/// Waits for a program of the system's.
+pub(super) async fn done(command: ChildCommand, cancel: &CancellationToken) -> Result<(), TestError> {
+    let done = command.timeout(TIME).run(cancel).await.map_err(|error| match error {
+        ProcError::Cancelled => TestError::Sandbox(SandboxError::Cancelled),
+        error => io::Error::other(error).into(),
+    })?;
+    if done.success() { Ok(()) } else { Err(io::Error::other(done.stderr_text()).into()) }
+}
+
+fn write(tree: &Path, files: &BTreeMap<String, impl AsRef<[u8]>>) -> io::Result<()> {
+    for (path, text) in files.iter().filter(|(path, _)| is_plain(path)) {
+        let path = tree.join(path);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Does it name a file below the root?
+fn is_plain(path: &str) -> bool {
+    !path.contains('\0') && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const KEY: &str = "00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa00aa";
+
+    fn dependencies(cache: &Path) -> DependencyFetcher {
+        let (repository, hosts) = ("a".to_owned(), Hosts::default());
+        DependencyFetcher { repository, cache: cache.to_owned(), hosts, home: None }
+    }
+
+    fn made(of: &DependencyFetcher, text: &str) -> PendingFetch {
+        let new = of.begin().unwrap();
+        fs::create_dir(new.path.join("made")).unwrap();
+        fs::write(new.path.join("made/text"), text).unwrap();
+        new
+    }
+
+    #[test]
+    fn what_is_kept_is_whole_and_two_at_once_are_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = dependencies(&directory.path().join("new/cache"));
+        assert!(of.kept(KEY).unwrap().is_none());
+        let (first, second) = (made(&of, "first"), made(&of, "second"));
+        assert!(of.kept(KEY).unwrap().is_none(), "half of it passes for all");
+        for new in [&first, &second] {
+            let kept = of.keep(KEY, new).unwrap();
+            assert_eq!(fs::read_to_string(kept.path.join("text")).unwrap(), "first");
+        }
+        drop((first, second));
+        assert_eq!(fs::read_dir(&of.cache).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_in_use_stays_and_what_a_killed_one_left_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = dependencies(directory.path());
+        fs::create_dir(directory.path().join(format!("{NEW}killed"))).unwrap();
+        fs::create_dir(directory.path().join("somebody's")).unwrap();
+        let key = |n: usize| format!("{n:064x}");
+        let held = of.keep(&key(0), &made(&of, "")).unwrap();
+        for n in 1..=KEPT {
+            of.keep(&key(n), &made(&of, "")).unwrap();
+        }
+        drop(of.keep(KEY, &made(&of, "")).unwrap());
+        let there = |name: &str| directory.path().join(name).exists();
+        assert!(there(&key(0)) && !there(&key(1)) && there(&key(KEPT)), "the wrong ones are gone");
+        assert!(there("somebody's") && !there(&format!("{NEW}killed")));
+        drop(held);
+        // A process that another test starts has what is open here until it is the program it is to be.
+        let gone = |_| {
+            drop(of.begin().unwrap());
+            let gone = !there(&key(0));
+            thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));
+            gone
+        };
+        assert!((0..1_000).any(gone));
+    }
+
+    #[test]
+    fn one_repository_is_not_given_another_s() {
+        let (tool, mut plan) = (Toolchain::default(), FetchPlan::default());
+        plan.files = [("a".to_owned(), "text".to_owned()), ("b.rs".to_owned(), String::new())].into();
+        let preset = &super::super::presets::GO;
+        let of = |of: DependencyFetcher, plan: &FetchPlan| of.key(preset, &tool, plan, &FileContents::new());
+        let own = dependencies(Path::new("/c"));
+        let key = of(own.clone(), &plan);
+        assert_ne!(of(DependencyFetcher { repository: "b".to_owned(), ..own.clone() }, &plan), key);
+        plan.files.remove("b.rs");
+        assert_eq!(of(own.clone(), &plan), key);
+        plan.files.insert("a".to_owned(), "texts".to_owned());
+        assert_ne!(of(own, &plan), key);
+    }
+
+    #[test]
+    fn the_operator_s_settings_are_read_whole_and_are_part_of_what_is_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |home| DependencyFetcher { home, ..dependencies(Path::new("/c")) };
+        assert_eq!(of(None).home_files().unwrap(), FileContents::new());
+        fs::create_dir_all(home.path().join(".cargo")).unwrap();
+        fs::write(home.path().join(".cargo/config.toml"), "a").unwrap();
+        let own = of(Some(home.path().to_owned()));
+        let files = own.home_files().unwrap();
+        assert_eq!(files, [(".cargo/config.toml".to_owned(), b"a".to_vec())].into());
+        let key =
+            |files| own.key(&super::super::presets::GO, &Toolchain::default(), &FetchPlan::default(), files);
+        assert_ne!(key(&files), key(&FileContents::new()));
+        let (path, _) = of(Some(home.path().join("none"))).home_files().unwrap_err();
+        assert_eq!(path, home.path().join("none"));
+        let odd = home.path().join("odd");
+        fs::write(&odd, vec![b'\xff'; 1 << 20]).unwrap();
+        assert_eq!(own.home_files().unwrap_err().0, odd, "too large");
+        fs::remove_file(&odd).unwrap();
+        symlink("/dev/zero", &odd).unwrap();
+        assert_eq!(own.home_files().unwrap_err().0, odd, "a link");
+    }
+
+    #[test]
+    fn the_operator_s_keys_are_not_in_what_is_kept() {
+        let cache = tempfile::tempdir().unwrap();
+        let of = dependencies(cache.path());
+        let new = of.begin().unwrap();
+        let home = new.path.join("made/home");
+        let settings = new.settings(&home, &[(".a/key".to_owned(), b"secret".to_vec())].into()).unwrap();
+        assert_eq!(fs::read_to_string(home.join(".a/key")).unwrap(), "secret");
+        let kept = of.keep(KEY, &new).unwrap();
+        drop(new);
+        assert!(!settings.exists() && !kept.path.join("home/.a/key").exists());
+    }
+}

@@ -1,0 +1,101 @@
+//! Names: what a failure says is missing, and what a spec declares.
+
+use std::collections::BTreeSet;
+
+use crate::documents::spec::ParsedSpec;
+
+/// The names that a failure at run time says are missing.
+pub(super) fn missing(message: &str) -> Vec<String> {
+    const SAID: &[(&str, char)] = &[
+        ("No module named '", '\''),
+        ("cannot import name '", '\''),
+        ("NameError: name '", '\''),
+        ("has no attribute '", '\''),
+        ("export named '", '\''),
+        ("Cannot find module '", '\''),
+        ("Cannot find package '", '\''),
+        ("ReferenceError: ", ' '),
+        ("symbol: ", '\n'),
+        ("NoClassDefFoundError: ", '\n'),
+    ];
+    let quoted = SAID.iter().flat_map(|(before, end)| {
+        let parts = message.split(before).skip(1);
+        parts.filter_map(|rest| rest.split(*end).next())
+    });
+    let called = message
+        .match_indices(" is not a function")
+        .filter_map(|(at, _)| message[..at].split([' ', '(']).next_back());
+    let last = |name: &str| {
+        let name = name.trim();
+        let name =
+            if name.contains('/') { stem(name) } else { name.rsplit(['.', ':', ' ']).next().unwrap_or(name) };
+        name.split('(').next().unwrap_or(name).to_owned()
+    };
+    quoted
+        .chain(called)
+        .map(last)
+        .filter(|name| !name.is_empty())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}
+
+/// What a file is known by to those who import it: its name, or its folder's where it stands for that.
+fn stem(path: &str) -> &str {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    match name.split('.').next().unwrap_or(name) {
+        "mod" | "index" | "__init__" | "lib" => folder.rsplit('/').next().unwrap_or(folder),
+        stem => stem,
+    }
+}
+
+/// The names that a spec declares: functions, types and their parts, files.
+pub fn declared(spec: &ParsedSpec) -> Vec<String> {
+    const BEFORE: &[&str] = &[
+        "fn",
+        "def",
+        "func",
+        "function",
+        "class",
+        "struct",
+        "enum",
+        "trait",
+        "interface",
+        "type",
+        "const",
+        "static",
+        "let",
+        "var",
+        "mod",
+        "union",
+        "record",
+    ];
+    let mut names = BTreeSet::new();
+    for part in spec.functions.iter().chain(&spec.types) {
+        names.extend(words(&part.name).map(str::to_owned));
+        for code in &part.code {
+            let mut all = words(code).peekable();
+            while let Some(word) = all.next() {
+                names.extend(all.peek().filter(|_| BEFORE.contains(&word)).map(|name| (*name).to_owned()));
+            }
+        }
+    }
+    for line in spec
+        .types
+        .iter()
+        .filter_map(|part| part.code.first())
+        .flat_map(|code| code.split(['\n', '{', ',', ';']))
+    {
+        names.extend(
+            words(line)
+                .find(|word| !["pub", "public", "private", "readonly"].contains(word))
+                .map(str::to_owned),
+        );
+    }
+    names.extend(spec.view.files.iter().map(|row| stem(&row.path).to_owned()));
+    names.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '$')).filter(|word| !word.is_empty())
+}

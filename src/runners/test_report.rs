@@ -1,0 +1,286 @@
+//! What the tests came to.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::LineCoverage;
+use crate::documents::is_invisible;
+
+/// More tests than this are counted and not kept: no suite that a person looks at has them.
+const MOST_TESTS: usize = 50_000;
+
+/// After so many lines of what is wrong nobody reads another.
+const MOST_TROUBLE: usize = 100;
+
+/// Errors that are kept of what could not be built. With more than that nobody says that each is one of a kind.
+pub(super) const MOST_FAULTS: usize = 200;
+
+/// Bytes kept of a test's name, and of what it says: enough for a long path, and for a screen.
+const ID_BYTES: usize = 400;
+const MESSAGE_BYTES: usize = 4_000;
+
+/// One test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestResult {
+    /// As its runner names it, with the file, package or binary it is in.
+    pub id: String,
+    pub outcome: TestOutcome,
+    /// What it says of a failure or a skip; empty where it says nothing.
+    pub message: String,
+    /// `path:line`, the path relative to its project.
+    pub place: Option<String>,
+    /// What a compiler says is wrong, where it could not be built.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<CompilerError>,
+}
+
+/// An error of a compiler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompilerError {
+    /// Relative to its project; empty where it has no place.
+    pub file: String,
+    /// In a line.
+    pub message: String,
+    /// The names that are not there; none where it complains of something else.
+    pub missing: Vec<String>,
+}
+
+impl CompilerError {
+    pub(super) fn new(
+        file: &str,
+        message: &str,
+        missing: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let (file, message) = (in_one_line(file, ID_BYTES), in_one_line(message, ID_BYTES));
+        Self { file, message, missing: missing.into_iter().take(MOST_FAULTS).map(Into::into).collect() }
+    }
+}
+
+impl TestResult {
+    fn new(id: impl Into<String>, outcome: TestOutcome, message: impl Into<String>) -> Self {
+        Self { id: id.into(), outcome, message: message.into(), place: None, faults: Vec::new() }
+    }
+
+    pub(super) fn passed(id: impl Into<String>) -> Self {
+        Self::new(id, TestOutcome::Passed, "")
+    }
+
+    pub(super) fn skipped(id: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::new(id, TestOutcome::Skipped, why)
+    }
+
+    pub(super) fn failed(id: impl Into<String>, failure: TestFailure, message: impl Into<String>) -> Self {
+        Self::new(id, TestOutcome::Failed(failure), message)
+    }
+
+    pub(super) fn at(self, place: Option<String>) -> Self {
+        Self { place, ..self }
+    }
+
+    pub(super) fn with(self, faults: Vec<CompilerError>) -> Self {
+        Self { faults, ..self }
+    }
+}
+
+/// In JSON `"passed"`, `"skipped"` or `{"failed": "assertion"}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TestOutcome {
+    Passed,
+    Skipped,
+    Failed(TestFailure),
+}
+
+/// Why a test failed, as far as that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TestFailure {
+    /// It ran and found something wrong.
+    Assertion,
+    /// It ran until something else ended it, or nobody can tell what.
+    Error,
+    /// The code names what is not there.
+    Missing,
+    /// It could not be built or collected.
+    Build,
+    Timeout,
+    /// Its process died.
+    Crash,
+    /// It listens on 127.0.0.1, which this machine's sandbox has not got.
+    NeedsLoopback,
+}
+
+impl TestFailure {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Assertion => "assertion",
+            Self::Error => "error at run time",
+            Self::Missing => "missing symbol or import",
+            Self::Build => "build or collection",
+            Self::Timeout => "timeout",
+            Self::Crash => "crash",
+            Self::NeedsLoopback => "needs loopback",
+        }
+    }
+}
+
+/// What a run of tests came to.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct TestReport {
+    pub tests: Vec<TestResult>,
+    /// What keeps the whole from being trusted, a line each.
+    pub trouble: Vec<String>,
+    /// Which lines ran; none where nobody measured that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<LineCoverage>,
+    #[serde(skip)]
+    named: HashMap<String, usize>,
+    /// How often a name came that somebody had already.
+    #[serde(skip)]
+    again: HashMap<String, usize>,
+    #[serde(skip)]
+    beyond: usize,
+}
+
+impl TestReport {
+    /// Did every test pass or was skipped, with nothing in the way? Where there are no tests, nothing passed.
+    pub fn passed(&self) -> bool {
+        self.trouble.is_empty() && self.count(TestOutcome::Passed) > 0 && self.failed().next().is_none()
+    }
+
+    pub fn count(&self, outcome: TestOutcome) -> usize {
+        self.tests.iter().filter(|test| test.outcome == outcome).count()
+    }
+
+    pub fn failed(&self) -> impl Iterator<Item = &TestResult> {
+        self.tests.iter().filter(|test| matches!(test.outcome, TestOutcome::Failed(_)))
+    }
+
+    /// Did something not end in its time? What waited for that may be told of alike.
+    pub fn timed_out(&self) -> bool {
+        self.count(TestOutcome::Failed(TestFailure::Timeout)) > 0
+    }
+
+    /// Is there anything that more dependencies might mend?
+    pub(super) fn misses(&self) -> bool {
+        let missing = TestOutcome::Failed(TestFailure::Missing);
+        !self.trouble.is_empty()
+            || self.count(missing) > 0
+            || self.count(TestOutcome::Failed(TestFailure::Build)) > 0
+    }
+
+    /// Another test. Several may have one name, and are numbered then.
+    pub(super) fn add(&mut self, test: TestResult) {
+        let mut test = harmless(test);
+        if self.named.contains_key(&test.id) {
+            let count = self.again.entry(test.id.clone()).or_insert(1);
+            *count += 1;
+            test.id = format!("{} ({count})", test.id);
+        }
+        self.keep(test);
+    }
+
+    /// A test that may have been told of already, as when it failed and cleaning up failed, too. The worse counts.
+    pub(super) fn tell(&mut self, test: TestResult) {
+        let test = harmless(test);
+        let failed = matches!(test.outcome, TestOutcome::Failed(_));
+        match self.named.get(&test.id) {
+            Some(&at) if failed && !matches!(self.tests[at].outcome, TestOutcome::Failed(_)) => {
+                self.tests[at] = test;
+            }
+            Some(_) => {}
+            None => self.keep(test),
+        }
+    }
+
+    fn keep(&mut self, test: TestResult) {
+        if self.tests.len() < MOST_TESTS {
+            self.named.insert(test.id.clone(), self.tests.len());
+            self.tests.push(test);
+        } else {
+            self.beyond += 1;
+        }
+    }
+
+    pub(super) fn trouble(&mut self, line: impl AsRef<str>) {
+        if self.trouble.len() < MOST_TROUBLE {
+            self.trouble.push(one_line(line.as_ref()));
+        }
+    }
+
+    /// The last word: what is wrong with the whole.
+    pub(super) fn close(&mut self) {
+        if self.beyond > 0 {
+            self.trouble.push(format!(
+                "the report has {} tests, and {MOST_TESTS} are read; run a part of them",
+                MOST_TESTS + self.beyond
+            ));
+        }
+        if self.tests.is_empty() && self.trouble.is_empty() {
+            self.trouble.push("no tests were found".to_owned());
+        }
+    }
+
+    pub(super) fn needs_loopback(&mut self) {
+        let refused = |text: &str| ["EPERM", "peration not permitted"].iter().any(|word| text.contains(word));
+        for test in &mut self.tests {
+            let failed = matches!(
+                test.outcome,
+                TestOutcome::Failed(TestFailure::Assertion | TestFailure::Error | TestFailure::Crash)
+            );
+            if failed && refused(&test.message) {
+                test.outcome = TestOutcome::Failed(TestFailure::NeedsLoopback);
+            }
+        }
+    }
+}
+
+/// Names are a line, messages text; neither does anything to the terminal or the page it is shown on.
+fn harmless(test: TestResult) -> TestResult {
+    let place = test.place.map(|place| in_one_line(&place, ID_BYTES));
+    TestResult { id: in_one_line(&test.id, ID_BYTES), message: text(&test.message), place, ..test }
+}
+
+/// What a repository wrote, as a line that does nothing to a terminal.
+pub fn one_line(text: &str) -> String {
+    in_one_line(text, MESSAGE_BYTES)
+}
+
+fn in_one_line(text: &str, most: usize) -> String {
+    let mut line = String::new();
+    for c in text.trim().chars() {
+        match c {
+            c if c.is_control() || is_invisible(c) => line.extend(c.escape_default()),
+            c => line.push(c),
+        }
+        if line.len() > most {
+            line.push('…');
+            break;
+        }
+    }
+    line
+}
+
+fn text(message: &str) -> String {
+    let message = without_colours(message);
+    let visible = |c: &char| matches!(c, '\n' | '\t') || !(c.is_control() || is_invisible(*c));
+    let mut kept = String::new();
+    for c in message.trim().chars().filter(visible) {
+        if kept.len() > MESSAGE_BYTES {
+            kept.push('…');
+            break;
+        }
+        kept.push(c);
+    }
+    kept
+}
+
+/// Without what tells a terminal the colours: `ESC [ … m`.
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| {
+        plain + part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').trim_start_matches('m')
+    })
+}

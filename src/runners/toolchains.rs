@@ -1,0 +1,326 @@
+//! Where this machine's toolchains lie, by their own word. They are asked outside of any repository, whose files could
+//! make them answer otherwise.
+
+use std::{
+    fs, io,
+    os::{fd::OwnedFd, unix::fs::symlink},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rustix::fs::{Mode, open, symlinkat};
+use tokio_util::sync::CancellationToken;
+
+use super::overlay;
+use crate::{
+    git,
+    proc::{ChildCommand, ProcError},
+    sandbox::{Level, Sandbox, SandboxCommand, SandboxError, ScratchDirectory},
+};
+
+/// A version is said within milliseconds, unless the machine is very busy.
+const TRIAL: Duration = Duration::from_secs(60);
+
+/// What a toolchain needs of our environment to be found.
+const PASSED_ON: &[&str] = &[
+    "HOME",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "GOROOT",
+    "GOPATH",
+    "GOMODCACHE",
+    "PYENV_ROOT",
+];
+
+/// Programs of the system that tests may call.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// How a toolchain is asked.
+pub(super) struct ToolchainProbe {
+    pub(super) language: &'static str,
+    pub(super) program: &'static str,
+    pub(super) args: &'static [&'static str],
+    /// The same for its version, on the first line. The program of the [`Toolchain`] takes these, too.
+    pub(super) version: &'static [&'static str],
+    /// The oldest version that works, as major and minor; (0, 0) is any.
+    pub(super) oldest: (u32, u32),
+    /// What a person is told where it does not answer.
+    pub(super) missing: &'static str,
+    /// What its lines mean.
+    pub(super) tool: fn(&[&str]) -> Option<Toolchain>,
+}
+
+/// A toolchain of this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Toolchain {
+    pub(super) program: PathBuf,
+    /// What it reads outside of the system's own folders.
+    pub(super) read: Vec<PathBuf>,
+    /// Names of our home that are to appear in the home of its programs, each with what it leads to.
+    pub(super) home: Vec<(&'static str, PathBuf)>,
+    /// A tree that has folders of modules, which are to appear in the tests' own.
+    pub(super) modules: Option<PathBuf>,
+    /// What a compiler made of the toolchain's own library, of which runs have a copy.
+    pub(super) built: Option<PathBuf>,
+    /// What tells its programs where things are.
+    pub(super) environment: Vec<(&'static str, String)>,
+    /// By its own word, on the first line; further lines say what it is made for.
+    pub(super) version: String,
+}
+
+impl Toolchain {
+    /// Puts what it needs into a home and a tree. Once, before anything runs: afterwards any folder there may be a link to
+    /// wherever the tests like.
+    pub(super) fn furnish(&self, home: &Path, tree: &Path) -> io::Result<()> {
+        for (name, target) in &self.home {
+            let link = home.join(name);
+            link.parent().map_or(Ok(()), fs::create_dir_all)?;
+            symlink(target, link)?;
+        }
+        let Some(made) = &self.modules else { return Ok(()) };
+        link_modules(made, &open(tree, overlay::FOLDER, Mode::empty())?, 0)
+    }
+}
+
+impl ToolchainProbe {
+    pub(super) async fn find(&self, cancel: &CancellationToken) -> Result<Toolchain, String> {
+        let said = self.say(self.args, cancel).await?;
+        let lines: Vec<&str> = said.lines().map(str::trim).collect();
+        let tool = (self.tool)(&lines);
+        let tool = tool.ok_or_else(|| format!("{}: `{}` gave no answer", self.missing, self.program))?;
+        let version = self.say(self.version, cancel).await?;
+        let line = version.lines().next().unwrap_or_default();
+        if numbers(line) < self.oldest && !line.contains("devel") {
+            return Err(format!("{}: this machine has {line}", self.missing));
+        }
+        Ok(Toolchain { version, ..tool })
+    }
+
+    /// Runs the tool in the sandbox once. Under root the sandbox has another user, and in its basic level that user cannot run
+    /// what lies in a home that is closed to it.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not run there, and what would help.
+    pub(super) async fn try_in(
+        &self,
+        sandbox: &Sandbox,
+        tool: &Toolchain,
+        cancel: &CancellationToken,
+    ) -> Result<(), String> {
+        if sandbox.has_run(&tool.program) {
+            return Ok(());
+        }
+        let tree = ScratchDirectory::new().map_err(|error| error.to_string())?;
+        let mut run = SandboxCommand::new(&tool.program, tree.path());
+        run.args = self.version.iter().map(Into::into).collect();
+        run.read.clone_from(&tool.read);
+        run.limits.time = TRIAL;
+        let why = match sandbox.run(run, cancel).await {
+            Ok(ended) if ended.end.success() => {
+                sandbox.remember_run(&tool.program);
+                return Ok(());
+            }
+            Ok(ended) => ended.stderr.text().lines().next_back().map_or(ended.end.to_string(), str::to_owned),
+            Err(SandboxError::Failed { why }) => {
+                let named = format!("`{}`: ", tool.program.display());
+                why.strip_prefix(&named).unwrap_or(&why).to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        let bubblewrap = match sandbox.level() {
+            Level::Basic => "`apt install bubblewrap` and restart, or ",
+            Level::Full | Level::None => "",
+        };
+        Err(format!(
+            "the sandbox's user cannot run {} ({why}); {bubblewrap}install {} where every user may read it",
+            tool.program.display(),
+            self.language
+        ))
+    }
+
+    /// What this machine has of it, in a line.
+    ///
+    /// # Errors
+    ///
+    /// What it lacks, and how to get it.
+    pub(super) async fn look(
+        &self,
+        sandbox: Option<&Sandbox>,
+        cancel: &CancellationToken,
+    ) -> Result<String, String> {
+        let tool = self.find(cancel).await?;
+        if let Some(sandbox) = sandbox {
+            self.try_in(sandbox, &tool, cancel).await?;
+        }
+        Ok(format!("{}, {}", tool.version.lines().next().unwrap_or_default(), tool.program.display()))
+    }
+
+    async fn say(&self, args: &[&str], cancel: &CancellationToken) -> Result<String, String> {
+        let command = ChildCommand::new(self.program).args(args).current_dir("/");
+        let known = PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let command = known.fold(command, |command, (name, value)| command.env(name, value));
+        let lacking = |why: &str| format!("{}: {why}", self.missing);
+        match command.run(cancel).await {
+            Ok(said) if said.success() => Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned()),
+            Ok(said) => Err(lacking(said.stderr_text().lines().next_back().unwrap_or_default())),
+            Err(ProcError::NotFound { .. }) => Err(lacking(&format!("`{}` is not in PATH", self.program))),
+            Err(error) => Err(lacking(&error.to_string())),
+        }
+    }
+}
+
+/// Major and minor of the first version number in a line such as `go version go1.24.3 linux/amd64`.
+fn numbers(line: &str) -> (u32, u32) {
+    let from = line.find(|c: char| c.is_ascii_digit()).unwrap_or(line.len());
+    let mut parts = line[from..].split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// Our own home's folder of that name, unless the variable says another.
+pub(super) fn home_folder(variable: &str, name: &str) -> Option<PathBuf> {
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(name)))
+}
+
+/// May tests read all of this folder of a toolchain? Not where our own home lies in it: a toolchain in `~/bin` says that the
+/// home is its folder.
+pub(super) fn may_be_shown(folder: &Path) -> bool {
+    let home = home_folder("HOME", "").unwrap_or_else(|| "/".into());
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    !real(&home).starts_with(real(folder))
+}
+
+/// What Java and Maven, as Debian has them, read in `/etc` when they start. What else lies there may be a password.
+pub(super) fn of_java(etc: &Path) -> Vec<PathBuf> {
+    let entries =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named =
+        |path: &Path, is: fn(&str) -> bool| path.file_name().and_then(|name| name.to_str()).is_some_and(is);
+    let java = entries(etc).filter(|path| named(path, |name| name.starts_with("java-")));
+    let java = java.flat_map(|path| entries(&path)).filter(|path| !named(path, |name| name == "management"));
+    java.chain(["maven/m2.conf", "maven/logging"].map(|name| etc.join(name))).collect()
+}
+
+/// Puts the folders of modules that were made into the tree, at this depth: each a folder of its own, in which each entry is
+/// a link, since tools keep state beside the modules. What the commit has may lead anywhere, so no link is followed.
+fn link_modules(made: &Path, tree: &OwnedFd, depth: usize) -> io::Result<()> {
+    let folders = fs::read_dir(made)?.flatten();
+    for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        let (from, to) = (entry.path(), overlay::below(tree, &*entry.file_name(), true)?);
+        if entry.file_name() != "node_modules" {
+            link_modules(&from, &to, depth + 1)?;
+            continue;
+        }
+        for module in fs::read_dir(&from)?.flatten() {
+            // A link among them leads to the project's own packages, which are in the tree.
+            let target = match fs::read_link(module.path()) {
+                Ok(target) if !git::stays_within(depth + 1, &target) => {
+                    let why = format!("the link {:?} leads out of the repository", module.file_name());
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                }
+                target => target.unwrap_or_else(|_| module.path()),
+            };
+            symlinkat(target, &to, module.file_name())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_toolchain_that_is_too_old_is_named_with_what_to_install() {
+        for (line, expected) in [
+            ("go version go1.19.8 linux/amd64", (1, 19)),
+            ("v20.20.2", (20, 20)),
+            ("rustc 1.95.0", (1, 95)),
+            ("", (0, 0)),
+        ] {
+            assert_eq!(numbers(line), expected, "{line}");
+        }
+        let probe = |oldest| ToolchainProbe {
+            language: "Go",
+            program: "echo",
+            args: &["/usr"],
+            version: &["go version go1.19.8"],
+            oldest,
+            missing: "Go's tests need Go 1.24 or newer",
+            tool: |lines| Some(Toolchain { program: lines.first()?.into(), ..Toolchain::default() }),
+        };
+        let cancel = CancellationToken::new();
+        let refused = probe((1, 24)).find(&cancel).await.unwrap_err();
+        assert_eq!(refused, "Go's tests need Go 1.24 or newer: this machine has go version go1.19.8");
+        assert!(probe((1, 19)).find(&cancel).await.is_ok());
+    }
+
+    /// Tools keep state beside the modules, and a project's own packages are those of the tree.
+    #[test]
+    fn modules_are_linked_and_their_folder_is_the_run_s_own() {
+        let (made, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in ["node_modules/a", "node_modules/@b/c", "packages/w/node_modules/a"] {
+            fs::create_dir_all(made.path().join(folder)).unwrap();
+        }
+        symlink("../packages/w", made.path().join("node_modules/w")).unwrap();
+        fs::create_dir_all(tree.path().join("packages/w")).unwrap();
+        let tool = Toolchain { modules: Some(made.path().to_owned()), ..Toolchain::default() };
+        tool.furnish(&tree.path().join("home"), tree.path()).unwrap();
+        let leads = |path: &str| fs::read_link(tree.path().join(path)).unwrap();
+        assert_eq!(leads("node_modules/a"), made.path().join("node_modules/a"));
+        assert_eq!(leads("node_modules/@b"), made.path().join("node_modules/@b"));
+        assert_eq!(leads("node_modules/w"), Path::new("../packages/w"));
+        assert_eq!(leads("packages/w/node_modules/a"), made.path().join("packages/w/node_modules/a"));
+        fs::create_dir(tree.path().join("node_modules/.cache")).unwrap();
+        assert!(!made.path().join("node_modules/.cache").exists());
+    }
+
+    #[test]
+    fn of_java_s_settings_no_passwords_are_shown() {
+        let etc = tempfile::tempdir().unwrap();
+        for file in
+            ["java-17-openjdk/jvm.cfg", "java-17-openjdk/management/jmxremote.password", "maven/settings.xml"]
+        {
+            fs::create_dir_all(etc.path().join(file).parent().unwrap()).unwrap();
+            fs::write(etc.path().join(file), "").unwrap();
+        }
+        let shown = of_java(etc.path());
+        let shown: Vec<_> =
+            shown.iter().map(|path| path.strip_prefix(etc.path()).unwrap().to_str().unwrap()).collect();
+        assert_eq!(shown, ["java-17-openjdk/jvm.cfg", "maven/m2.conf", "maven/logging"]);
+    }
+
+    #[test]
+    fn modules_are_put_nowhere_outside() {
+        for (links, made_links) in [
+            (&[("packages/w/node_modules", "../../node_modules/x")][..], &[("node_modules/x", "../OUT")][..]),
+            (&[("packages/w/node_modules", "../../node_modules/x")], &[("node_modules/x", "../packages/v")]),
+            (&[("packages/w", "OUT")], &[]),
+            (&[("node_modules", "OUT")], &[]),
+            (&[], &[("packages/w/node_modules/x", "../../../../OUT")]),
+            (&[], &[("node_modules/x", "../packages/w/../../../OUT")]),
+            (&[], &[("node_modules/x", "/OUT")]),
+        ] {
+            let all = tempfile::tempdir().unwrap();
+            let [made, tree, out] = ["made", "tree", "out"].map(|name| all.path().join(name));
+            let link = |root: &Path, (at, target): &(&str, &str)| {
+                let (at, target) = (root.join(at), target.replace("OUT", "../out"));
+                fs::create_dir_all(at.parent().unwrap()).unwrap();
+                symlink(target, at).unwrap();
+            };
+            for folder in [&made.join("packages/w/node_modules/a"), &made.join("node_modules/a"), &tree, &out]
+            {
+                fs::create_dir_all(folder).unwrap();
+            }
+            links.iter().for_each(|it| link(&tree, it));
+            made_links.iter().for_each(|it| link(&made, it));
+            let tool = Toolchain { modules: Some(made), ..Toolchain::default() };
+            let put = tool.furnish(&all.path().join("home"), &tree);
+            assert!(put.is_err(), "{links:?} {made_links:?}");
+            assert_eq!(fs::read_dir(&out).unwrap().count(), 0, "{links:?} {made_links:?}");
+            assert!(!tree.join("packages/v").exists(), "{links:?} {made_links:?}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What bubblewrap is told.
+
+use std::{
+    collections::BTreeSet,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use super::{NetworkAccess, SandboxCommand, inner_stage, run_user};
+use crate::proc::{DEVICES, SYSTEM};
+
+/// Where our own program is inside.
+const OWN: &str = "/run/countersign";
+
+/// Everything is read-only but the tree, the other directories to write, `/tmp` and `/dev/shm`. The last two are in memory,
+/// and count as such. What the command is, what it gets in its environment, and where it may write is not
+/// told here, for everybody sees a command line; all of that comes by standard input.
+///
+/// `root`: our own program inside becomes another user, and no namespace of users could hold both.
+pub(super) fn arguments(run: &SandboxCommand, own: &Path, names: &Path, root: bool) -> Vec<OsString> {
+    let mut all = BubblewrapArguments::default();
+    for own in ["ipc", "pid", "net", "uts", "cgroup-try"] {
+        all.say(&[&format!("--unshare-{own}")]);
+    }
+    let id = run_user::INSIDE.to_string();
+    if root {
+        all.say(&[&"--cap-drop", &"ALL", &"--cap-add", &"CAP_SETUID", &"--cap-add", &"CAP_SETGID"]);
+    } else {
+        all.say(&[&"--unshare-user", &"--uid", &id, &"--gid", &id, &"--cap-drop", &"ALL"]);
+    }
+    // Our own program inside needs it to say how many files `/tmp` may hold, and gives it up.
+    all.say(&[
+        &"--cap-add",
+        &"CAP_SYS_ADMIN",
+        &"--hostname",
+        &"sandbox",
+        &"--die-with-parent",
+        &"--new-session",
+    ]);
+    for path in SYSTEM.iter().filter(|path| !matches!(**path, "/proc" | "/etc/passwd" | "/etc/group")) {
+        all.bind("--ro-bind-try", path, path);
+    }
+    for name in ["passwd", "group"] {
+        all.bind("--ro-bind", names.join(name), format!("/etc/{name}"));
+    }
+    all.say(&[&"--proc", &"/proc", &"--tmpfs", &"/dev"]);
+    for device in DEVICES {
+        all.say(&[&"--dev-bind", device, device]);
+    }
+    for (target, link) in [("fd", "fd"), ("fd/0", "stdin"), ("fd/1", "stdout"), ("fd/2", "stderr")] {
+        all.say(&[&"--symlink", &format!("/proc/self/{target}"), &format!("/dev/{link}")]);
+    }
+    let size = run.limits.in_memory().to_string();
+    for path in inner_stage::IN_MEMORY {
+        all.say(&[&"--perms", &"1777", &"--size", &size, &"--tmpfs", &path]);
+    }
+    for path in &run.read {
+        all.bind("--ro-bind-try", path, path);
+    }
+    for path in run.write.iter().chain([&run.tree]) {
+        all.bind("--bind", path, path);
+    }
+    if let NetworkAccess::Proxy(socket) = &run.network {
+        all.bind("--ro-bind", socket, inner_stage::WAY_OUT.0);
+    }
+    all.bind("--ro-bind", own, OWN);
+    all.say(&[&"--remount-ro", &"/dev", &"--remount-ro", &"/"]);
+    // Root without its capabilities may not enter the tree, which is another user's. Our own program enters it as that user.
+    all.say(&[&"--chdir", &"/", &"--", &OWN, &inner_stage::WITHIN]);
+    all.said
+}
+
+/// A command line in the making.
+#[derive(Default)]
+struct BubblewrapArguments {
+    said: Vec<OsString>,
+    /// Directories that are there inside.
+    made: BTreeSet<PathBuf>,
+}
+
+impl BubblewrapArguments {
+    fn say(&mut self, words: &[&dyn AsRef<OsStr>]) {
+        self.said.extend(words.iter().map(|word| word.as_ref().to_owned()));
+    }
+
+    /// Each directory above is made first, open to everybody: bubblewrap itself makes them for root alone.
+    fn bind(&mut self, how: &str, from: impl AsRef<Path>, to: impl AsRef<Path>) {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let above: Vec<&Path> = to.ancestors().skip(1).filter(|above| above.parent().is_some()).collect();
+        for above in above.into_iter().rev() {
+            if self.made.insert(above.to_owned()) {
+                self.say(&[&"--dir", &above]);
+            }
+        }
+        self.say(&[&how, &from, &to]);
+    }
+}
+
+/// What would help, where a trial said why it did not work.
+pub(super) fn remedy(why: &str) -> String {
+    let help = if why.contains("was not found") {
+        "install bubblewrap (`apt install bubblewrap`, `dnf install bubblewrap`)"
+    } else if why.contains("amespace") || why.contains("uid map") || why.contains("permitted") {
+        "let it make user namespaces (`sysctl kernel.unprivileged_userns_clone=1`, or on Ubuntu \
+         `sysctl kernel.apparmor_restrict_unprivileged_userns=0`; in Docker `--security-opt seccomp=unconfined \
+         --security-opt systempaths=unconfined`, and a server that is not root)"
+    } else {
+        "try `bwrap --unshare-all --ro-bind / / true` by hand"
+    };
+    format!("bubblewrap does not work: {why}; {help}")
+}

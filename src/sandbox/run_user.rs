@@ -1,0 +1,392 @@
+//! Who the command is: under root one of this machine that has nothing, otherwise one that there is only inside.
+
+use std::{
+    collections::BTreeSet,
+    ffi::CString,
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::{
+    fs::{
+        AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, chownat, fchmod, fchown,
+        flock, fstat, open, openat, statat,
+    },
+    io::Errno,
+    path::Arg,
+    process::{getegid, geteuid},
+};
+
+use super::{Level, SandboxCommand};
+use crate::proc;
+
+/// Its number inside namespaces. Not root's: programs behave differently for root.
+pub(super) const INSIDE: u32 = 1000;
+
+/// Numbers that no distribution gives to anybody; one for each run that is on.
+const OUTSIDE: std::ops::RangeInclusive<u32> = 65_100..=65_300;
+
+/// Only root makes anything there.
+const HELD: &str = "/run/countersign-sandbox";
+
+/// There each server has a directory of records of its runs, which is locked while it lives.
+const RECORDS: &str = "/run/countersign-sandbox/children";
+
+pub(super) const ONLY_ROOT: &str = "the basic level needs a user of its own, which only a server that runs as root can \
+                                    give it: without namespaces this user's files are not safe from the command";
+
+/// Lists of users and groups for the inside.
+pub(super) fn names() -> io::Result<Arc<ScratchDirectory>> {
+    let directory = ScratchDirectory::new()?;
+    let mut users =
+        "root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534::/nonexistent:/bin/false\n".to_owned();
+    let mut groups = "root:x:0:\nnogroup:x:65534:\n".to_owned();
+    for user in OUTSIDE.chain([INSIDE]) {
+        users += &format!("sandbox:x:{user}:{user}::/tmp:/bin/sh\n");
+        groups += &format!("sandbox:x:{user}:\n");
+    }
+    fs::write(directory.path().join("passwd"), users)?;
+    fs::write(directory.path().join("group"), groups)?;
+    Ok(Arc::new(directory))
+}
+
+/// A directory by its real path, which is removed with its value, whatever a command has made of it. Only we enter it, and the
+/// user of a run whose tree is below it.
+#[derive(Debug)]
+pub struct ScratchDirectory(PathBuf);
+
+/// Those that this process has.
+static SCRATCHES: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn scratches() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    SCRATCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ScratchDirectory {
+    /// # Errors
+    ///
+    /// When none can be made among the system's temporary files.
+    pub fn new() -> io::Result<Self> {
+        let place = std::env::temp_dir().canonicalize()?;
+        let path = proc::private_dir("countersign-", &place)?.keep();
+        scratches().insert(path.clone());
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for ScratchDirectory {
+    fn drop(&mut self) {
+        scratches().remove(&self.0);
+        if let Err(error) = proc::remove_all(&self.0) {
+            tracing::warn!(%error, "what a command wrote stays behind");
+        }
+    }
+}
+
+/// Records of what this server runs, for whoever comes after it.
+#[derive(Debug)]
+pub(super) struct RecordsDirectory {
+    directory: PathBuf,
+    _held: File,
+}
+
+impl RecordsDirectory {
+    pub(super) async fn open() -> io::Result<Self> {
+        let _swept = swept().await?;
+        let directory = Path::new(RECORDS).join(nonce());
+        fs::create_dir(&directory)?;
+        let held = File::open(&directory)?;
+        flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { directory, _held: held })
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for RecordsDirectory {
+    fn drop(&mut self) {
+        // Records that are left are the next one's.
+        let _ = fs::remove_dir(&self.directory);
+    }
+}
+
+/// Ends what servers have left that are gone. While the lock lives nobody else does, nor takes a user that one of theirs was:
+/// by that user what they left is found, and another's run would be.
+async fn swept() -> io::Result<File> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(RECORDS)?;
+    let lock = File::open(RECORDS)?;
+    while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        if error != Errno::WOULDBLOCK {
+            return Err(error.into());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for entry in fs::read_dir(RECORDS)? {
+        let path = entry?.path();
+        let Ok(held) = File::open(&path) else { continue };
+        if flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            proc::end_orphans(&path).await?;
+            let _ = fs::remove_dir(&path);
+        }
+    }
+    Ok(lock)
+}
+
+/// A word that nobody guesses.
+pub(super) fn nonce() -> String {
+    let mut bytes = [0; 16];
+    // Without chance there is no sandbox, and no TLS either.
+    getrandom::fill(&mut bytes).expect("the system gives random bytes");
+    hex::encode(bytes)
+}
+
+/// A user of this machine for one run, who owns the run's directories while it lasts.
+pub(super) struct RunUser {
+    pub(super) user: u32,
+    /// In place of `/tmp`, where there is none of its own.
+    tmp: Option<ScratchDirectory>,
+    places: Vec<PathBuf>,
+    /// Our directories above the places. The user's group may enter them while it runs.
+    entered: Vec<PathBuf>,
+    /// Nobody else on this machine takes that user while it is held.
+    _taken: File,
+}
+
+impl RunUser {
+    pub(super) async fn take(run: &SandboxCommand, level: Level) -> io::Result<Self> {
+        let mut places: Vec<PathBuf> = run.write.clone();
+        places.push(run.tree.clone());
+        let (tmp, entered) = match level {
+            Level::Basic => {
+                let scratches = scratches();
+                let above = |scratch: &&PathBuf| {
+                    places.iter().any(|place| place != *scratch && place.starts_with(scratch))
+                };
+                let entered: Vec<PathBuf> = scratches.iter().filter(above).cloned().collect();
+                places.iter().try_for_each(|place| must_be_reachable(place, &entered))?;
+                drop(scratches);
+                (Some(ScratchDirectory::new()?), entered)
+            }
+            Level::Full | Level::None => (None, Vec::new()),
+        };
+        let (user, taken) = {
+            let _swept = swept().await?;
+            free()?
+        };
+        let mut own = Self { user, tmp, places, entered, _taken: taken };
+        if let Err(error) = own.give(user, user).await {
+            // Half of it may be given away.
+            own.give_back().await?;
+            return Err(error);
+        }
+        Ok(own)
+    }
+
+    pub(super) fn tmp(&self) -> Option<&Path> {
+        self.tmp.as_ref().map(ScratchDirectory::path)
+    }
+
+    /// To be called when none of its processes is left.
+    pub(super) async fn give_back(mut self) -> io::Result<()> {
+        self.give(geteuid().as_raw(), getegid().as_raw()).await
+    }
+
+    /// Changes the owner of all below the places; of links themselves, and not of their targets.
+    async fn give(&mut self, uid: u32, gid: u32) -> io::Result<()> {
+        let mode = if gid == getegid().as_raw() { 0o700 } else { 0o710 };
+        for scratch in &self.entered {
+            let entered = open(scratch, FOLDER, Mode::empty())?;
+            fchown(&entered, None, Some(Gid::from_raw(gid)))?;
+            fchmod(&entered, Mode::from_raw_mode(mode))?;
+        }
+        let places: Vec<PathBuf> =
+            self.places.iter().cloned().chain(self.tmp().map(Path::to_owned)).collect();
+        let to = NewOwner { user: Uid::from_raw(uid), group: Gid::from_raw(gid) };
+        let give = move || places.iter().try_for_each(|place| to.give_below(place));
+        tokio::task::spawn_blocking(give).await.map_err(io::Error::other)?
+    }
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Who owns the places next: the sandbox's user, or we again.
+#[derive(Clone, Copy)]
+struct NewOwner {
+    user: Uid,
+    group: Gid,
+}
+
+/// Device and inode.
+type FileIdentity = (u64, u64);
+
+impl NewOwner {
+    /// Gives a folder and all below it away, or back. Each folder is opened below its parent, and on the way up the parent must
+    /// be the one we came from, so a change meanwhile leads us nowhere. Two folders are open at a time, however deep the tree.
+    fn give_below(self, place: &Path) -> io::Result<()> {
+        let mut at = folder(CWD, place, false)?;
+        self.give_entry(&fstat(&at)?, place, |user, group| fchown(&at, user, group))?;
+        let mut folders = self.give_entries(&at, place)?;
+        let mut above: Vec<(FileIdentity, Vec<CString>)> = Vec::new();
+        loop {
+            if let Some(name) = folders.pop() {
+                let below = match folder(&at, name.as_c_str(), true) {
+                    Err(Errno::XDEV) if self.is_us() => continue,
+                    Err(Errno::XDEV) => {
+                        let why = format!("another file system is mounted in {}", place.display());
+                        return Err(io::Error::other(why));
+                    }
+                    below => below?,
+                };
+                above.push((identity(&at)?, folders));
+                folders = self.give_entries(&below, place)?;
+                at = below;
+            } else {
+                let Some((parent, rest)) = above.pop() else { return Ok(()) };
+                at = openat(&at, c"..", FOLDER, Mode::empty())?;
+                if identity(&at)? != parent {
+                    return Err(io::Error::other(format!("{} was changed meanwhile", place.display())));
+                }
+                folders = rest;
+            }
+        }
+    }
+
+    /// Gives what lies directly in a folder, and returns the names of the folders there.
+    fn give_entries(self, at: &OwnedFd, place: &Path) -> io::Result<Vec<CString>> {
+        let mut folders = Vec::new();
+        for entry in Dir::read_from(at)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let found = statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            // A mount keeps its owner: the walk does not go in.
+            if found.st_dev != fstat(at)?.st_dev && self.is_us() {
+                continue;
+            }
+            self.give_entry(&found, place, |user, group| {
+                chownat(at, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+            })?;
+            if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+                folders.push(name.to_owned());
+            }
+        }
+        Ok(folders)
+    }
+
+    /// What is ours, or what a killed run left to a sandbox's user, goes to the new owner. Files of others are not given away, since a
+    /// server that is killed could not give them back.
+    fn give_entry(
+        self,
+        found: &Stat,
+        place: &Path,
+        chown: impl FnOnce(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        let of_a_run = OUTSIDE.contains(&found.st_uid);
+        let ours = (found.st_uid, found.st_gid) == (geteuid().as_raw(), getegid().as_raw());
+        if of_a_run || ours && !self.is_us() {
+            return Ok(chown(Some(self.user), Some(self.group))?);
+        }
+        if ours || self.is_us() {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "{} holds files of another owner ({}:{}), which root would take from them; run this as that user, or on a copy",
+            place.display(),
+            found.st_uid,
+            found.st_gid
+        )))
+    }
+
+    fn is_us(self) -> bool {
+        self.user == geteuid()
+    }
+}
+
+fn identity(at: &OwnedFd) -> io::Result<FileIdentity> {
+    let found = fstat(at)?;
+    Ok((found.st_dev, found.st_ino))
+}
+
+/// Opens a folder without following a link anywhere on the way. With `within`, only below `at` and on its file system.
+#[cfg(target_os = "linux")]
+fn folder(at: impl AsFd, path: impl Arg, within: bool) -> Result<OwnedFd, Errno> {
+    use rustix::fs::{ResolveFlags, openat2};
+    let within = if within { ResolveFlags::BENEATH | ResolveFlags::NO_XDEV } else { ResolveFlags::empty() };
+    openat2(at, path, FOLDER, Mode::empty(), ResolveFlags::NO_SYMLINKS | within)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn folder(at: impl AsFd, path: impl Arg, _: bool) -> Result<OwnedFd, Errno> {
+    openat(at, path, FOLDER, Mode::empty())
+}
+
+/// One that is not held, by whatever server, and that no process is left of.
+fn free() -> io::Result<(u32, File)> {
+    let processes = fs::read_dir("/proc")?.flatten();
+    let busy: BTreeSet<u32> = processes.filter_map(|process| Some(process.metadata().ok()?.uid())).collect();
+    for user in OUTSIDE.filter(|user| !busy.contains(user)) {
+        let held = File::options().create(true).append(true).open(Path::new(HELD).join(user.to_string()))?;
+        if flock(&held, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok((user, held));
+        }
+    }
+    Err(io::Error::other("too many runs at a time"))
+}
+
+/// Directories whose owner is the system's business, with all that is in them.
+const OF_THE_SYSTEM: &[&str] = &[
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/sbin", "/sys", "/usr",
+];
+
+/// Directories that all users and services share: these themselves, and not what is in them.
+const SHARED: &[&str] =
+    &["/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp", "/var/tmp", "/run", "/var"];
+
+/// Whether it is a directory that no run may write, because services and other users depend on its owner.
+pub(super) fn is_of_the_system(place: &Path) -> bool {
+    let temporary = std::env::temp_dir();
+    let temporary = temporary.canonicalize().unwrap_or(temporary);
+    let is_temporary = [&temporary, Path::new("/var/tmp")].iter().any(|shared| place.starts_with(shared));
+    let within = OF_THE_SYSTEM.iter().any(|system| place.starts_with(system));
+    // A service has `/var/lib/NAME` or the like, and root's programs keep settings in `/root/.NAME`.
+    let of_a_service = ["/run", "/var"]
+        .iter()
+        .any(|above| place.strip_prefix(above).is_ok_and(|below| below.components().count() < 3));
+    let settings = place.strip_prefix("/root").is_ok_and(|below| {
+        below.components().count() == 1 && below.as_os_str().as_encoded_bytes().starts_with(b".")
+    });
+    place == temporary
+        || place.parent().is_none()
+        || SHARED.iter().any(|shared| place == Path::new(shared))
+        || (within || of_a_service || settings) && !is_temporary
+}
+
+/// Everybody must be let through to it, where we cannot let the user through.
+fn must_be_reachable(place: &Path, entered: &[PathBuf]) -> io::Result<()> {
+    let closed = |above: &&Path| {
+        above.metadata().is_ok_and(|found| found.permissions().mode() & 0o001 == 0)
+            && !entered.iter().any(|scratch| scratch == above)
+    };
+    match place.ancestors().skip(1).find(closed) {
+        None => Ok(()),
+        Some(above) => Err(io::Error::other(format!(
+            "the sandbox's own user is not let through {}; without namespaces it must be (`chmod o+x`)",
+            above.display()
+        ))),
+    }
+}

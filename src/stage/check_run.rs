@@ -1,0 +1,174 @@
+//! The check on the head of the branch: how the run stands, for whoever looks at the commits.
+//!
+//! It turns where the status comment does, and is written only when it says something else than before. There is none
+//! before the first proposal, for no branch is made for it. What GitHub refuses of it is left out, as with a label.
+
+use serde::{Deserialize, Serialize};
+
+use super::{StageState, StepVisit, document, views};
+use crate::{
+    documents::findings::Finding,
+    engine::{StepError, StepKind},
+    github::{CheckRunTarget, GitHubApiError, GitHubRepo, decorated},
+    messages::{self, CheckCard, CheckRunState, RunDisplayState as Shown, RunWaitReason},
+    publication::Proposal,
+    rounds::fault,
+    types::{Hash, Oid},
+};
+
+/// The run's check, as it was written last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CheckRunRecord {
+    /// The commit it is on.
+    on: Option<Oid>,
+    /// Its number while it goes on; none once it is over, or where GitHub did not take it.
+    going: Option<u64>,
+    /// The digest of what it says; none where somebody else may have written since.
+    says: Option<Hash>,
+    /// The link of the audit chain about what was published.
+    audit: Option<Hash>,
+    /// The visit that saw it last.
+    visit: u64,
+    /// A visit of which nothing was kept may have made it.
+    #[serde(skip)]
+    in_doubt: bool,
+}
+
+impl CheckRunRecord {
+    /// A visit begins. Where one is missing before it, which it tells, the run had halted, and its check says so.
+    pub(super) fn begin(&mut self, visit: u64) -> bool {
+        let halted = self.visit > 0 && self.visit + 1 < visit;
+        if self.visit + 1 < visit {
+            (self.going, self.says) = (None, None);
+        }
+        self.visit = visit;
+        halted
+    }
+
+    pub(super) fn published(&mut self, audit: Hash) {
+        self.audit = Some(audit);
+    }
+
+    pub(super) fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+}
+
+/// Shows on the commit of the proposal how the run stands.
+pub(super) async fn turn(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    repo: &GitHubRepo,
+    key: &str,
+    state: Shown,
+) -> Result<(), StepError> {
+    let Some(proposal) = s.proposal.clone() else { return Ok(()) };
+    let Some((stands, url)) = stands(s, v, state) else { return Ok(()) };
+    let cx = v.cx;
+    if s.check.on.as_ref() != Some(&proposal.commit) {
+        leave(s, v, repo, &format!("{key}-check-left"), &proposal).await?;
+    }
+    let mut card = card(s, v, stands, &proposal, url);
+    if !matches!(card.stands, CheckRunState::Working) && s.round.document == Some(proposal.document) {
+        let text = document(s, cx).await?;
+        let line = |finding: &Finding| v.doc.line_of(&text, &finding.place).unwrap_or(1);
+        card.findings = s.round.findings.open().map(|found| (found.clone(), line(found))).collect();
+        if let CheckRunState::Accepted { audit, .. } = card.stands {
+            card.change = views::change(s, v, Some(audit)).await?;
+        }
+    }
+    let (text, before) = (messages::check(&card), &s.check);
+    let digest = text.digest();
+    if before.says == Some(digest) {
+        return Ok(());
+    }
+    let stage = v.doc.about().stage;
+    let place = CheckRunTarget {
+        branch: proposal.branch.clone(),
+        head: proposal.commit.clone(),
+        name: messages::check_name(stage),
+        run: cx.run().id,
+        turn: format!("{stage}/{}-{key}", cx.visit()),
+    };
+    let (place, said) = (&place, &text);
+    let id: Option<u64> = cx
+        .once(&format!("{key}-check"), |entry| async move {
+            let again = entry.interrupted;
+            let written: Result<u64, GitHubApiError> = match before.going {
+                Some(id) => repo.edit_check(id, said, again).await.map(|()| id),
+                None => repo.ensure_check(place, said, again, before.in_doubt).await,
+            };
+            decorated(written).map_err(fault)
+        })
+        .await?;
+    (s.check.going, s.check.says) = (id.filter(|_| text.state.goes_on()), Some(digest));
+    Ok(())
+}
+
+/// What it says and where there is more; none: nothing that a check could say.
+fn stands(s: &StageState, v: &StepVisit<'_>, state: Shown) -> Option<(CheckRunState, Option<String>)> {
+    let status = s.status.url.clone();
+    Some(match state {
+        Shown::Working => (CheckRunState::Working, status),
+        Shown::NeedsYou => match views::waiting(s, v, state) {
+            Some(RunWaitReason::Budget { url, .. }) => (CheckRunState::Budget, Some(url)),
+            Some(RunWaitReason::Decision { verdict, gate_url, .. }) => {
+                (CheckRunState::Decision { verdict }, gate_url.or(status))
+            }
+            _ => return None,
+        },
+        Shown::Parked => (CheckRunState::Parked, status),
+        // Only with the evidence: a commit that names its link of the audit chain.
+        Shown::Done => {
+            let acceptance = s.approval.as_ref().map(|row| views::acceptance(row, v.cx));
+            (CheckRunState::Accepted { acceptance, audit: s.check.audit? }, status)
+        }
+        // What was pushed was countersigned, whoever waits for its merge.
+        Shown::Stopped if v.at.kind == StepKind::Watch => return None,
+        Shown::Stopped => (CheckRunState::Stopped, status),
+        Shown::Failed => (CheckRunState::Halted(v.at.title.to_owned()), status),
+    })
+}
+
+fn card(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    stands: CheckRunState,
+    on: &Proposal,
+    url: Option<String>,
+) -> CheckCard {
+    CheckCard {
+        stage: v.doc.about().stage.to_owned(),
+        run: v.cx.run().id,
+        page: v.cx.tools().settings.server.run_page(v.cx.run().id),
+        stands,
+        path: on.path.clone(),
+        url,
+        findings: Vec::new(),
+        change: None,
+        rehearsal: views::rehearsal(s, v.cx),
+    }
+}
+
+/// Another commit has its own check. One that would be at work for ever on the commit before is ended; what is over
+/// says what was true of that one.
+async fn leave(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    repo: &GitHubRepo,
+    key: &str,
+    now: &Proposal,
+) -> Result<(), StepError> {
+    let before = std::mem::take(&mut s.check);
+    if let Some(id) = before.going {
+        let text = messages::check(&card(s, v, CheckRunState::Replaced, now, Some(now.pull_url.clone())));
+        v.cx.once(key, |_| async {
+            decorated(repo.edit_check(id, &text, true).await).map(drop).map_err(fault)
+        })
+        .await?;
+    }
+    let (audit, visit, in_doubt) = (before.audit, before.visit, before.in_doubt);
+    s.check =
+        CheckRunRecord { on: Some(now.commit.clone()), audit, visit, in_doubt, ..CheckRunRecord::default() };
+    Ok(())
+}

@@ -1,0 +1,182 @@
+//! Leave: what a person alone may allow beyond what people approved before, as its drafter wants it: further files, or other
+//! tests than those that are locked. It is no approval of the document, whose own gate still comes.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    GateQuestion, StageState, StepResult, StepVisit,
+    approvals::ApprovalRules,
+    gates::{self, OpenGate},
+    still_wanted, views,
+};
+use crate::{
+    engine::{APPROVE, RETRY, REVISE, StepError},
+    messages::{self, ExceptionCard, GateState, RunDisplayState as Shown},
+    publication,
+    rounds::{announce, need, text_of},
+    types::{Hash, Timestamp, Verdict},
+};
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExceptionRequest {
+    /// Files that the approved list lacks.
+    Scope(Vec<String>),
+    /// The document's tests, in the place of those that are locked; how they differ, as a stored text.
+    Tests { diff: Hash },
+}
+
+impl ExceptionRequest {
+    /// The files that are wanted, if it is about files.
+    pub fn paths(&self) -> &[String] {
+        match self {
+            Self::Scope(paths) => paths,
+            Self::Tests { .. } => &[],
+        }
+    }
+
+    /// What people type after `/approve`, and what else has to stand there.
+    fn words(&self) -> (&'static str, Vec<String>) {
+        match self {
+            Self::Scope(paths) => {
+                let all: Vec<String> = paths.iter().map(|path| format!("+{path}")).collect();
+                ("scope", vec![all.join(" ")])
+            }
+            Self::Tests { .. } => ("tests", Vec::new()),
+        }
+    }
+}
+
+/// A wish that people are asked about.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct PendingException {
+    pub(super) wish: ExceptionRequest,
+    /// The step that it came up at.
+    pub(super) at: String,
+    /// What the review says of the document that it is about.
+    #[serde(default)]
+    verdict: Option<Verdict>,
+}
+
+impl PendingException {
+    pub(super) async fn card(
+        &self,
+        s: &StageState,
+        v: &StepVisit<'_>,
+        standing: GateState,
+    ) -> Result<ExceptionCard, StepError> {
+        let diff = match &self.wish {
+            ExceptionRequest::Tests { diff } => Some(text_of(v.cx, diff).await?),
+            ExceptionRequest::Scope(_) => None,
+        };
+        Ok(ExceptionCard {
+            run: v.cx.run().id,
+            paths: self.wish.paths().to_vec(),
+            diff,
+            verdict: self.verdict,
+            again: s.round.may_review_again(),
+            standing,
+            rehearsal: views::rehearsal(s, v.cx),
+        })
+    }
+}
+
+/// What somebody allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exception {
+    pub wish: ExceptionRequest,
+    /// The document that it was about.
+    pub document: Hash,
+    pub by: String,
+    at: Timestamp,
+}
+
+impl Exception {
+    /// For the gate, the pull request and the report.
+    pub fn text(&self) -> String {
+        messages::allowed(self.wish.paths(), self.document, &self.by, self.at)
+    }
+}
+
+/// People are asked for this next, at the step for that.
+///
+/// # Errors
+/// `User` where somebody else has such a file on the issue's branch.
+pub async fn wish(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    wish: ExceptionRequest,
+) -> Result<StepResult, StepError> {
+    if let ExceptionRequest::Scope(paths) = &wish {
+        gates::free(v.cx, need(&s.base)?, &[v.doc.files_to_change(), paths.clone()].concat()).await?;
+    }
+    let verdict = s.round.review.as_ref().map(|review| review.verdict);
+    s.wished = Some(PendingException { wish, at: v.at.id.to_owned(), verdict });
+    Ok(StepResult::Beyond)
+}
+
+/// Asks, and hears what people say: they allow it, or send the drafter back.
+pub async fn leave(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let cx = v.cx;
+    still_wanted(s, cx).await?;
+    let PendingException { wish, .. } = need(&s.wished)?.clone();
+    let document = *need(&s.round.document)?;
+    if s.asked.as_ref().is_none_or(|asked| asked.visit != cx.visit()) {
+        return ask(s, v, &wish, document).await;
+    }
+    gates::put_back(s, v).await?;
+    let Some(answer) = cx.answer() else { return gates::waits_on(s, v, GateQuestion::Leave).await };
+    if answer.verb == APPROVE && answer.commit.is_some() {
+        let asked = need(&s.asked)?;
+        let body = messages::not_by_review(&asked.line(v));
+        announce(cx, &format!("not-by-review-{}", answer.cause), &body).await?;
+        return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, asked)?));
+    }
+    if answer.verb == RETRY {
+        return gates::review_again(s, v, answer).await;
+    }
+    if let Some(exit) = gates::unseen(s, v, GateQuestion::Leave, answer).await? {
+        return Ok(exit);
+    }
+    let objection = match answer.verb.as_str() {
+        REVISE => Some(answer.clone()),
+        _ => gates::objection(cx, answer).await?,
+    };
+    if let Some(objection) = objection {
+        if gates::in_vain(s, cx, &objection.cause.to_string()).await? {
+            return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, need(&s.asked)?)?));
+        }
+        return gates::object(s, v, &objection).await;
+    }
+    let asked = need(&s.asked)?;
+    if publication::told_edited(cx, answer, need(&s.issue)?, &asked.line(v)).await? {
+        return Ok(StepResult::Ask(gates::spec(s, v, GateQuestion::Leave, asked)?));
+    }
+    gates::answered(s, v, answer).await?;
+    (s.wished, s.asked) = (None, None);
+    s.leaves.push(Exception { wish, document, by: answer.by.login.clone(), at: answer.at });
+    s.round.allow(need(&s.policy)?.max_rounds);
+    Ok(StepResult::Pass)
+}
+
+async fn ask(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    wish: &ExceptionRequest,
+    document: Hash,
+) -> Result<StepResult, StepError> {
+    let cx = v.cx;
+    s.rules = ApprovalRules::of(s, v, GateQuestion::Leave).await?;
+    let (word, ways) = wish.words();
+    let said = ways.concat();
+    let subject = Hash::of_parts([word.as_bytes(), said.as_bytes(), document.to_string().as_bytes()]);
+    let asked = OpenGate::new(cx.visit(), word, subject, ways);
+    // What was done to a comment that asked before is none of this one's.
+    s.asked = None;
+    let body = views::gate(s, v, GateState::Waits(asked.line(v)), None).await?;
+    let asked = asked.posted(announce(cx, publication::GATE, &body).await?);
+    let spec = gates::spec(s, v, GateQuestion::Leave, &asked)?;
+    s.asked = Some(asked);
+    views::turn(s, v, Shown::NeedsYou).await?;
+    Ok(StepResult::Ask(spec))
+}

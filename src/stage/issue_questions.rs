@@ -1,0 +1,258 @@
+//! What an issue leaves open, asked of people before anything is drafted: questions with numbers, a default each, and a
+//! time after which the defaults hold. Answers are data: they are told to the models and start nothing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BackgroundText, StageCall, StageState, StepResult, StepVisit, at_work, repository, still_wanted, views,
+    waiting_steps,
+};
+use crate::{
+    commands,
+    documents::{
+        hidden_text::{gathered, visible},
+        open_questions::OpenQuestion,
+    },
+    engine::{AllowedResponders, Approvers, GateSpec, StepError},
+    messages::{self, QuestionView, QuestionsCard, QuestionsState, RunDisplayState as Shown},
+    publication,
+    rounds::{self, announce, need, text_of},
+    types::{Hash, Role, Timestamp},
+};
+
+/// The verb that answers.
+const ANSWER: &str = "answer";
+
+/// What takes the default.
+const DEFAULT: &str = "default";
+
+/// Characters of one answer that models are told and people see again.
+const ANSWER_CHARS: usize = 2000;
+
+/// Something only a person knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssueQuestion {
+    pub text: String,
+    /// What holds where nobody answers.
+    pub default: String,
+}
+
+/// What people are asked, and what they said.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct IssueQuestions {
+    asked: Vec<IssueQuestion>,
+    /// By the number of the question, from 1: the newest, and who said it.
+    answers: BTreeMap<usize, (String, String)>,
+    posted: Option<QuestionsComment>,
+}
+
+/// The comment that asks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct QuestionsComment {
+    url: String,
+    shown_at: Timestamp,
+    visit: u64,
+    until: Timestamp,
+    /// Nobody is asked any more.
+    over: bool,
+}
+
+impl IssueQuestions {
+    pub(super) fn new(asked: Vec<IssueQuestion>) -> Self {
+        Self { asked, answers: BTreeMap::new(), posted: None }
+    }
+
+    /// Where and until when answers are waited for.
+    pub(super) fn waits(&self) -> Option<(String, Timestamp)> {
+        let posted = self.posted.as_ref().filter(|posted| !posted.over)?;
+        Some((posted.url.clone(), posted.until))
+    }
+
+    fn hear(&mut self, text: &str, by: &str) -> Vec<usize> {
+        let mut unknown = Vec::new();
+        for (number, text) in commands::parse_answers(text).unwrap_or_default() {
+            if !(1..=self.asked.len()).contains(&number) {
+                unknown.push(number);
+            } else if text.eq_ignore_ascii_case(DEFAULT) {
+                self.answers.insert(number, (self.asked[number - 1].default.clone(), by.to_owned()));
+            } else {
+                let text = text.chars().take(ANSWER_CHARS).collect();
+                self.answers.insert(number, (text, by.to_owned()));
+            }
+        }
+        unknown
+    }
+
+    /// For the models: what was asked and what holds.
+    fn told(&self) -> String {
+        let line = |(question, number): (&IssueQuestion, usize)| {
+            let holds = match self.answers.get(&number) {
+                Some((text, by)) => format!("Answer by {by}: {text}"),
+                None => format!("Nobody answered, so this holds: {}", question.default),
+            };
+            format!("{number}. {}\n   {holds}\n", question.text)
+        };
+        self.asked.iter().zip(1..).map(line).collect()
+    }
+}
+
+/// What the issue leaves to a person besides what is `asked` already; an exit if the model cannot be asked now. `None`: no
+/// answer could be used.
+pub async fn open_questions(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    asked: &str,
+) -> Result<Result<Option<Vec<OpenQuestion>>, StepResult>, StepError> {
+    let cx = v.cx;
+    if let Some(exit) = waiting_steps::still(s, v).await? {
+        return Ok(Err(exit));
+    }
+    at_work(s, v).await?;
+    let (issue, policy) = (need(&s.issue)?.clone(), need(&s.policy)?.clone());
+    let body = text_of(cx, &issue.body).await?;
+    let shown = repository(s, v).await?;
+    let before = s.round.clone();
+    match rounds::open_questions(cx, &mut s.round, &policy, (&issue, &body, &shown), asked).await {
+        Ok(found) => Ok(Ok(found)),
+        Err(why) => waiting_steps::unanswered(s, v, StageCall::Questions, before, why).await.map(Err),
+    }
+}
+
+/// Asks, and goes on with the answers: at once where all are there, and otherwise when the time is over.
+pub async fn questions(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult, StepError> {
+    let cx = v.cx;
+    still_wanted(s, cx).await?;
+    let mut questions = need(&s.questions)?.clone();
+    let Some(posted) = questions.posted.clone() else {
+        return ask(s, v, questions).await;
+    };
+    let Some(answer) = cx.answer() else {
+        // Time only goes on: what is said here by the clock, a later attempt says as well.
+        if cx.clock().now() < posted.until {
+            return Ok(StepResult::Ask(gate(s, v, &questions, &posted)?));
+        }
+        return over(s, v, questions, QuestionsState::Over).await;
+    };
+    let text = visible(&answer.text);
+    s.hidden = gathered(s.hidden.iter().chain(&text.hidden));
+    let unknown = questions.hear(&text.text, &answer.by.login);
+    if !unknown.is_empty() {
+        let body = messages::no_such_question(&unknown, questions.asked.len());
+        announce(cx, &format!("unknown-{}", answer.cause), &body).await?;
+    }
+    if questions.answers.len() == questions.asked.len() {
+        return over(s, v, questions, QuestionsState::Answered).await;
+    }
+    s.questions = Some(questions.clone());
+    restate(s, v, QuestionsState::Waits).await?;
+    Ok(StepResult::Ask(gate(s, v, &questions, &posted)?))
+}
+
+async fn ask(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    mut questions: IssueQuestions,
+) -> Result<StepResult, StepError> {
+    let cx = v.cx;
+    let hours = need(&s.policy)?.filing.as_ref().map_or(24, |filing| filing.answer_hours);
+    let until = cx.now("asked-at").await?.plus(Duration::from_secs(u64::from(hours) * 3600));
+    let card = card(s, v, &questions, until, QuestionsState::Waits);
+    let (url, shown_at) = announce(cx, publication::GATE, &messages::questions(&card)).await?;
+    let posted = QuestionsComment { url, shown_at, visit: cx.visit(), until, over: false };
+    let spec = gate(s, v, &questions, &posted)?;
+    questions.posted = Some(posted);
+    s.questions = Some(questions);
+    views::turn(s, v, Shown::NeedsYou).await?;
+    Ok(StepResult::Ask(spec))
+}
+
+async fn over(
+    s: &mut StageState,
+    v: &StepVisit<'_>,
+    mut questions: IssueQuestions,
+    standing: QuestionsState,
+) -> Result<StepResult, StepError> {
+    if let Some(posted) = &mut questions.posted {
+        posted.over = true;
+    }
+    let text = v.cx.put(questions.told().as_bytes()).await?;
+    s.questions = Some(questions);
+    restate(s, v, standing).await?;
+    let heading = "What was asked about the issue, and what people answered".to_owned();
+    s.know(BackgroundText { kind: "answers".to_owned(), heading, text, left: true });
+    Ok(StepResult::Pass)
+}
+
+/// Says in the comment that asks how it stands now; nothing where there is none.
+pub(super) async fn restate(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    standing: QuestionsState,
+) -> Result<(), StepError> {
+    let Some(questions) = &s.questions else { return Ok(()) };
+    let Some(posted) = &questions.posted else { return Ok(()) };
+    let body = messages::questions(&card(s, v, questions, posted.until, standing));
+    let key = v.cx.answer().map_or("asked-over".to_owned(), |answer| format!("asked-{}", answer.cause));
+    publication::restate(v.cx, &key, posted.visit, &body).await
+}
+
+fn card(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    questions: &IssueQuestions,
+    until: Timestamp,
+    standing: QuestionsState,
+) -> QuestionsCard {
+    let view = |(question, number): (&IssueQuestion, usize)| QuestionView {
+        text: question.text.clone(),
+        default: question.default.clone(),
+        answer: questions.answers.get(&number).cloned(),
+    };
+    let questions = questions.asked.iter().zip(1..).map(view).collect();
+    let rehearsal = views::rehearsal(s, v.cx);
+    QuestionsCard { run: v.cx.run().id, questions, until, standing, rehearsal }
+}
+
+fn gate(
+    s: &StageState,
+    v: &StepVisit<'_>,
+    questions: &IssueQuestions,
+    posted: &QuestionsComment,
+) -> Result<GateSpec, StepError> {
+    let people = vec![need(&s.issue)?.author.id];
+    let asked = serde_json::to_vec(&questions.asked).map_err(anyhow::Error::new)?;
+    Ok(GateSpec {
+        stage: v.doc.about().stage.to_owned(),
+        subject: Hash::of(&asked),
+        verbs: vec![(ANSWER.to_owned(), AllowedResponders::Either { people, role: Some(Role::Write) })],
+        shown_at: posted.shown_at,
+        approvers: Approvers::default(),
+        expires: Some(posted.until),
+        ways: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_answer_holds_and_the_rest_goes_by_its_default() {
+        let question = |text: &str| IssueQuestion { text: text.into(), default: "As it is.".into() };
+        let mut questions =
+            IssueQuestions::new(vec![question("Which?"), question("How many?"), question("Why?")]);
+        let mut says = |text: &str| questions.hear(text, "ada");
+        assert_eq!(says("1: this 9: what 0: x"), Vec::<usize>::new());
+        assert_eq!(says("1: that\n9: what"), [9]);
+        assert_eq!(says("2: default"), Vec::<usize>::new());
+        assert_eq!(
+            questions.told(),
+            "1. Which?\n   Answer by ada: that\n2. How many?\n   Answer by ada: As it is.\n3. Why?\n   Nobody answered, so \
+             this holds: As it is.\n"
+        );
+        questions.hear(&format!("3: {}", "x".repeat(70_000)), "ada");
+        assert!(questions.told().len() < 3000);
+    }
+}

@@ -1,0 +1,420 @@
+//! All repositories at once, for the operator's pages. Each is read beside the databases that are open, as it is at one
+//! moment, so that however many there are, none that is at work gives way. Nothing is kept between two walks, and one goes
+//! at a time. What cannot be read is named, and the rest is shown.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    panic::resume_unwind,
+    path::Path,
+    str::FromStr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
+use rusqlite::{Connection, OpenFlags, params};
+
+use super::{
+    CallRow, DatabaseSource, RunStatus, Spending, Store, StoreError,
+    cluster::living,
+    database::{signed, unsigned},
+    error::TransactionError,
+    off_thread,
+    repository::{self, json, status},
+    rows::TextKind,
+    wake_hints,
+};
+use crate::types::{IssueNo, MalformedValue, RepoId, RunId, Timestamp};
+
+/// A page waits no longer for a file that somebody else holds: it names it, and shows the others.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Databases that are read at the same time. Connections to a Postgres are few, and others want some.
+const SIDE_BY_SIDE: usize = 4;
+
+/// Repositories of which runs are held before the first ones are picked.
+const AT_ONCE: usize = 256;
+
+/// Which runs of all repositories to show.
+#[derive(Debug, Clone, Default)]
+pub struct RunQuery {
+    pub repo: Option<RepoId>,
+    pub state: Option<RunStatus>,
+    pub workflow: Option<String>,
+    /// Those behind this place.
+    pub after: Option<RunCursor>,
+    pub most: usize,
+}
+
+/// Where a run stands among those shown: what needs a person first, then the newest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunCursor {
+    needs_person: bool,
+    updated_at: i64,
+    repo: u64,
+    seq: i64,
+}
+
+impl fmt::Display for RunCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { needs_person, updated_at, repo, seq } = self;
+        write!(f, "{}.{updated_at}.{repo}.{seq}", u8::from(*needs_person))
+    }
+}
+
+impl FromStr for RunCursor {
+    type Err = MalformedValue;
+
+    fn from_str(text: &str) -> Result<Self, MalformedValue> {
+        let read = || {
+            let mut parts = text.split('.').map(|part| part.parse::<i64>().ok());
+            let mut next = || parts.next().flatten();
+            let (needs_person, updated_at, repo, seq) = (next()? == 1, next()?, next()?, next()?);
+            Some(Self { needs_person, updated_at, repo: u64::try_from(repo).ok()?, seq })
+        };
+        let expected = "a place in the list of runs";
+        read().ok_or_else(|| MalformedValue { value: text.chars().take(80).collect(), expected })
+    }
+}
+
+/// A run as it is listed.
+#[derive(Debug, Clone)]
+pub struct RunListRow {
+    pub id: RunId,
+    pub place: RunCursor,
+    pub workflow: String,
+    pub issue: IssueNo,
+    /// The issue's, as it was when the run read it; none where it has not yet.
+    pub title: Option<String>,
+    pub status: RunStatus,
+    pub parked: bool,
+    /// Somebody takes a step of it right now.
+    pub running: bool,
+    /// The step's serde form.
+    pub step: String,
+    pub why: Option<String>,
+    pub updated_at: Timestamp,
+}
+
+/// What a walk did not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedRepository {
+    pub repo: RepoId,
+    /// For people, without a path.
+    pub why: String,
+}
+
+#[derive(Debug, Default)]
+pub struct RunPage {
+    pub runs: Vec<RunListRow>,
+    pub more_after: Option<RunCursor>,
+    pub left_out: Vec<SkippedRepository>,
+}
+
+/// What the calls of one day, of one kind, came to.
+#[derive(Debug, Clone)]
+pub struct DailySpend {
+    pub repo: RepoId,
+    /// When it began.
+    pub day: Timestamp,
+    pub workflow: String,
+    pub role: String,
+    pub model: String,
+    pub spent: Spending,
+}
+
+impl Store {
+    /// A page of the runs of all repositories.
+    pub async fn run_page(self: &Arc<Self>, asked: &RunQuery) -> Result<RunPage, StoreError> {
+        let asked = asked.clone();
+        self.walk(move |store| store.pick(&asked)).await
+    }
+
+    /// What was spent since then, the oldest day first, and what of it could not be read.
+    pub async fn spend_since(
+        self: &Arc<Self>,
+        repo: Option<RepoId>,
+        since: Timestamp,
+    ) -> Result<(Vec<DailySpend>, Vec<SkippedRepository>), StoreError> {
+        self.walk(move |store| {
+            let (mut sums, mut left_out) = (BTreeMap::new(), Vec::new());
+            let repos = repo.map_or_else(|| store.repos_now(), |repo| Ok(vec![repo]))?;
+            for (repo, read) in store.peek_each(&repos, &mut left_out, |tx, repo| sums_of(tx, repo, since)) {
+                let (its, unreadable) = read;
+                if unreadable > 0 {
+                    let why = format!("calls that cannot be read: {unreadable}");
+                    left_out.push(SkippedRepository { repo, why });
+                }
+                sums.extend(its);
+            }
+            let line = |((day, repo, workflow, role, model), spent)| DailySpend {
+                repo,
+                day,
+                workflow,
+                role,
+                model,
+                spent,
+            };
+            Ok((sums.into_iter().map(line).collect(), left_out))
+        })
+        .await
+    }
+
+    async fn walk<V: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<V, StoreError> + Send + 'static,
+    ) -> Result<V, StoreError> {
+        let turn = Arc::clone(&self.walking).lock_owned().await;
+        let store = Arc::clone(self);
+        off_thread(move || {
+            let _one_at_a_time = turn;
+            work(&store)
+        })
+        .await
+    }
+
+    fn pick(&self, asked: &RunQuery) -> Result<RunPage, StoreError> {
+        let (mut left_out, mut places) = (Vec::new(), Vec::new());
+        let lives = match &self.cluster {
+            Some(_) => self.main.snapshot_now(wake_hints::all)?, // this node knows of its own alone
+            None => self.agenda.may_live(),
+        };
+        let ended = asked.state.is_some_and(|status| !status.live());
+        let past_needs = asked.after.is_some_and(|place| !place.needs_person);
+        // What needs a person lives, and where anything may live is known without opening a file.
+        for needs_person in [true, false] {
+            let of_the_living = needs_person || asked.state.is_some_and(RunStatus::live);
+            if places.len() > asked.most || needs_person && (ended || past_needs) {
+                continue;
+            }
+            let mut all = if of_the_living { lives.clone() } else { self.repos_now()? };
+            all.retain(|repo| asked.repo.is_none_or(|asked| asked == *repo));
+            for some in all.chunks(AT_ONCE) {
+                let read =
+                    self.peek_each(some, &mut left_out, |tx, repo| seen(tx, repo, needs_person, asked));
+                places.extend(read.into_iter().flat_map(|(_, places)| places));
+                places.sort_unstable_by_key(|place| Reverse(*place));
+                places.truncate(asked.most + 1);
+            }
+        }
+        let more = places.len() > asked.most;
+        places.truncate(asked.most);
+        let shown: BTreeSet<_> = places.iter().map(|place| RepoId(place.repo)).collect();
+        let shown: Vec<_> = shown.into_iter().collect();
+        let read = self.peek_each(&shown, &mut left_out, |tx, repo| {
+            let its = places.iter().filter(|place| place.repo == repo.0);
+            its.map(|place| Ok((*place, readable(line(tx, self.epoch, *place))?)))
+                .collect::<Result<Vec<_>, _>>()
+        });
+        let mut runs = Vec::new();
+        for (repo, read) in read {
+            for (RunCursor { seq, .. }, run) in read {
+                match run {
+                    Ok(run) => {
+                        runs.push(RunListRow { running: run.running || self.agenda.held(run.id), ..run })
+                    }
+                    Err(detail) => {
+                        tracing::warn!(%repo, seq, detail, "a run cannot be read");
+                        left_out.push(SkippedRepository {
+                            repo,
+                            why: format!("run {repo}-{seq} cannot be read"),
+                        });
+                    }
+                }
+            }
+        }
+        runs.sort_by_key(|run| Reverse(run.place));
+        left_out.sort_by_key(|left| left.repo);
+        left_out.dedup();
+        Ok(RunPage { runs, more_after: places.last().copied().filter(|_| more), left_out })
+    }
+
+    /// Reads these repositories, some side by side: what takes long is that SQLite learns which tables each has.
+    fn peek_each<V: Send>(
+        &self,
+        repos: &[RepoId],
+        left_out: &mut Vec<SkippedRepository>,
+        inside: impl Fn(&Transaction<'_>, RepoId) -> Result<V, TransactionError> + Sync,
+    ) -> Vec<(RepoId, V)> {
+        let side_by_side = thread::available_parallelism().map_or(1, usize::from).min(SIDE_BY_SIDE);
+        let share = repos.len().div_ceil(side_by_side).max(1);
+        let look = |share: &[RepoId]| {
+            let mut left_out = Vec::new();
+            let one = |repo: &RepoId| Some((*repo, self.peek(*repo, &mut left_out, |tx| inside(tx, *repo))?));
+            let read: Vec<_> = share.iter().filter_map(one).collect();
+            (read, left_out)
+        };
+        thread::scope(|scope| {
+            let looking: Vec<_> = repos.chunks(share).map(|share| scope.spawn(move || look(share))).collect();
+            let mut all = Vec::with_capacity(repos.len());
+            for looking in looking {
+                let (read, left) = looking.join().unwrap_or_else(|panic| resume_unwind(panic));
+                all.extend(read);
+                left_out.extend(left);
+            }
+            all
+        })
+    }
+
+    /// Reads a repository's database; what keeps it from that is told in the log, and shown in a word.
+    fn peek<V: Send>(
+        &self,
+        repo: RepoId,
+        left_out: &mut Vec<SkippedRepository>,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError> + Send,
+    ) -> Option<V> {
+        let beside = self.beside();
+        let read = match &beside {
+            DatabaseSource::Files(_) => peek(&self.repo_dir(repo).join(repository::FILE), inside),
+            DatabaseSource::Server(_) => beside.repository(repo, inside),
+        };
+        let error = match read {
+            Ok(value) => return Some(value),
+            Err(_) if !beside.holds(repo) => return None,
+            Err(error) => error,
+        };
+        tracing::warn!(%repo, %error, "a repository is left out of the operator's page");
+        let why = match error {
+            StoreError::Damaged { .. } => "its database is damaged",
+            StoreError::Newer { .. } => "its database was written by a newer countersign",
+            _ => "its database cannot be read now",
+        };
+        left_out.push(SkippedRepository { repo, why: why.to_owned() });
+        None
+    }
+}
+
+/// Reads a database as it is at one moment, on a connection of its own, and waits for nobody.
+fn peek<V>(
+    file: &Path,
+    inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError>,
+) -> Result<V, StoreError> {
+    let read = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut connection = Connection::open_with_flags(file, flags)?;
+        connection.busy_timeout(PATIENCE)?;
+        let tx = connection.transaction()?;
+        let found: u32 = tx.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if found > repository::version() {
+            return Ok(Err(found));
+        }
+        inside(&Transaction::File(&tx)).map(Ok)
+    };
+    match read().map_err(|fault: TransactionError| fault.at(file))? {
+        Ok(value) => Ok(value),
+        Err(found) => {
+            Err(StoreError::Newer { file: file.to_owned(), found, known: repository::version(), copy: None })
+        }
+    }
+}
+
+/// The first of a repository's runs that were asked for, by an index that has all this takes.
+fn seen(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    needs_person: bool,
+    asked: &RunQuery,
+) -> Result<Vec<RunCursor>, TransactionError> {
+    // Of runs that changed at the same moment those of the repository with the higher number come first.
+    let (before, below) = match asked.after {
+        Some(place) if place.needs_person == needs_person => {
+            let below = match repo.0.cmp(&place.repo) {
+                std::cmp::Ordering::Less => i64::MAX,
+                std::cmp::Ordering::Equal => place.seq,
+                std::cmp::Ordering::Greater => 0,
+            };
+            (place.updated_at, below)
+        }
+        _ => (i64::MAX, i64::MAX),
+    };
+    let mut statement = tx.prepare(
+        "SELECT updated_at, seq FROM run
+         WHERE (status = 'asking' OR parked IS NOT NULL) = ?1 AND (updated_at, seq) < (?2, ?3)
+             AND (CAST(?4 AS TEXT) IS NULL OR status = ?4) AND (CAST(?5 AS TEXT) IS NULL OR workflow = ?5)
+         ORDER BY updated_at DESC, seq DESC LIMIT ?6",
+    )?;
+    let state = asked.state.map(repository::status_text);
+    let most = signed(asked.most as u64 + 1);
+    let rows = statement
+        .query_map(params![needs_person, before, below, state, asked.workflow, most], |row| {
+            Ok(RunCursor { needs_person, updated_at: row.get(0)?, repo: repo.0, seq: row.get(1)? })
+        })?;
+    rows.collect::<Result<_, _>>()
+}
+
+fn line(tx: &Transaction<'_>, node: i64, place: RunCursor) -> Result<RunListRow, TransactionError> {
+    let title: Option<String> = tx
+        .prepare_cached(
+            "SELECT CASE WHEN json_valid(detail) THEN detail ->> 'title' END FROM audit
+             WHERE run = ?1 AND what = ?2 ORDER BY visit, key LIMIT 1",
+        )?
+        .query_row(params![place.seq, TextKind::Issue.what()], |row| row.get(0))
+        .optional()?
+        .flatten();
+    let lives = match tx {
+        Transaction::File(_) => "TRUE".to_owned(),
+        Transaction::Server(_) => living("run.taken"),
+    };
+    let mut statement = tx.prepare_cached(&format!(
+        "SELECT workflow, issue, status, parked IS NOT NULL, step, why, updated_at,
+             COALESCE(taken <> ?2 AND status <> 'waiting' AND {lives}, FALSE) FROM run WHERE seq = ?1",
+    ))?;
+    let read = |row: &SqlRow<'_>| -> Result<RunListRow, TransactionError> {
+        Ok(RunListRow {
+            id: RunId { repo: RepoId(place.repo), seq: unsigned(place.seq) },
+            place,
+            workflow: row.get(0)?,
+            issue: IssueNo(unsigned(row.get(1)?)),
+            title,
+            status: status(&row.get::<_, String>(2)?)?,
+            parked: row.get(3)?,
+            running: row.get(7)?,
+            step: row.get(4)?,
+            why: row.get(5)?,
+            updated_at: Timestamp(row.get(6)?),
+        })
+    };
+    statement.query_row([place.seq, node], |row| Ok(read(row)))?
+}
+
+/// What is wrong with one row is that row's alone.
+fn readable<V>(read: Result<V, TransactionError>) -> Result<Result<V, String>, TransactionError> {
+    match read {
+        Err(TransactionError::Row(detail)) => Ok(Err(detail)),
+        Err(other) => Err(other),
+        Ok(value) => Ok(Ok(value)),
+    }
+}
+
+/// A day, a repository, a workflow, a role and a model.
+type SpendKey = (Timestamp, RepoId, String, String, String);
+
+/// What the calls since then came to, and how many could not be read.
+fn sums_of(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    since: Timestamp,
+) -> Result<(BTreeMap<SpendKey, Spending>, usize), TransactionError> {
+    let mut statement = tx.prepare(
+        "SELECT call.at, run.workflow, call.body FROM call JOIN run ON run.seq = call.run WHERE call.at >= ?1",
+    )?;
+    let mut rows = statement.query([since.0])?;
+    let (mut sums, mut unreadable) = (BTreeMap::<SpendKey, Spending>::new(), 0);
+    while let Some(row) = rows.next()? {
+        let Ok(call) = json::<CallRow>(&row.get::<_, String>(2)?) else {
+            unreadable += 1;
+            continue;
+        };
+        let (day, spent) = (Timestamp(row.get(0)?).day_start(), Spending::of([&call]));
+        let kind = (day, repo, row.get(1)?, call.role, call.served.unwrap_or(call.asked));
+        let sum = sums.entry(kind).or_default();
+        *sum = sum.plus(&spent);
+    }
+    Ok((sums, unreadable))
+}
+
+#[cfg(test)]
+mod tests;

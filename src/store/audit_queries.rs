@@ -1,0 +1,119 @@
+//! The audit chain and what it is about, read without the lock, beside a server at work or in a copy.
+
+use std::{collections::HashMap, path::Path};
+
+use crate::store::sql::{OptionalRow, Transaction};
+use rusqlite::params;
+use serde_json::Value;
+
+use super::{
+    AuditChainReport, AuditRow, DatabaseSource, StoreError,
+    database::signed,
+    error::TransactionError,
+    installation_registry,
+    repository::{json, text, walk},
+    rows::TextKind,
+};
+use crate::types::{Hash, IssueNo, RepoId, RepoName, RunId};
+
+/// One link of an issue's runs.
+#[derive(Debug, Clone)]
+pub struct IssueAuditLink {
+    /// In the repository's chain, from 1.
+    pub ordinal: usize,
+    pub link: AuditRow,
+    /// The row it is about, where no later link is about the same one.
+    pub row: Option<Value>,
+    /// The text it is about.
+    pub text: Option<String>,
+}
+
+/// The tables whose rows have links, by what those are called.
+const TABLES: [&str; 9] =
+    ["call", "verdict", "finding", "approval", "raise", "own_commit", "pull_section", "artifact", "route"];
+
+/// The repository last seen under this name.
+pub fn repository_named(place: &DatabaseSource, name: &RepoName) -> Result<Option<RepoId>, StoreError> {
+    Ok(place.main(|tx| installation_registry::owns(tx, name))?.map(|row| row.id))
+}
+
+/// Did a server ever start on this?
+pub fn is_there(root: &Path) -> bool {
+    root.join("main.db").exists()
+}
+
+/// Every repository that left anything here, with its name.
+pub fn repositories(place: &DatabaseSource) -> Result<Vec<(RepoId, RepoName)>, StoreError> {
+    let (rows, left) = (place.main(installation_registry::all)?, place.repositories()?);
+    Ok(rows.into_iter().filter(|row| left.contains(&row.id)).map(|row| (row.id, row.name)).collect())
+}
+
+/// Walks a repository's audit chain; `each` sees every link with its ordinal.
+pub fn audit(
+    place: &DatabaseSource,
+    repo: RepoId,
+    each: impl FnMut(usize, AuditRow) + Send,
+) -> Result<AuditChainReport, StoreError> {
+    place.repository(repo, |tx| walk(tx, repo, each))
+}
+
+/// Everything the chain tells of an issue's runs, the oldest first, with the rows and texts it is about.
+pub fn lineage(
+    place: &DatabaseSource,
+    repo: RepoId,
+    issue: IssueNo,
+) -> Result<(AuditChainReport, Vec<IssueAuditLink>), StoreError> {
+    place.repository(repo, |tx| {
+        let mut told = Vec::new();
+        let walked = walk(tx, repo, |ordinal, link| told.push((ordinal, link)))?;
+        let mut runs = tx.prepare("SELECT seq FROM run WHERE issue = ?1")?;
+        let runs = runs.query_map([signed(issue.0)], |row| row.get::<_, i64>(0))?;
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        told.retain(|(_, link)| runs.contains(&signed(link.run.seq)));
+        let name = |link: &AuditRow| Some((link.run, link.visit, link.detail["row"].as_str()?.to_owned()));
+        let last: HashMap<_, _> =
+            told.iter().filter_map(|(ordinal, link)| Some((name(link)?, *ordinal))).collect();
+        let told = told.into_iter().map(|(ordinal, link)| {
+            let newest = name(&link).filter(|name| last.get(name) == Some(&ordinal));
+            let row = match newest {
+                Some((.., name)) => body(tx, &link, &name)?,
+                None => None,
+            };
+            let hash = link.detail["text"].as_str().map(str::parse::<Hash>).transpose()?;
+            let text = hash.map(|hash| text(tx, hash)).transpose()?.flatten();
+            Ok(IssueAuditLink { ordinal, link, row, text })
+        });
+        Ok((walked, told.collect::<Result<_, TransactionError>>()?))
+    })
+}
+
+/// How code changes that a run asked people about last.
+pub fn last_diff(place: &DatabaseSource, run: RunId) -> Result<Option<String>, StoreError> {
+    place.repository(run.repo, |tx| {
+        let last =
+            "SELECT detail ->> '$.text' FROM audit WHERE run = ?1 AND what = ?2 ORDER BY seq DESC LIMIT 1";
+        let what = TextKind::Diff.what();
+        let last: Option<String> =
+            tx.query_row(last, params![signed(run.seq), what], |row| row.get(0)).optional()?;
+        let hash = last.map(|hash| hash.parse::<Hash>()).transpose()?;
+        hash.map(|hash| text(tx, hash)).transpose().map(Option::flatten)
+    })
+}
+
+/// The body of the row that a link is about.
+fn body(tx: &Transaction<'_>, link: &AuditRow, name: &str) -> Result<Option<Value>, TransactionError> {
+    let (table, key) = name.split_once('/').unwrap_or((name, ""));
+    let (run, visit) = (signed(link.run.seq), signed(link.visit));
+    let found: Option<String> = match TABLES.iter().find(|known| **known == table) {
+        Some(table) => tx
+            .prepare_cached(&format!("SELECT body FROM {table} WHERE run = ?1 AND visit = ?2 AND key = ?3"))?
+            .query_row(params![run, visit, key], |row| row.get(0))
+            .optional()?,
+        None if table == "answer" => tx
+            .prepare_cached("SELECT body FROM answer WHERE run = ?1 AND cause = ?2")?
+            .query_row(params![run, key], |row| row.get(0))
+            .optional()?,
+        None => None,
+    };
+    found.map(|body| json(&body)).transpose()
+}

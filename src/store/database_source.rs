@@ -1,0 +1,132 @@
+//! Where somebody looks at databases beside whoever serves from them: reads only, without the lock.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use secrecy::ExposeSecret;
+
+use super::{
+    PostgresServer, Store, StoreError,
+    error::TransactionError,
+    integrity_check::glimpse,
+    postgres_backend::{ConnectionPool, PostgresScope, apart},
+    repository::FILE,
+    sql::Transaction,
+};
+use crate::types::RepoId;
+
+/// A data directory, or what a Postgres has of it.
+pub enum DatabaseSource {
+    Files(PathBuf),
+    Server(PostgresReader),
+}
+
+/// Connections that somebody looks through.
+pub struct PostgresReader(Arc<ConnectionPool>);
+
+impl From<&Path> for DatabaseSource {
+    fn from(root: &Path) -> Self {
+        Self::Files(root.to_owned())
+    }
+}
+
+impl DatabaseSource {
+    /// # Errors
+    /// When the address is none.
+    pub fn server(server: &PostgresServer) -> Result<Self, StoreError> {
+        Ok(Self::Server(PostgresReader(Arc::new(ConnectionPool::new(server.address.expose_secret())?))))
+    }
+
+    /// Did a server ever begin on this? Only then is there anything to be read.
+    ///
+    /// # Errors
+    /// When the database does not answer.
+    pub fn begun(&self) -> Result<bool, StoreError> {
+        match self {
+            Self::Files(root) => Ok(super::is_there(root)),
+            Self::Server(_) => {
+                self.main(|tx| tx.query_row("SELECT to_regclass('meta') IS NOT NULL", [], |row| row.get(0)))
+            }
+        }
+    }
+
+    /// The repositories that left anything here.
+    pub(super) fn repositories(&self) -> Result<Vec<RepoId>, StoreError> {
+        match self {
+            Self::Files(root) => super::repositories_in(root),
+            Self::Server(_) => self.main(super::all_repositories),
+        }
+    }
+
+    /// What people know the server's own tables by, or a repository's.
+    pub(super) fn name(&self, repo: Option<RepoId>) -> String {
+        match self {
+            Self::Files(_) => file(Path::new(""), repo).display().to_string(),
+            Self::Server(PostgresReader(pool)) => {
+                PostgresScope::new(Arc::clone(pool), repo).name().display().to_string()
+            }
+        }
+    }
+
+    /// May a repository have left something here? Of files, only those that are there are looked into.
+    pub(super) fn holds(&self, repo: RepoId) -> bool {
+        match self {
+            Self::Files(root) => file(root, Some(repo)).exists(),
+            Self::Server(_) => true,
+        }
+    }
+
+    /// Looks at the server's own tables as they are at one moment.
+    pub(super) fn main<R: Send>(
+        &self,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
+    ) -> Result<R, StoreError> {
+        self.look(None, inside)
+    }
+
+    /// The same, at a repository's.
+    pub(super) fn repository<R: Send>(
+        &self,
+        repo: RepoId,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
+    ) -> Result<R, StoreError> {
+        self.look(Some(repo), inside)
+    }
+
+    pub(super) fn look<R: Send>(
+        &self,
+        repo: Option<RepoId>,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError> + Send,
+    ) -> Result<R, StoreError> {
+        match self {
+            Self::Files(root) => {
+                let file = file(root, repo);
+                glimpse(&file, inside).map_err(|fault| fault.at(&file))
+            }
+            Self::Server(PostgresReader(pool)) => {
+                let part = PostgresScope::new(Arc::clone(pool), repo);
+                apart(|| part.snapshot(inside)).map_err(|fault| fault.at(&part.name()))
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Where to read beside the databases that are open, so that no step waits for who looks.
+    pub(super) fn beside(&self) -> DatabaseSource {
+        match &self.cluster {
+            None => DatabaseSource::Files(self.root.clone()),
+            Some(cluster) => DatabaseSource::Server(PostgresReader(Arc::clone(&cluster.pool))),
+        }
+    }
+}
+
+/// The server's own database in a data directory, or a repository's.
+pub(super) fn file(root: &Path, repo: Option<RepoId>) -> PathBuf {
+    match repo {
+        None => root.join("main.db"),
+        Some(repo) => root.join("repos").join(repo.to_string()).join(FILE),
+    }
+}

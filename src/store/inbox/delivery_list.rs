@@ -1,0 +1,84 @@
+//! Deliveries for an operator to look at, and another try for one that was given up.
+
+use crate::store::sql::{SqlRow, Transaction};
+
+use super::{Inbox, subject};
+use crate::{
+    store::{DeliverySubject, StoreError, error::TransactionError},
+    types::{DeliveryId, Timestamp},
+};
+
+/// So many are shown at once.
+const SHOWN: u32 = 100;
+
+/// A delivery without its body.
+#[derive(Debug, Clone)]
+pub struct DeliveryRow {
+    pub id: DeliveryId,
+    pub event: String,
+    pub subject: DeliverySubject,
+    /// `new`, `taken`, `done` or `dead`.
+    pub state: String,
+    pub attempts: u32,
+    pub swept: bool,
+    /// Its body is here.
+    pub kept: bool,
+    /// What came of it so far.
+    pub note: String,
+    pub received_at: Timestamp,
+}
+
+impl Inbox<'_> {
+    /// The newest hundred; or of those that were given up, the ones that were last.
+    pub async fn newest(&self, given_up: bool) -> Result<Vec<DeliveryRow>, StoreError> {
+        let columns =
+            "id, event, installation, repository, issue, state, attempts, swept, packing <> 'dropped',
+             COALESCE(note, ''), received_at, ended_at";
+        // Each in the order of an index, so that no more rows are read than are shown.
+        let sql = if given_up {
+            let dead = |body| {
+                format!(
+                    "SELECT * FROM (SELECT {columns} FROM inbox WHERE state = 'dead' AND ended_at IS NOT NULL AND packing {body}
+                     'dropped' ORDER BY ended_at DESC LIMIT {SHOWN}) AS shown"
+                )
+            };
+            format!("{} UNION ALL {} ORDER BY ended_at DESC LIMIT {SHOWN}", dead("<>"), dead("="))
+        } else {
+            format!("SELECT {columns} FROM inbox ORDER BY seq DESC LIMIT {SHOWN}")
+        };
+        self.store
+            .main
+            .read(move |tx| {
+                let mut statement = tx.prepare_cached(&sql)?;
+                let rows = statement.query_map([], read)?;
+                rows.collect::<Result<_, _>>()
+            })
+            .await
+    }
+
+    /// Gives one that was given up another try; false: it was not, or its body is not kept any more.
+    pub async fn rearm(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        let (id, now) = (id.0.clone(), self.store.clock.now().0);
+        let rearm = move |tx: &Transaction<'_>| -> Result<bool, TransactionError> {
+            let sql = "UPDATE inbox SET state = 'new', attempts = 0, due = 0, asleep = 0, received_at = ?2, epoch = NULL,
+                           ended_at = NULL
+                       WHERE id = ?1 AND state = 'dead' AND packing <> 'dropped'";
+            Ok(tx.execute(sql, (id, now))? == 1)
+        };
+        self.store.main.write(rearm).await
+    }
+}
+
+fn read(row: &SqlRow<'_>) -> Result<DeliveryRow, TransactionError> {
+    Ok(DeliveryRow {
+        id: DeliveryId(row.get(0)?),
+        event: row.get(1)?,
+        subject: subject(row, false)?,
+        state: row.get(5)?,
+        attempts: row.get(6)?,
+        swept: row.get(7)?,
+        kept: row.get(8)?,
+        note: row.get(9)?,
+        received_at: Timestamp(row.get(10)?),
+    })
+}

@@ -1,0 +1,216 @@
+//! Who and what GitHub told us of: installations, repositories and their names of now, and a few
+//! facts of the server's own.
+
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
+use rusqlite::params;
+
+use super::{
+    Store, StoreError,
+    cluster::ClusterNotice,
+    database::{signed, unsigned},
+    error::TransactionError,
+};
+use crate::types::{InstallationId, RepoId, RepoName, Timestamp};
+
+/// A repository as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepositoryRow {
+    pub id: RepoId,
+    pub installation: InstallationId,
+    pub name: RepoName,
+}
+
+/// An installation as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InstallationRow {
+    pub id: InstallationId,
+    pub account: String,
+    pub suspended: bool,
+}
+
+/// The directory of one store.
+pub struct InstallationRegistry<'a> {
+    pub(super) store: &'a Store,
+}
+
+impl InstallationRegistry<'_> {
+    /// Notes that this repository has this name now. Writes only when that is news.
+    pub async fn saw_repository(&self, row: RepositoryRow) -> Result<(), StoreError> {
+        let known = row.clone();
+        let main = &self.store.main;
+        let same = main
+            .glance(move |tx| {
+                Ok(by_id(tx, known.id)? == Some(known.clone()) && owns(tx, &known.name)? == Some(known))
+            })
+            .await?;
+        if same {
+            return Ok(());
+        }
+        main.write(move |tx| {
+            tx.execute(
+                "INSERT INTO repository (id, installation, owner, name, seen)
+                 VALUES (?1, ?2, ?3, ?4, (SELECT COALESCE(MAX(seen), 0) + 1 FROM repository))
+                 ON CONFLICT (id) DO UPDATE SET installation = excluded.installation, owner = excluded.owner,
+                     name = excluded.name, seen = excluded.seen, gone_at = NULL",
+                params![signed(row.id.0), signed(row.installation.0), row.name.owner, row.name.name],
+            )?;
+            Ok(())
+        })
+        .await
+    }
+
+    pub async fn repository(&self, id: RepoId) -> Result<Option<RepositoryRow>, StoreError> {
+        self.store.main.glance(move |tx| by_id(tx, id)).await
+    }
+
+    /// The repository last seen under this name.
+    pub async fn repository_named(&self, name: &RepoName) -> Result<Option<RepositoryRow>, StoreError> {
+        let name = name.clone();
+        self.store.main.glance(move |tx| owns(tx, &name)).await
+    }
+
+    pub async fn saw_installation(
+        &self,
+        id: InstallationId,
+        account: &str,
+        suspended: bool,
+    ) -> Result<(), StoreError> {
+        let account = account.to_owned();
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute(
+                    "INSERT INTO installation (id, account, suspended) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (id) DO UPDATE SET account = excluded.account, suspended = excluded.suspended",
+                    params![signed(id.0), account, suspended],
+                )?;
+                ClusterNotice::Settings.say(tx)
+            })
+            .await?;
+        self.store.agenda.suspend(id, suspended);
+        Ok(())
+    }
+
+    pub async fn installation(&self, id: InstallationId) -> Result<Option<InstallationRow>, StoreError> {
+        self.store
+            .main
+            .glance(move |tx| {
+                let row = tx
+                    .prepare_cached("SELECT account, suspended FROM installation WHERE id = ?1")?
+                    .query_row([signed(id.0)], |row| {
+                        Ok(InstallationRow { id, account: row.get(0)?, suspended: row.get(1)? })
+                    })
+                    .optional()?;
+                Ok(row)
+            })
+            .await
+    }
+
+    /// The App was taken off this account; its repositories are no longer ours to look at. Says which those were.
+    pub async fn lost_installation(&self, id: InstallationId) -> Result<Vec<RepoId>, StoreError> {
+        let now = self.store.clock.now().0;
+        let lost = self
+            .store
+            .main
+            .write(move |tx| {
+                tx.execute("DELETE FROM installation WHERE id = ?1", [signed(id.0)])?;
+                tx.execute(
+                    "UPDATE repository SET gone_at = ?2 WHERE installation = ?1 AND gone_at IS NULL",
+                    params![signed(id.0), now],
+                )?;
+                let mut statement =
+                    tx.prepare("SELECT id FROM repository WHERE installation = ?1 ORDER BY id")?;
+                let ids = statement.query_map([signed(id.0)], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                ids.collect::<Result<_, _>>()
+            })
+            .await?;
+        // Its runs are told to end, for which they must be taken.
+        self.store.agenda.suspend(id, false);
+        Ok(lost)
+    }
+
+    /// The repository was deleted or taken from the App. What we have of it stays for a while.
+    pub async fn lost_repository(&self, id: RepoId) -> Result<(), StoreError> {
+        let now = self.store.clock.now().0;
+        self.store
+            .main
+            .write(move |tx| {
+                tx.execute(
+                    "UPDATE repository SET gone_at = ?2 WHERE id = ?1 AND gone_at IS NULL",
+                    params![signed(id.0), now],
+                )?;
+                Ok(())
+            })
+            .await
+    }
+
+    /// Since when this repository is gone, if it is.
+    pub async fn lost_at(&self, id: RepoId) -> Result<Option<Timestamp>, StoreError> {
+        self.store
+            .main
+            .glance(move |tx| {
+                let at: Option<Option<i64>> = tx
+                    .prepare_cached("SELECT gone_at FROM repository WHERE id = ?1")?
+                    .query_row([signed(id.0)], |row| row.get(0))
+                    .optional()?;
+                Ok(at.flatten().map(Timestamp))
+            })
+            .await
+    }
+
+    /// Repositories that are gone since `then` or longer.
+    pub async fn lost_before(&self, then: Timestamp) -> Result<Vec<RepoId>, StoreError> {
+        self.store
+            .main
+            .read(move |tx| {
+                let mut statement =
+                    tx.prepare("SELECT id FROM repository WHERE gone_at <= ?1 ORDER BY id")?;
+                let ids = statement.query_map([then.0], |row| Ok(RepoId(unsigned(row.get(0)?))))?;
+                ids.collect::<Result<_, _>>()
+            })
+            .await
+    }
+}
+
+pub(super) fn set_meta(tx: &Transaction<'_>, key: &str, value: &str) -> Result<(), TransactionError> {
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [key, value],
+    )?;
+    Ok(())
+}
+
+/// Installations whose runs are left alone.
+pub(super) fn suspended(tx: &Transaction<'_>) -> Result<Vec<InstallationId>, TransactionError> {
+    let mut statement = tx.prepare("SELECT id FROM installation WHERE suspended = 1")?;
+    let ids = statement.query_map([], |row| Ok(InstallationId(unsigned(row.get(0)?))))?;
+    ids.collect::<Result<_, _>>()
+}
+
+fn by_id(tx: &Transaction<'_>, id: RepoId) -> Result<Option<RepositoryRow>, TransactionError> {
+    let sql = "SELECT id, installation, owner, name FROM repository WHERE id = ?1 AND gone_at IS NULL";
+    tx.prepare_cached(sql)?.query_row([signed(id.0)], repository).optional()
+}
+
+pub(super) fn owns(tx: &Transaction<'_>, name: &RepoName) -> Result<Option<RepositoryRow>, TransactionError> {
+    let sql = "SELECT id, installation, owner, name FROM repository
+               WHERE owner = ?1 AND name = ?2 AND gone_at IS NULL ORDER BY seen DESC LIMIT 1";
+    tx.prepare_cached(sql)?.query_row([&name.owner, &name.name], repository).optional()
+}
+
+/// Every repository that is not gone, by its name.
+pub(super) fn all(tx: &Transaction<'_>) -> Result<Vec<RepositoryRow>, TransactionError> {
+    let sql =
+        "SELECT id, installation, owner, name FROM repository WHERE gone_at IS NULL ORDER BY owner, name";
+    let mut statement = tx.prepare_cached(sql)?;
+    let rows = statement.query_map([], repository)?;
+    rows.collect::<Result<_, _>>()
+}
+
+fn repository(row: &SqlRow<'_>) -> Result<RepositoryRow, TransactionError> {
+    Ok(RepositoryRow {
+        id: RepoId(unsigned(row.get(0)?)),
+        installation: InstallationId(unsigned(row.get(1)?)),
+        name: RepoName { owner: row.get(2)?, name: row.get(3)? },
+    })
+}

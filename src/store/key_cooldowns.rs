@@ -1,0 +1,162 @@
+//! What is not to be asked for a while: keys of models' makers, which the store knows by their hashes only, and ways to a
+//! model that failed lately.
+
+use crate::store::sql::Transaction;
+use rusqlite::params;
+
+use super::{
+    DatabaseSource, Store, StoreError,
+    cluster::ClusterNotice,
+    database::{signed, unsigned},
+    error::TransactionError,
+};
+use crate::types::{Hash, Timestamp};
+
+/// A key that rests, as far as one model is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredKeyCooldown {
+    /// Of the key; never the key.
+    pub key: Hash,
+    pub model: String,
+    pub why: KeyCooldownReason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyCooldownReason {
+    /// Asked too often.
+    Rate { until: Timestamp },
+    /// Used up.
+    Quota { until: Timestamp },
+    /// Accepted, but not for this model.
+    Denied { until: Timestamp },
+    /// Not accepted: for good, unless somebody puts it right.
+    Refused,
+}
+
+impl KeyCooldownReason {
+    /// None: no time will help.
+    pub fn until(self) -> Option<Timestamp> {
+        match self {
+            Self::Rate { until } | Self::Quota { until } | Self::Denied { until } => Some(until),
+            Self::Refused => None,
+        }
+    }
+
+    /// Does what was learned by one key hold for all of its project?
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::Rate { .. } | Self::Quota { .. })
+    }
+}
+
+/// Failures in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteOutage {
+    pub failures: u32,
+    /// The way is left alone until then, if these are enough failures for it.
+    pub until: Timestamp,
+}
+
+impl Store {
+    pub async fn outages(&self) -> Result<Vec<(String, RouteOutage)>, StoreError> {
+        self.main
+            .read(|tx| {
+                let mut statement = tx.prepare("SELECT way, failures, until FROM outage")?;
+                let rows = statement.query_map([], |row| {
+                    let failures = u32::try_from(unsigned(row.get(1)?)).unwrap_or(u32::MAX);
+                    Ok((row.get(0)?, RouteOutage { failures, until: Timestamp(row.get(2)?) }))
+                })?;
+                rows.collect::<Result<_, _>>()
+            })
+            .await
+    }
+
+    /// None: it is over.
+    pub async fn set_outage(&self, way: &str, outage: Option<RouteOutage>) -> Result<(), StoreError> {
+        let way = way.to_owned();
+        self.main
+            .write(move |tx| {
+                match outage {
+                    Some(RouteOutage { failures, until }) => tx.execute(
+                        "INSERT INTO outage (way, failures, until) VALUES (?1, ?2, ?3) \
+                         ON CONFLICT (way) DO UPDATE SET failures = excluded.failures, until = excluded.until",
+                        (&way, signed(failures.into()), until.0),
+                    )?,
+                    None => tx.execute("DELETE FROM outage WHERE way = ?1", [&way])?,
+                };
+                ClusterNotice::Settings.say(tx)
+            })
+            .await
+    }
+
+    /// Notes that a key rests, in place of what was known of it before.
+    pub async fn rest_key(&self, row: StoredKeyCooldown) -> Result<(), StoreError> {
+        let why = match row.why {
+            KeyCooldownReason::Rate { .. } => "rate",
+            KeyCooldownReason::Quota { .. } => "quota",
+            // The one that ends by itself is told from the other by its end.
+            KeyCooldownReason::Denied { .. } | KeyCooldownReason::Refused => "refused",
+        };
+        self.main
+            .write(move |tx| {
+                tx.execute(
+                    "INSERT INTO resting_key (key, model, why, until) VALUES (?1, ?2, ?3, ?4)
+                     ON CONFLICT (key, model) DO UPDATE SET why = excluded.why, until = excluded.until",
+                    params![row.key.to_string(), row.model, why, row.why.until().map(|until| until.0)],
+                )?;
+                ClusterNotice::Settings.say(tx)
+            })
+            .await
+    }
+
+    /// It was used and worked.
+    pub async fn wake_key(&self, key: Hash, model: String) -> Result<(), StoreError> {
+        self.main
+            .write(move |tx| {
+                let sql = "DELETE FROM resting_key WHERE key = ?1 AND model = ?2";
+                if tx.execute(sql, params![key.to_string(), model])? > 0 {
+                    ClusterNotice::Settings.say(tx)?;
+                }
+                Ok(())
+            })
+            .await
+    }
+
+    pub async fn resting_keys(&self) -> Result<Vec<StoredKeyCooldown>, StoreError> {
+        self.main.read(all).await
+    }
+}
+
+/// The same, read beside a server that may be at work there.
+pub fn resting_keys(place: &DatabaseSource) -> Result<Vec<StoredKeyCooldown>, StoreError> {
+    place.main(|tx| {
+        // A file may be an older version's, which nobody has started this one on.
+        let known = match tx {
+            Transaction::File(_) => {
+                tx.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'resting_key'")?.exists([])?
+            }
+            Transaction::Server(_) => true,
+        };
+        if known { all(tx) } else { Ok(Vec::new()) }
+    })
+}
+
+fn all(tx: &Transaction<'_>) -> Result<Vec<StoredKeyCooldown>, TransactionError> {
+    let mut statement = tx.prepare("SELECT key, model, why, until FROM resting_key ORDER BY key, model")?;
+    let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key: String = row.get(0)?;
+        let why: String = row.get(2)?;
+        let until: Option<i64> = row.get(3)?;
+        let why = match (why.as_str(), until.map(Timestamp)) {
+            ("rate", Some(until)) => KeyCooldownReason::Rate { until },
+            ("quota", Some(until)) => KeyCooldownReason::Quota { until },
+            ("refused", Some(until)) => KeyCooldownReason::Denied { until },
+            ("refused", None) => KeyCooldownReason::Refused,
+            _ => return Err(TransactionError::Row(format!("a key rests by {why} until {until:?}"))),
+        };
+        let key = key.parse().map_err(|_| TransactionError::Row("a resting key has no hash".to_owned()))?;
+        found.push(StoredKeyCooldown { key, model: row.get(1)?, why });
+    }
+    Ok(found)
+}

@@ -1,0 +1,320 @@
+//! The databases of a data directory, put into a Postgres: in one transaction, in which all of it is read back and compared
+//! before it is committed. Stopped anywhere before, nothing is there; in the directory nothing is changed but for a mark.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    sync::Arc,
+};
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use secrecy::ExposeSecret;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DatabaseSource, PostgresServer, Store, StoreError,
+    backup::sync_directory,
+    database::{Database, unsigned},
+    delivery_sweep::SWEPT_TO,
+    error::TransactionError,
+    integrity_check::{check, glimpse},
+    postgres_backend::{self, ConnectionPool, PostgresScope},
+    repository::{self, walk},
+    sql::{SqlRow, Transaction},
+};
+use crate::types::RepoId;
+
+/// What was put into a Postgres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PostgresMoveSummary {
+    pub repositories: usize,
+    pub rows: u64,
+    /// Links of audit chains, which hold there.
+    pub links: usize,
+    /// It was all there before, and is the same.
+    pub before: bool,
+}
+
+/// Beside what was moved: no server opens that any more, or two would be at work on the same runs.
+pub(super) const MARK: &str = "moved-to-postgres";
+
+/// What hints at work, numbers boots or counts rows in a file; and SQLite's own.
+const OF_FILES: [&str; 4] = ["hint", "boot", "sqlite_sequence", "sqlite_stat1"];
+
+/// These are filled before the tables whose rows point to theirs.
+const FIRST: [&str; 3] = ["cancel", "run", "gate"];
+
+/// Puts what lies in `from`, whose store is open so that nobody changes it, into an empty database, and `told`s each
+/// repository that is done.
+///
+/// # Errors
+/// When something in `from` is damaged, when the database holds anything else, when a server uses it, and when it has not
+/// become the same there.
+pub fn move_into(
+    from: &Store,
+    server: &PostgresServer,
+    mut told: impl FnMut(RepoId, u64),
+) -> Result<PostgresMoveSummary, StoreError> {
+    let root = &from.root;
+    if let Some(unsound) =
+        check(&DatabaseSource::Files(root.clone()))?.into_iter().find(|file| !file.wrong.is_empty())
+    {
+        return Err(StoreError::Damaged { file: root.join(unsound.place), detail: unsound.wrong.join("; ") });
+    }
+    let repos = all_of(root)?;
+    let pool = Arc::new(ConnectionPool::new(server.address.expose_secret())?);
+    pool.migrate()?;
+    let (part, mut moved) = (
+        PostgresScope::new(pool, None),
+        PostgresMoveSummary { repositories: repos.len(), rows: 0, links: 0, before: false },
+    );
+    let fill = |to: &Transaction<'_>| {
+        // Whoever would begin to serve is kept waiting by the lock of this transaction. It takes as long as it takes.
+        to.run("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")?;
+        let count = |sql: &str| to.query_row(sql, [], |row| row.get::<_, i64>(0));
+        if count("SELECT COUNT(*) FROM node WHERE until > now()")? > 0 {
+            return Err(refused("a server serves from there; stop all of them first"));
+        }
+        moved.before = count("SELECT COUNT(*) FROM inbox")? + count("SELECT COUNT(*) FROM all_run")? > 0;
+        let mut others = to.prepare("SELECT DISTINCT repo FROM all_run")?;
+        for other in others.query_map([], |row| Ok(RepoId(unsigned(row.get(0)?))))? {
+            let other = other?;
+            if !repos.contains(&other) {
+                return Err(refused(&format!("the database has runs of another repository, {other}")));
+            }
+        }
+        let mut last = 0;
+        for repo in &repos {
+            to.run(&format!("SET LOCAL countersign.repo = '{repo}'"))?;
+            let file = root.join("repos").join(repo.to_string()).join(repository::FILE);
+            let copied = glimpse(&file, |from| copy(from, to, Some(*repo), moved.before))?;
+            let walked = walk(to, *repo, |_, _| ())?;
+            if !walked.sound() {
+                return Err(refused(&format!("the audit chain of repository {repo} does not hold there")));
+            }
+            moved.rows += copied.rows;
+            moved.links += walked.links;
+            last = last.max(copied.last);
+            told(*repo, copied.rows);
+        }
+        let main = glimpse(&root.join("main.db"), |from| copy(from, to, None, moved.before))?;
+        moved.rows += main.rows;
+        if !moved.before {
+            // What comes there is numbered after what is there.
+            to.query_row("SELECT setval('numbers', ?1)", [last + 1], |_| Ok(()))?;
+            let inbox = "SELECT setval(pg_get_serial_sequence('inbox', 'seq'), (SELECT COALESCE(MAX(seq), 0) + 1 FROM inbox))";
+            to.query_row(inbox, [], |_| Ok(()))?;
+        }
+        // Before it counts there: whatever kills us now, never are both places worked on.
+        let mark = root.join(MARK);
+        let marked = File::create(&mark).and_then(|mark| mark.sync_all());
+        marked.map_err(|error| refused(&format!("{} cannot be written: {error}", mark.display())))?;
+        sync_directory(root).map_err(|error| refused(&error.to_string()))?;
+        Ok(true)
+    };
+    part.transact(fill).map_err(|fault| fault.at(&part.name()))?;
+    Ok(moved)
+}
+
+/// The repositories, each with its database: one that has lost it, or that we may not read, is not left out in silence.
+fn all_of(root: &Path) -> Result<Vec<RepoId>, StoreError> {
+    for (_, directory) in super::folders_in(root)? {
+        fs::read_dir(&directory).map_err(|source| StoreError::Io { path: directory.clone(), source })?;
+        super::refuse_loss(&directory)?;
+    }
+    super::repositories_in(root)
+}
+
+/// Nothing came of the move, and why.
+pub(super) const REFUSED: &str = "moved";
+
+fn refused(why: &str) -> TransactionError {
+    TransactionError::Server { code: Some(REFUSED.to_owned()), said: why.to_owned() }
+}
+
+/// What became of one database's tables.
+#[derive(Default)]
+struct CopyCount {
+    rows: u64,
+    /// The highest number of a row.
+    last: i64,
+}
+
+/// Fills the tables, unless they are filled, and compares them.
+fn copy(
+    from: &Transaction<'_>,
+    to: &Transaction<'_>,
+    repo: Option<RepoId>,
+    before: bool,
+) -> Result<CopyCount, TransactionError> {
+    let mut all = CopyCount::default();
+    for table in tables(from)? {
+        let columns = columns(from, to, &table, repo)?;
+        let (read, insert) = statements(&table, &columns);
+        let mut insert = to.prepare(&insert)?;
+        let (mut here, mut there) = (RowChecksum::default(), RowChecksum::default());
+        if !before {
+            // All that whoever once served from there has left in an empty database.
+            if table == "meta" {
+                to.execute("DELETE FROM meta WHERE key = ?1", [SWEPT_TO])?;
+            }
+            let held = format!("SELECT EXISTS ({read})");
+            if to.query_row(&held, [], |row| row.get(0))? {
+                return Err(refused(&format!(
+                    "the database is not empty: there are rows in its table {table}"
+                )));
+            }
+        }
+        from.sweep(&read, [], |row| {
+            let values = values(&table, &columns, row)?;
+            if !before {
+                insert.execute(borrowed(&values))?;
+            }
+            here.add(&values);
+            for (column, value) in columns.iter().zip(&values) {
+                if let (true, ValueRef::Integer(number)) =
+                    (repo.is_some() && ["rowid", "seq", "id"].contains(&column.as_str()), value)
+                {
+                    all.last = all.last.max(*number);
+                }
+            }
+            Ok(())
+        })?;
+        to.sweep(&read, [], |row| {
+            there.add(&values(&table, &columns, row)?);
+            Ok(())
+        })?;
+        if here != there {
+            let whose = repo.map_or_else(|| "the server".to_owned(), |repo| format!("repository {repo}"));
+            return Err(refused(&format!(
+                "the table {table} of {whose} is not the same there ({} rows here, {} there); a database that holds anything \
+                 else takes no data directory",
+                here.rows, there.rows
+            )));
+        }
+        all.rows += here.rows;
+    }
+    Ok(all)
+}
+
+/// The other way, into a new database in a file: what a server has of itself, or of one repository. Nothing is compared.
+pub(super) fn fetch(
+    from: &DatabaseSource,
+    repo: Option<RepoId>,
+    to: &Database,
+    stop: &CancellationToken,
+) -> Result<(), StoreError> {
+    let filled = |from: &Transaction<'_>| {
+        Ok(to.write_now(|to| {
+            for table in tables(to)? {
+                let columns = columns(to, from, &table, repo)?;
+                let (read, insert) = statements(&table, &columns);
+                let mut insert = to.prepare(&insert)?;
+                from.sweep(&read, [], |row| {
+                    if stop.is_cancelled() {
+                        return Err(TransactionError::Closing);
+                    }
+                    insert.execute(borrowed(&values(&table, &columns, row)?)).map(drop)
+                })?;
+            }
+            Ok(())
+        }))
+    };
+    from.look(repo, filled)?
+}
+
+/// How the rows of a table are read, and how one is written.
+fn statements(table: &str, columns: &[String]) -> (String, String) {
+    let list = columns.iter().map(|column| format!("\"{column}\"")).collect::<Vec<_>>().join(", ");
+    let places = (1..=columns.len()).map(|n| format!("?{n}")).collect::<Vec<_>>().join(", ");
+    // The number of a boot is in files what the schema's is there.
+    let own = if table == "meta" { " WHERE key NOT IN ('epoch', 'schema')" } else { "" };
+    let read = format!("SELECT {list} FROM \"{table}\"{own}");
+    (read, format!("INSERT INTO \"{table}\" ({list}) VALUES ({places})"))
+}
+
+fn borrowed<'a>(values: &[ValueRef<'a>]) -> Vec<ToSqlOutput<'a>> {
+    values.iter().map(|value| ToSqlOutput::Borrowed(*value)).collect()
+}
+
+/// The tables of a file that are moved, in an order in which they can be filled.
+fn tables(from: &Transaction<'_>) -> Result<Vec<String>, TransactionError> {
+    let mut names = from.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+    let mut names =
+        names.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, TransactionError>>()?;
+    names.retain(|name| !OF_FILES.contains(&name.as_str()));
+    names.sort_by_key(|name| FIRST.iter().position(|first| first == name).unwrap_or(FIRST.len()));
+    Ok(names)
+}
+
+/// What a table's rows hold there, but for what is derived. Nothing else may be in a file: whoever adds a column adds it to both.
+fn columns(
+    from: &Transaction<'_>,
+    to: &Transaction<'_>,
+    table: &str,
+    repo: Option<RepoId>,
+) -> Result<Vec<String>, TransactionError> {
+    let name = if repo.is_some() { format!("all_{table}") } else { table.to_owned() };
+    let mut columns = to.prepare(
+        "SELECT CAST(column_name AS TEXT) FROM information_schema.columns WHERE table_schema = current_schema()
+             AND CAST(table_name AS TEXT) = ?1 AND is_generated = 'NEVER' ORDER BY ordinal_position",
+    )?;
+    let columns = columns.query_map([name], |row| row.get::<_, String>(0))?;
+    let mut columns = columns.collect::<Result<Vec<_>, TransactionError>>()?;
+    columns.retain(|column| repo.is_none() || column != "repo");
+    let mut held = from.prepare("SELECT name FROM pragma_table_info(?1)")?;
+    for column in held.query_map([table], |row| row.get::<_, String>(0))? {
+        let column = column?;
+        if !columns.contains(&column) {
+            return Err(refused(&format!("there is no place for {table}.{column}")));
+        }
+    }
+    Ok(columns)
+}
+
+/// A row as it is there: what one boot or node could not read, others try anew, and nobody has anything in hand.
+fn values<'a>(
+    table: &str,
+    columns: &[String],
+    row: &'a SqlRow<'_>,
+) -> Result<Vec<ValueRef<'a>>, TransactionError> {
+    let value = |(at, column): (usize, &String)| {
+        let value = row.get_ref(at)?;
+        Ok(match (table, &**column) {
+            ("run", "parked") if value != ValueRef::Null => ValueRef::Integer(0),
+            ("run", "taken") => ValueRef::Null,
+            _ => value,
+        })
+    };
+    columns.iter().enumerate().map(value).collect()
+}
+
+/// Rows, whatever order they come in.
+#[derive(Default, PartialEq, Eq)]
+struct RowChecksum {
+    rows: u64,
+    hashes: u128,
+}
+
+impl RowChecksum {
+    fn add(&mut self, values: &[ValueRef<'_>]) {
+        let mut hash = Sha256::new();
+        let mut part = |kind: u8, bytes: &[u8]| {
+            hash.update([kind]);
+            hash.update(bytes.len().to_le_bytes());
+            hash.update(bytes);
+        };
+        for value in values {
+            match value {
+                ValueRef::Null => part(0, &[]),
+                ValueRef::Integer(number) => part(1, &number.to_le_bytes()),
+                ValueRef::Real(number) => part(2, &number.to_le_bytes()),
+                ValueRef::Text(text) => part(3, postgres_backend::text(text).as_bytes()),
+                ValueRef::Blob(bytes) => part(4, bytes),
+            }
+        }
+        let half = hash.finalize()[..16].try_into().map_or(0, u128::from_le_bytes);
+        (self.rows, self.hashes) = (self.rows + 1, self.hashes.wrapping_add(half));
+    }
+}

@@ -1,0 +1,631 @@
+//! Postgres, as the rest of the store sees it: a transaction that takes the statements written for SQLite.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    error::Error,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use postgres::{
+    IsolationLevel, SimpleQueryMessage,
+    config::{Host, SslMode, TargetSessionAttrs},
+    fallible_iterator::FallibleIterator,
+    types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked},
+};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    StoreError,
+    error::{TransactionError, mend_server},
+    sql::{ColumnIndex, Transaction},
+};
+use crate::types::{RepoId, with_causes};
+
+/// Statements of one connection that are kept ready, by how they are written for SQLite.
+type PreparedStatements = RefCell<HashMap<String, postgres::Statement>>;
+
+/// A transaction under way.
+pub(super) trait PostgresSession {
+    fn prepare(&self, sql: &str) -> Result<postgres::Statement, TransactionError>;
+    fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, TransactionError>;
+    fn execute(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+    ) -> Result<usize, TransactionError>;
+    fn query(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+    ) -> Result<PostgresRows, TransactionError>;
+    fn sweep(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+        each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
+    ) -> Result<(), TransactionError>;
+    fn batch(&self, sql: &str) -> Result<(), TransactionError>;
+    /// The connection is gone, and with it what was written.
+    fn lost(&self) -> bool;
+    /// The node it is of; 0 before it joined.
+    fn node(&self) -> i64;
+}
+
+/// Rows of a long answer that are fetched at a time.
+const SWEPT: i32 = 50;
+
+struct PostgresTransaction<'a> {
+    transaction: RefCell<postgres::Transaction<'a>>,
+    kept: &'a PreparedStatements,
+    lost: Cell<bool>,
+    part: &'a PostgresScope,
+}
+
+impl<'a> PostgresTransaction<'a> {
+    fn new(
+        transaction: postgres::Transaction<'a>,
+        kept: &'a PreparedStatements,
+        part: &'a PostgresScope,
+    ) -> Self {
+        Self { transaction: RefCell::new(transaction), kept, lost: Cell::new(false), part }
+    }
+
+    /// Notes that nothing more will come of this transaction, where the error says so.
+    fn heard<V>(&self, answer: Result<V, postgres::Error>) -> Result<V, TransactionError> {
+        answer.map_err(|error| {
+            self.lost.set(self.lost.get() || error.code().is_none() && error.is_closed());
+            TransactionError::from(error)
+        })
+    }
+}
+
+impl PostgresSession for PostgresTransaction<'_> {
+    fn prepare(&self, sql: &str) -> Result<postgres::Statement, TransactionError> {
+        self.heard(self.transaction.borrow_mut().prepare(&translated(sql, self.part.repo.is_some())))
+    }
+
+    fn prepare_cached(&self, sql: &str) -> Result<postgres::Statement, TransactionError> {
+        if let Some(statement) = self.kept.borrow().get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.prepare(sql)?;
+        self.kept.borrow_mut().insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    fn execute(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+    ) -> Result<usize, TransactionError> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let rows = self.heard(self.transaction.borrow_mut().execute(statement, &args))?;
+        Ok(usize::try_from(rows).unwrap_or(usize::MAX))
+    }
+
+    fn query(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+    ) -> Result<PostgresRows, TransactionError> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let rows = self.heard(self.transaction.borrow_mut().query(statement, &args))?;
+        Ok(PostgresRows { rows: rows.into_iter(), row: None })
+    }
+
+    fn sweep(
+        &self,
+        statement: &postgres::Statement,
+        values: &[ToSqlOutput<'_>],
+        each: &mut dyn FnMut(&postgres::Row) -> Result<(), TransactionError>,
+    ) -> Result<(), TransactionError> {
+        let args = args(values)?;
+        let args: Vec<&(dyn ToSql + Sync)> = args.iter().map(|arg| arg as _).collect();
+        let portal = self.heard(self.transaction.borrow_mut().bind(statement, &args))?;
+        loop {
+            let rows = self.heard(self.transaction.borrow_mut().query_portal(&portal, SWEPT))?;
+            rows.iter().try_for_each(&mut *each)?;
+            if rows.len() < SWEPT as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    fn batch(&self, sql: &str) -> Result<(), TransactionError> {
+        self.heard(self.transaction.borrow_mut().batch_execute(sql))
+    }
+
+    fn lost(&self) -> bool {
+        self.lost.get()
+    }
+
+    fn node(&self) -> i64 {
+        self.part.pool.node.get().copied().unwrap_or(0)
+    }
+}
+
+/// A statement for Postgres: places are `$1`, what SQLite is told of its indexes goes, and a key of a repository's table
+/// begins with the repository.
+fn translated(sql: &str, of_repository: bool) -> String {
+    let mut words = String::with_capacity(sql.len() + 16);
+    let mut rest = sql;
+    while let Some((before, named)) = rest.split_once("INDEXED BY ") {
+        words.push_str(before);
+        rest = &named[named.find([' ', '\n']).unwrap_or(named.len())..];
+    }
+    words.push_str(rest);
+    let words = words.replace('?', "$");
+    if of_repository { words.replace("ON CONFLICT (", "ON CONFLICT (repo, ") } else { words }
+}
+
+/// Rows that have all come.
+pub(super) struct PostgresRows {
+    rows: std::vec::IntoIter<postgres::Row>,
+    row: Option<postgres::Row>,
+}
+
+impl PostgresRows {
+    pub(super) fn next(&mut self) -> Option<&postgres::Row> {
+        self.row = self.rows.next();
+        self.row.as_ref()
+    }
+}
+
+fn args<'a>(values: &'a [ToSqlOutput<'_>]) -> Result<Vec<PostgresArgument<'a>>, TransactionError> {
+    let arg = |value: &'a ToSqlOutput<'_>| match value {
+        ToSqlOutput::Borrowed(value) => Ok(PostgresArgument(*value)),
+        ToSqlOutput::Owned(value) => Ok(PostgresArgument(value.into())),
+        _ => Err(TransactionError::Row("a value that no column holds".to_owned())),
+    };
+    values.iter().map(arg).collect()
+}
+
+/// A value for whichever type Postgres wants in its place.
+#[derive(Debug)]
+struct PostgresArgument<'a>(ValueRef<'a>);
+
+impl ToSql for PostgresArgument<'_> {
+    fn to_sql(&self, wanted: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (self.0, wanted) {
+            (ValueRef::Null, _) => Ok(IsNull::Yes),
+            (ValueRef::Integer(number), &Type::INT8) => number.to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::INT4) => i32::try_from(number)?.to_sql(wanted, out),
+            // Of which only intervals are made here.
+            (ValueRef::Integer(number), &Type::FLOAT8) => (number as f64).to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::BOOL) => (number != 0).to_sql(wanted, out),
+            (ValueRef::Integer(number), &Type::TEXT) => number.to_string().to_sql(wanted, out),
+            (ValueRef::Text(text), &Type::TEXT) => self::text(text).to_sql(wanted, out),
+            (ValueRef::Blob(bytes), &Type::BYTEA) => bytes.to_sql(wanted, out),
+            (value, wanted) => Err(format!("{value:?} in the place of {wanted}").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// As Postgres takes it: what is no text to it says nothing to people either.
+pub(super) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace('\0', "\u{fffd}")
+}
+
+/// A column as it came.
+struct RawColumn<'a>(Type, Option<&'a [u8]>);
+
+impl<'a> FromSql<'a> for RawColumn<'a> {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(of.clone(), Some(raw)))
+    }
+
+    fn from_sql_null(of: &Type) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Self(of.clone(), None))
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+}
+
+/// A column as SQLite would have given it.
+pub(super) fn value<C: ColumnIndex>(
+    row: &postgres::Row,
+    column: C,
+) -> Result<ValueRef<'_>, TransactionError> {
+    let RawColumn(of, bytes) = row.try_get(column)?;
+    let Some(bytes) = bytes else { return Ok(ValueRef::Null) };
+    let number = |number: Option<i64>| number.map(ValueRef::Integer);
+    let value = match of {
+        Type::INT8 => number(bytes.try_into().ok().map(i64::from_be_bytes)),
+        Type::INT4 => number(bytes.try_into().ok().map(i32::from_be_bytes).map(i64::from)),
+        Type::BOOL => number(bytes.first().map(|byte| i64::from(*byte))),
+        Type::TEXT | Type::UNKNOWN => Some(ValueRef::Text(bytes)),
+        Type::BYTEA => Some(ValueRef::Blob(bytes)),
+        _ => None,
+    };
+    value.ok_or_else(|| TransactionError::Row(format!("a column of the type {of}, which none of ours has")))
+}
+
+/// Does what waits for a client on a thread of its own: a client may not wait where others are attended to.
+pub(super) fn apart<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The whole server's database, or one repository's, in Postgres.
+#[derive(Clone)]
+pub(super) struct PostgresScope {
+    pool: Arc<ConnectionPool>,
+    repo: Option<RepoId>,
+}
+
+impl PostgresScope {
+    pub(super) fn new(pool: Arc<ConnectionPool>, repo: Option<RepoId>) -> Self {
+        Self { pool, repo }
+    }
+
+    /// For whoever reads an error.
+    pub(super) fn name(&self) -> PathBuf {
+        match self.repo {
+            Some(repo) => format!("repository {repo}").into(),
+            None => "the server's own tables".into(),
+        }
+    }
+
+    /// Runs `work` in a transaction that is committed if it says so. One at a time goes on for each repository, and one
+    /// for the server's own tables, whichever process it is of: then what is read in it holds until it is over, as in an
+    /// SQLite file.
+    pub(super) fn transact(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<bool, TransactionError>,
+    ) -> Result<bool, TransactionError> {
+        let lock = LOCKS | self.repo.map_or(0, |repo| i64::try_from(repo.0).unwrap_or(i64::MAX));
+        let begin = format!("SELECT pg_advisory_xact_lock({lock}), pg_current_xact_id()");
+        let (ended, number) = {
+            let mut taken = self.pool.take();
+            let link = taken.link()?;
+            let mut transaction = link.client.transaction()?;
+            let number = number(&transaction.simple_query(&self.said(&begin))?);
+            let open = PostgresTransaction::new(transaction, &link.kept, self);
+            if !work(&Transaction::Server(&open))? {
+                return Ok(false);
+            }
+            (open.transaction.into_inner().commit(), number)
+        };
+        match ended {
+            Ok(()) => Ok(true),
+            Err(error) if error.code().is_some() => Err(error.into()),
+            Err(error) => self.pool.came_of(number).ok_or_else(|| error.into()),
+        }
+    }
+
+    /// Runs `work` on one snapshot, which takes no lock.
+    pub(super) fn snapshot<R>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<R, TransactionError>,
+    ) -> Result<R, TransactionError> {
+        let mut taken = self.pool.take();
+        let link = taken.link()?;
+        let builder = link.client.build_transaction().read_only(true);
+        let mut transaction = builder.isolation_level(IsolationLevel::RepeatableRead).start()?;
+        if self.repo.is_some() {
+            transaction.batch_execute(&self.said("SELECT 1"))?;
+        }
+        work(&Transaction::Server(&PostgresTransaction::new(transaction, &link.kept, self)))
+    }
+
+    /// With which repository it is about.
+    fn said(&self, sql: &str) -> String {
+        match self.repo {
+            Some(repo) => format!("SET LOCAL countersign.repo = '{repo}'; {sql}"),
+            None => sql.to_owned(),
+        }
+    }
+}
+
+/// Begins the names of our locks, beside those that others may take in the same database.
+const LOCKS: i64 = 0x4353_0000_0000_0000;
+
+/// The transaction's number, out of what came of the query that asked for it last.
+fn number(messages: &[SimpleQueryMessage]) -> Option<String> {
+    let row = |message: &SimpleQueryMessage| match message {
+        SimpleQueryMessage::Row(row) => row.get(1).map(str::to_owned),
+        _ => None,
+    };
+    messages.iter().rev().find_map(row)
+}
+
+/// A connection, what it has ready, and since when it waits for work.
+struct PostgresConnection {
+    client: postgres::Client,
+    kept: PreparedStatements,
+    idle_since: Instant,
+}
+
+impl PostgresConnection {
+    /// Whether it still answers: that it was cut while nothing was asked shows at the first word, which is lost then.
+    fn answers(&mut self) -> bool {
+        !self.client.is_closed()
+            && (self.idle_since.elapsed() < ASKED_AGAIN || self.client.is_valid(SILENCE).is_ok())
+    }
+}
+
+/// Connections to one Postgres.
+pub(super) struct ConnectionPool {
+    config: postgres::Config,
+    tls: rustls::ClientConfig,
+    /// The node that this process is.
+    pub(super) node: OnceLock<i64>,
+    idle: Mutex<IdleConnections>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct IdleConnections {
+    links: Vec<PostgresConnection>,
+    out: usize,
+}
+
+/// A schema of our own, whatever else the database holds.
+const SCHEMA: &str = "countersign";
+
+/// A process that is held up in the middle of a transaction keeps nobody waiting for longer.
+const OPTIONS: &str = "-c search_path=countersign -c idle_in_transaction_session_timeout=10s -c lock_timeout=30s \
+    -c statement_timeout=60s -c client_min_messages=warning";
+
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/postgres-1.sql"), include_str!("migrations/postgres-2.sql")];
+
+/// What this version makes of the tables.
+pub(super) const NEWEST: u32 = MIGRATIONS.len() as u32;
+
+/// How long a server may take to answer a knock, and to say nothing on a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// A connection that waited for longer is asked whether it is still there.
+const ASKED_AGAIN: Duration = Duration::from_millis(500);
+
+/// Whoever listens looks up this often.
+const LISTEN: Duration = Duration::from_secs(2);
+
+/// So many connections a process has at most, beside the one that listens.
+const CONNECTIONS: usize = 12;
+pub(super) const MOST_CONNECTIONS: i64 = CONNECTIONS as i64 + 1;
+
+impl ConnectionPool {
+    /// For the server at this address, which nobody asks yet.
+    pub(super) fn new(address: &str) -> Result<Self, StoreError> {
+        let mend = mend_server(None);
+        let refused = |said: String| StoreError::Server { place: "its address".into(), said, mend };
+        let address = address.trim();
+        // What is no such address may have a password anywhere, and what is said of it may show it.
+        if !["postgres://", "postgresql://"].iter().any(|scheme| address.starts_with(scheme)) {
+            return Err(refused("it does not begin with postgres://".to_owned()));
+        }
+        let mut config: postgres::Config = address.parse().map_err(|error| refused(with_causes(&error)))?;
+        // A file is as good as a certificate on this machine; elsewhere nobody is believed without one.
+        if config.get_ssl_mode() == SslMode::Prefer {
+            let named = config.get_hosts().iter().all(|host| match host {
+                Host::Tcp(name) => {
+                    name == "localhost" || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+                }
+                Host::Unix(_) => true,
+            });
+            let here = named && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
+            config.ssl_mode(if here { SslMode::Disable } else { SslMode::Require });
+        }
+        let options = format!("{} {OPTIONS}", config.get_options().unwrap_or_default());
+        config
+            .options(options.trim())
+            .application_name("countersign")
+            .connect_timeout(CONNECT)
+            .tcp_user_timeout(SILENCE)
+            .keepalives_idle(SILENCE);
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        let tls =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .and_then(BuilderVerifierExt::with_platform_verifier)
+                .map_err(|error| refused(with_causes(&error)))?
+                .with_no_client_auth();
+        Ok(Self { config, tls, node: OnceLock::new(), idle: Mutex::default(), returned: Condvar::new() })
+    }
+
+    pub(super) fn connect(&self) -> Result<postgres::Client, TransactionError> {
+        Ok(self.config.connect(MakeRustlsConnect::new(self.tls.clone()))?)
+    }
+
+    /// Makes the tables, or brings them to what this version expects.
+    pub(super) fn migrate(&self) -> Result<(), StoreError> {
+        let at = |fault: TransactionError| fault.at(Path::new("its tables"));
+        let mut client = self.connect().map_err(at)?;
+        let mut migrate = || -> Result<Result<(), u32>, TransactionError> {
+            let mut tx = client.transaction()?;
+            tx.batch_execute(&format!(
+                "SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCKS}); CREATE SCHEMA IF NOT EXISTS {SCHEMA}"
+            ))?;
+            let known = tx.query_one("SELECT to_regclass('meta') IS NOT NULL", &[])?.get(0);
+            let version = if known {
+                let row = tx.query_opt("SELECT value FROM meta WHERE key = 'schema'", &[])?;
+                row.and_then(|row| row.get::<_, String>(0).parse().ok()).unwrap_or(0)
+            } else {
+                0
+            };
+            if version > NEWEST {
+                return Ok(Err(version));
+            }
+            for migration in MIGRATIONS.iter().skip(version as usize) {
+                tx.batch_execute(migration)?;
+            }
+            tx.execute(
+                "INSERT INTO meta (key, value) VALUES ('schema', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                &[&NEWEST.to_string()],
+            )?;
+            tx.commit()?;
+            Ok(Ok(()))
+        };
+        migrate().map_err(at)?.map_err(|found| {
+            let said = format!("written by a newer countersign (schema {found}, this one knows {NEWEST})");
+            StoreError::Server { place: "its tables".into(), said, mend: "run that version" }
+        })
+    }
+
+    /// Hears what is told on this channel, and now and then nothing, until `heard` has enough.
+    pub(super) fn listen(
+        &self,
+        channel: &str,
+        mut heard: impl FnMut(Option<&str>) -> bool,
+    ) -> Result<(), TransactionError> {
+        let mut client = self.connect()?;
+        client.batch_execute(&format!("LISTEN {channel}"))?;
+        while heard(None) {
+            let note = client.notifications().timeout_iter(LISTEN).next()?;
+            match note {
+                Some(note) if !heard(Some(note.payload())) => return Ok(()),
+                Some(_) => {}
+                None => client.is_valid(SILENCE)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a connection, and opens one where there may be more.
+    fn take(&self) -> PooledConnection<'_> {
+        let mut idle = self.lock();
+        while idle.out >= CONNECTIONS {
+            idle = self.returned.wait(idle).unwrap_or_else(PoisonError::into_inner);
+        }
+        idle.out += 1;
+        let known = idle.links.pop();
+        drop(idle);
+        let mut taken = PooledConnection { pool: self, link: known };
+        if taken.link.as_mut().is_some_and(|link| !link.answers()) {
+            // Whatever cut this one cut the others.
+            let others = std::mem::take(&mut self.lock().links);
+            drop((taken.link.take(), others));
+        }
+        taken
+    }
+}
+
+impl ConnectionPool {
+    /// What came of a transaction whose end nobody heard, because the connection was cut: true, it was committed. None:
+    /// it was not, or the server cannot be asked either.
+    fn came_of(&self, number: Option<String>) -> Option<bool> {
+        let number = number?;
+        for _ in 0..OUTCOME_TRIES {
+            let asked: Result<Option<String>, TransactionError> = (|| {
+                let mut taken = self.take();
+                let sql = format!("SELECT pg_xact_status('{number}'::xid8)");
+                let messages = taken.link()?.client.simple_query(&sql)?;
+                Ok(messages.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+                    _ => None,
+                }))
+            })();
+            match asked.as_ref().map(Option::as_deref) {
+                Ok(Some("committed")) => return Some(true),
+                Ok(Some("in progress")) | Err(_) => thread::sleep(OUTCOME_WAIT),
+                Ok(_) => return None,
+            }
+        }
+        None
+    }
+}
+
+/// How often, and how long apart, it is asked what came of a transaction: a server that fails over takes seconds.
+const OUTCOME_TRIES: u32 = 40;
+const OUTCOME_WAIT: Duration = Duration::from_millis(250);
+
+impl PooledConnection<'_> {
+    fn link(&mut self) -> Result<&mut PostgresConnection, TransactionError> {
+        match &mut self.link {
+            Some(link) => Ok(link),
+            none => {
+                let client = self.pool.connect()?;
+                Ok(none.insert(PostgresConnection {
+                    client,
+                    kept: PreparedStatements::default(),
+                    idle_since: Instant::now(),
+                }))
+            }
+        }
+    }
+}
+
+impl Drop for ConnectionPool {
+    /// A connection waits while it closes, which not every thread may.
+    fn drop(&mut self) {
+        let links = std::mem::take(&mut self.lock().links);
+        if !links.is_empty() {
+            drop(thread::spawn(move || drop(links)).join());
+        }
+    }
+}
+
+struct PooledConnection<'a> {
+    pool: &'a ConnectionPool,
+    link: Option<PostgresConnection>,
+}
+
+impl Drop for PooledConnection<'_> {
+    fn drop(&mut self) {
+        let link = self.link.take().filter(|link| !link.client.is_closed());
+        let mut idle = self.pool.lock();
+        idle.out -= 1;
+        idle.links.extend(link.map(|link| PostgresConnection { idle_since: Instant::now(), ..link }));
+        drop(idle);
+        self.pool.returned.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn to_another_machine_nothing_goes_unencrypted_unless_somebody_said_so() {
+        for (hosts, wanted) in [
+            ("127.0.0.1/bot", SslMode::Disable),
+            ("localhost,[::1]/bot", SslMode::Disable),
+            ("127.0.0.1/bot?sslmode=require", SslMode::Require),
+            ("db.example.org/bot", SslMode::Require),
+            ("localhost,db.example.org/bot", SslMode::Require),
+            ("localhost/bot?hostaddr=192.0.2.1", SslMode::Require),
+            ("db.example.org/bot?sslmode=disable", SslMode::Disable),
+        ] {
+            let pool = ConnectionPool::new(&format!("postgres://bot@{hosts}")).unwrap();
+            assert_eq!(pool.config.get_ssl_mode(), wanted, "{hosts}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_what_is_no_address_is_told_to_nobody() {
+        for address in
+            ["\"postgres://bot:secret@db/x?sslmode=disable\"", "postgre://bot:secret@db/x", "secret"]
+        {
+            let Err(error) = ConnectionPool::new(address) else { panic!("{address}") };
+            let said = with_causes(&error);
+            assert!(said.contains("does not begin with postgres://") && !said.contains("secret"), "{said}");
+        }
+    }
+}

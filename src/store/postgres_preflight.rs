@@ -1,0 +1,107 @@
+//! What somebody finds of a Postgres who only looks: nothing is made or changed there.
+
+use std::{path::Path, time::Duration};
+
+use secrecy::ExposeSecret;
+
+use super::{
+    PostgresServer, StoreError,
+    cluster::CLOCK_OFF,
+    error::TransactionError,
+    postgres_backend::{ConnectionPool, MOST_CONNECTIONS, NEWEST, apart},
+};
+use crate::clock::SharedClock;
+
+/// A Postgres as it was found.
+#[derive(Debug, Clone)]
+pub struct PostgresPreflight {
+    /// As it says it.
+    pub version: String,
+    /// That of our tables; none: there are none yet.
+    pub schema: Option<u32>,
+    /// So many connections more it would take from this role.
+    pub connections: i64,
+    /// Why no node could serve from there, each with the way out.
+    pub lacks: Vec<String>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// `server_version_num` of the first that is enough.
+const OLDEST: i64 = 130_000;
+
+/// All that is asked before it is known whether our tables are there. What others do is hidden from most roles, but not that they
+/// are there.
+const ASKED: &str = "SELECT current_setting('server_version'), current_setting('server_version_num')::bigint,
+    current_setting('server_encoding'), EXISTS (SELECT 1 FROM pg_collation WHERE collprovider = 'i'),
+    pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,
+    COALESCE((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = current_schema()),
+        has_database_privilege(current_database(), 'CREATE')),
+    to_regclass('meta') IS NOT NULL,
+    CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT),
+    LEAST(current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint
+            - (SELECT COUNT(*) FROM pg_stat_activity WHERE datid IS NOT NULL),
+        (SELECT rolconnlimit - (SELECT COUNT(*) FROM pg_stat_activity WHERE usename = current_user) FROM pg_roles
+            WHERE rolname = current_user AND rolconnlimit >= 0)) + 1";
+
+/// Looks at the server that nodes would join.
+pub fn look(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
+    apart(|| look_here(server, clock))
+}
+
+fn look_here(server: &PostgresServer, clock: &SharedClock) -> Result<PostgresPreflight, StoreError> {
+    let pool = ConnectionPool::new(server.address.expose_secret())?;
+    let read = || -> Result<PostgresPreflight, TransactionError> {
+        let mut client = pool.connect()?;
+        let before = clock.now();
+        let row = client.query_one(ASKED, &[])?;
+        let (mut lacks, mut notes) = (Vec::new(), Vec::new());
+        if row.get::<_, i64>(1) < OLDEST {
+            lacks.push("it is too old; take Postgres 13 or newer".to_owned());
+        }
+        let encoding: String = row.get(2);
+        if encoding != "UTF8" {
+            lacks.push(format!(
+                "the database's encoding is {encoding}; make one with createdb --encoding=UTF8 --template=template0"
+            ));
+        }
+        if !row.get::<_, bool>(3) {
+            lacks.push("it knows nothing of ICU; take one that was built with it, as Debian's is".to_owned());
+        }
+        if row.get(4) {
+            lacks.push(
+                "it takes no writes; name all hosts in the address, so that the one that does is found"
+                    .to_owned(),
+            );
+        } else if !row.get::<_, bool>(5) {
+            lacks.push(
+                "the role may not make our tables or change them; let it own the database, and the schema countersign in it"
+                    .to_owned(),
+            );
+        }
+        let mut schema = None;
+        if row.get(6) {
+            let row = client.query_opt("SELECT value FROM meta WHERE key = 'schema'", &[])?;
+            schema = row.and_then(|row| row.get::<_, String>(0).parse().ok());
+        }
+        if let Some(newer) = schema.filter(|schema| *schema > NEWEST) {
+            lacks.push(format!("its tables are of a newer countersign, schema {newer}; run that version"));
+        }
+        let off = Duration::from_millis(before.0.abs_diff(row.get(7)));
+        if off > CLOCK_OFF {
+            notes.push(format!(
+                "its clock and this machine's are {} s apart; let NTP set both",
+                off.as_secs()
+            ));
+        }
+        let connections: i64 = row.get(8);
+        if connections < MOST_CONNECTIONS {
+            notes.push(format!(
+                "it takes {connections} connections more, and one more node may want {MOST_CONNECTIONS}; raise \
+                 max_connections, or the role's CONNECTION LIMIT"
+            ));
+        }
+        Ok(PostgresPreflight { version: row.get(0), schema, connections, lacks, notes })
+    };
+    read().map_err(|fault| fault.at(Path::new("a look at it")))
+}

@@ -1,0 +1,68 @@
+//! Which documents the rows of runs name: wherever a hash is written, it may be one's name.
+
+use crate::store::sql::Transaction;
+
+use super::{
+    database::{signed, unsigned},
+    error::TransactionError,
+};
+
+/// Where a repository's database may name a document, each with its run.
+pub(super) const MENTIONS: [&str; 16] = [
+    "SELECT seq AS run, state AS value FROM run",
+    "SELECT seq AS run, request AS value FROM run",
+    "SELECT run, state AS value FROM trail",
+    "SELECT run, value FROM journal WHERE value IS NOT NULL",
+    "SELECT run, spec AS value FROM gate",
+    "SELECT run, body AS value FROM answer",
+    "SELECT run, body AS value FROM call",
+    "SELECT run, body AS value FROM verdict",
+    "SELECT run, body AS value FROM finding",
+    "SELECT run, body AS value FROM approval",
+    "SELECT run, detail AS value FROM audit",
+    "SELECT run, body AS value FROM own_commit",
+    "SELECT run, body AS value FROM pull_section",
+    "SELECT run, body AS value FROM artifact",
+    "SELECT run, body AS value FROM route",
+    "SELECT run, body AS value FROM remark",
+];
+
+/// What is needed of a run that ended long ago: what was judged, accepted or pushed, what it left for others, and what it
+/// would go on with if it is tried again.
+pub(super) const LASTING: [&str; 6] = [
+    "SELECT run, document AS value FROM verdict WHERE document IS NOT NULL",
+    "SELECT run, document AS value FROM approval WHERE document IS NOT NULL",
+    "SELECT run, body AS value FROM own_commit",
+    "SELECT run, body AS value FROM pull_section",
+    "SELECT run, body AS value FROM artifact",
+    "SELECT seq AS run, state AS value FROM run WHERE status = 'failed'",
+];
+
+/// Shows `each` the name of a document, and the run of the row that has it. With `of` only rows of these runs are read.
+pub(super) fn mentions(
+    tx: &Transaction<'_>,
+    sources: &[&str],
+    of: Option<&[u64]>,
+    mut each: impl FnMut(u64, &str),
+) -> Result<(), TransactionError> {
+    for source in sources.iter().filter(|_| of.is_none_or(|runs| !runs.is_empty())) {
+        let marks = of.map(|runs| {
+            let marks: Vec<_> = (1..=runs.len()).map(|at| format!("?{at}")).collect();
+            format!(" WHERE run IN ({})", marks.join(", "))
+        });
+        let sql = format!("SELECT run, value FROM ({source}) AS named{}", marks.unwrap_or_default());
+        let runs: Vec<_> = of.unwrap_or_default().iter().copied().map(signed).collect();
+        tx.sweep(&sql, runs, |row| {
+            let run = unsigned(row.get(0)?);
+            let value = row.get_ref(1)?;
+            let bytes = value.as_bytes().map_err(|error| TransactionError::Row(error.to_string()))?;
+            for word in bytes.split(|byte| !byte.is_ascii_hexdigit()).filter(|word| word.len() == 64) {
+                if let Ok(word) = std::str::from_utf8(word) {
+                    each(run, word);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! The audit chain: what happened in a repository, in order, each link with the hash of the one before.
+//!
+//! A row that counts as evidence has a link with the hash of its body, written in the same transaction, so no workflow has
+//! to remember it and no crash comes in between. The same body again adds nothing, a changed one adds a further link.
+
+use std::collections::HashMap;
+
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
+use rusqlite::params;
+use serde_json::{Value, json};
+
+use super::{RepositoryDatabase, run_reader::json};
+use crate::{
+    store::{
+        AuditEntry, AuditRow, PendingWrites, StoreError,
+        database::{signed, unsigned},
+        error::TransactionError,
+    },
+    types::{Hash, RepoId, RunId, Timestamp},
+};
+
+/// The visit in links about what belongs to no visit.
+pub(super) const NO_VISIT: u64 = 0;
+
+/// Of a text that a link tells as a fact; the whole of it is in the row that the link has the hash of.
+const FACT_CHARS: usize = 1000;
+
+/// How a run ended, and its name in the chain.
+const END: &str = "end";
+
+/// Each row that must have a link: run, visit, its name in the chain, the body that the link has the hash of.
+const ROWS: &str = "SELECT run, visit, 'call/' || key, body FROM call
+    UNION ALL SELECT run, visit, 'verdict/' || key, body FROM verdict
+    UNION ALL SELECT run, visit, 'finding/' || key, body FROM finding
+    UNION ALL SELECT run, visit, 'approval/' || key, body FROM approval
+    UNION ALL SELECT run, visit, 'raise/' || key, body FROM raise
+    UNION ALL SELECT run, visit, 'own_commit/' || key, body FROM own_commit
+    UNION ALL SELECT run, visit, 'pull_section/' || key, body FROM pull_section
+    UNION ALL SELECT run, visit, 'artifact/' || key, body FROM artifact
+    UNION ALL SELECT run, visit, 'route/' || key, body FROM route
+    UNION ALL SELECT run, 0, 'answer/' || cause, subject || ' ' || body FROM answer
+    UNION ALL SELECT run, 0, 'remark/' || cause, body FROM remark
+    UNION ALL SELECT run.seq, 0, 'stop/' || cancel.cause, cancel.actor || ' ' || cancel.why
+        FROM run JOIN cancel ON cancel.id = run.cancel
+    UNION ALL SELECT run, 0, 'retry/' || cause, by FROM retry
+    UNION ALL SELECT seq, 0, 'run', request FROM run
+    UNION ALL SELECT seq, visit, 'end', status || ' ' || COALESCE(outcome, why, '') FROM run
+        WHERE status IN ('done', 'failed', 'stopped')";
+
+/// What of a row is told in its link, by its place in the body.
+type FactFields = &'static [&'static str];
+
+/// The name of a ledger's links, and what they tell.
+fn told(table: &str) -> (&'static str, FactFields) {
+    match table {
+        "call" => (
+            "a model was asked",
+            &[
+                "/role",
+                "/provider",
+                "/asked",
+                "/served",
+                "/prompt",
+                "/status",
+                "/input_tokens",
+                "/output_tokens",
+                "/cost_microusd",
+                "/held_microusd",
+                "/settled",
+            ],
+        ),
+        "verdict" => (
+            "a verdict was given",
+            &["/document", "/round", "/verdict", "/prompt", "/reviewer_served", "/drafter_served"],
+        ),
+        "finding" => ("a finding stands so", &["/id", "/round", "/severity", "/status"]),
+        "approval" => {
+            ("a document was accepted", &["/document", "/subject", "/kind", "/answer/verb", "/answer/by/id"])
+        }
+        "raise" => ("the budget of a run was raised", &["/by/id", "/amount", "/at"]),
+        "own_commit" => ("a commit of ours", &["/branch", "/commit", "/files"]),
+        "pull_section" => ("a section of the pull request", &["/branch", "/stage"]),
+        "answer" => ("a person answered", &["/verb", "/by/id", "/by/login", "/role", "/hash", "/at"]),
+        "artifact" => ("something was left for later stages", &["/issue", "/kind", "/hash"]),
+        "route" => (
+            "a request was read",
+            &[
+                "/by",
+                "/comment",
+                "/decision/method",
+                "/decision/skill",
+                "/decision/confidence",
+                "/lead",
+                "/model",
+            ],
+        ),
+        "remark" => {
+            ("a person spoke of a finding", &["/verb", "/finding", "/by/id", "/by/login", "/role", "/at"])
+        }
+        "run" => (
+            "a run was started",
+            &["/command", "/issue", "/actor/id", "/actor/login", "/cause", "/at", "/args"],
+        ),
+        _ => ("", &[]),
+    }
+}
+
+/// Something to be put on the chain, about a row or by itself.
+pub(super) struct NewAuditLink<'a> {
+    pub(super) run: RunId,
+    pub(super) visit: u64,
+    /// What it is called within the visit: its table, and its key there.
+    pub(super) name: String,
+    pub(super) what: &'a str,
+    pub(super) detail: Value,
+}
+
+impl NewAuditLink<'_> {
+    /// About a row whose body is JSON.
+    pub(super) fn of(
+        (run, visit): (RunId, u64),
+        table: &str,
+        key: &str,
+        body: &str,
+    ) -> Result<NewAuditLink<'static>, TransactionError> {
+        let (what, facts) = told(table);
+        let said: Value = json(body)?;
+        let fact = |at: &&str| {
+            let value = match said.pointer(at)? {
+                Value::String(text) => text.chars().take(FACT_CHARS).collect::<String>().into(),
+                other => other.clone(),
+            };
+            Some((at.trim_start_matches('/').to_owned(), value))
+        };
+        let detail = Value::Object(facts.iter().filter_map(fact).collect());
+        let name = if key.is_empty() { table.to_owned() } else { format!("{table}/{key}") };
+        Ok(NewAuditLink { run, visit, name, what, detail }.sealing(body))
+    }
+
+    /// How a run ended, with what its row says of it.
+    pub(super) fn end(run: RunId, visit: u64, status: &str, why: &str) -> NewAuditLink<'static> {
+        let detail = json!({ "status": status, "why": why });
+        let link = NewAuditLink { run, visit, name: END.to_owned(), what: "the run ended", detail };
+        link.sealing(&format!("{status} {why}"))
+    }
+
+    /// There is a row that has this body.
+    pub(super) fn sealing(mut self, body: &str) -> Self {
+        self.detail["row"] = json!(self.name);
+        self.detail["sha256"] = json!(Hash::of(body.as_bytes()));
+        self
+    }
+
+    /// Adds it, unless the last one of its name says the same.
+    pub(super) fn add(self, tx: &Transaction<'_>, now: i64) -> Result<(), TransactionError> {
+        let NewAuditLink { run, visit, name, what, detail } = self;
+        let before: Option<(i64, String)> = tx
+            .prepare_cached(
+                "SELECT COUNT(*) OVER (), detail FROM audit WHERE run = ?1 AND visit = ?2
+                     AND (key = ?3 OR substr(key, 1, length(?3) + 2) = ?3 || ' (') ORDER BY seq DESC LIMIT 1",
+            )?
+            .query_row(params![signed(run.seq), signed(visit), name], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let key = match before {
+            Some((_, said)) if json::<Value>(&said)? == detail => return Ok(()),
+            Some((count, _)) => format!("{name} ({})", count + 1),
+            None => name,
+        };
+        let entry = AuditEntry { run, visit, key, what: what.to_owned(), detail };
+        append(tx, entry, Timestamp(now))?;
+        Ok(())
+    }
+}
+
+fn append(tx: &Transaction<'_>, entry: AuditEntry, now: Timestamp) -> Result<Hash, TransactionError> {
+    let head: Option<String> = tx
+        .prepare_cached("SELECT hash FROM audit ORDER BY seq DESC LIMIT 1")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    let row = AuditRow::after(head.map(|text| text.parse()).transpose()?, entry, now);
+    tx.prepare_cached(
+        "INSERT INTO audit (run, visit, key, what, detail, at, previous, hash)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        signed(row.run.seq),
+        signed(row.visit),
+        row.key,
+        row.what,
+        row.detail.to_string(),
+        row.at.0,
+        row.previous.to_string(),
+        row.hash.to_string()
+    ])?;
+    Ok(row.hash)
+}
+
+impl RepositoryDatabase {
+    /// Adds a link to the chain and returns its hash; the same (run, visit, key) again returns the
+    /// hash it got the first time.
+    pub async fn audit(&self, gathered: &PendingWrites, entry: AuditEntry) -> Result<Hash, StoreError> {
+        let (repo, now) = (self.repo, self.clock.now());
+        self.write_with(gathered, entry.run, move |tx| {
+            let known = tx
+                .query_row(
+                    "SELECT * FROM audit WHERE run = ?1 AND visit = ?2 AND key = ?3",
+                    params![signed(entry.run.seq), signed(entry.visit), entry.key],
+                    |row| Ok(audit_row(repo, row)),
+                )
+                .optional()?;
+            match known {
+                Some(known) => Ok(known?.hash),
+                None => append(tx, entry, now),
+            }
+        })
+        .await
+    }
+
+    /// The repository's whole audit chain, the oldest link first.
+    pub async fn audit_chain(&self) -> Result<Vec<AuditRow>, StoreError> {
+        let repo = self.repo;
+        self.read(move |tx| {
+            let mut statement = tx.prepare("SELECT * FROM audit ORDER BY seq")?;
+            let rows = statement.query_map([], |row| Ok(audit_row(repo, row)))?;
+            rows.map(|row| row?).collect()
+        })
+        .await
+    }
+}
+
+fn audit_row(repo: RepoId, row: &SqlRow<'_>) -> Result<AuditRow, TransactionError> {
+    Ok(AuditRow {
+        run: RunId { repo, seq: unsigned(row.get("run")?) },
+        visit: unsigned(row.get("visit")?),
+        key: row.get("key")?,
+        what: row.get("what")?,
+        detail: json(&row.get::<_, String>("detail")?)?,
+        at: Timestamp(row.get("at")?),
+        previous: row.get::<_, String>("previous")?.parse()?,
+        hash: row.get::<_, String>("hash")?.parse()?,
+    })
+}
+
+/// What a walk along the chain found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditChainReport {
+    pub links: usize,
+    /// The hash of the last link; of an empty chain, the hash of nothing.
+    pub head: Hash,
+    /// Links that do not hold.
+    pub broken: Vec<String>,
+    /// Rows that are not what their links say.
+    pub altered: Vec<String>,
+    /// Rows of runs that began before such links were written. Nothing is known about them.
+    pub uncovered: usize,
+}
+
+impl AuditChainReport {
+    pub fn sound(&self) -> bool {
+        self.broken.is_empty() && self.altered.is_empty()
+    }
+}
+
+/// Walks the whole chain, shows each link with its ordinal, and holds the rows against it.
+pub(in crate::store) fn walk(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    mut each: impl FnMut(usize, AuditRow),
+) -> Result<AuditChainReport, TransactionError> {
+    let (mut links, mut head, mut broken) = (0, Hash::of(b""), Vec::new());
+    let mut last: HashMap<(u64, u64, String), (usize, String)> = HashMap::new();
+    tx.sweep("SELECT * FROM audit ORDER BY seq", [], |row| {
+        links += 1;
+        let Ok(link) = audit_row(repo, row) else {
+            broken.push(format!("link {links} (unreadable)"));
+            return Ok(());
+        };
+        let named = || format!("link {links} (`{}` of run {}, {})", link.what, link.run, link.key);
+        if !link.sound() {
+            broken.push(format!("{} is not what its hash says", named()));
+        } else if link.previous != head {
+            broken.push(format!("{} does not follow the one before it", named()));
+        }
+        head = link.hash;
+        if let (Some(name), Some(body)) = (link.detail["row"].as_str(), link.detail["sha256"].as_str()) {
+            last.insert((link.run.seq, link.visit, name.to_owned()), (links, body.to_owned()));
+        }
+        each(links, link);
+        Ok(())
+    })?;
+    let (altered, uncovered) = held_against(tx, repo, last)?;
+    Ok(AuditChainReport { links, head, broken, altered, uncovered })
+}
+
+/// Rows that are not what the last link about each says, and how many are of runs from before there were such links.
+fn held_against(
+    tx: &Transaction<'_>,
+    repo: RepoId,
+    mut last: HashMap<(u64, u64, String), (usize, String)>,
+) -> Result<(Vec<String>, usize), TransactionError> {
+    // Who starts a run starts its links, so all runs after the first that has one have one.
+    let first = last.keys().filter(|(.., name)| name == "run").map(|(run, ..)| *run).min();
+    let (mut altered, mut uncovered) = (Vec::new(), 0);
+    tx.sweep(ROWS, [], |row| {
+        let (run, visit, name) = (unsigned(row.get(0)?), unsigned(row.get(1)?), row.get::<_, String>(2)?);
+        let body: String = row.get(3)?;
+        let (of, key) = (RunId { repo, seq: run }, (run, visit, name));
+        match last.remove(&key) {
+            Some((_, sha256)) if sha256 == Hash::of(body.as_bytes()).to_string() => {}
+            Some((link, _)) => altered.push(format!("{} of run {of} is not what link {link} says", key.2)),
+            None if first.is_none_or(|first| run < first) => uncovered += 1,
+            None => altered.push(format!("{} of run {of} has no link", key.2)),
+        }
+        Ok(())
+    })?;
+    // One that was tried again has not ended that way.
+    let mut gone: Vec<_> = last.into_iter().filter(|((.., name), _)| name != END).collect();
+    gone.sort_by_key(|(_, (link, _))| *link);
+    altered.extend(gone.into_iter().map(|((seq, _, name), (link, _))| {
+        format!("{name} of run {} is gone, and link {link} knows of it", RunId { repo, seq })
+    }));
+    Ok((altered, uncovered))
+}

@@ -1,0 +1,320 @@
+//! Reading runs back.
+
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
+use rusqlite::params;
+use serde::de::DeserializeOwned;
+
+use super::RepositoryDatabase;
+use crate::{
+    store::{
+        AnswerRow, CancelRow, GateRow, GitHubCallCount, RunFilter, RunRemark, RunRow, RunStatus, StoreError,
+        VisitRow, VisitSpan,
+        agenda::{RunPosition, RunPriority, RunUpdate, ScheduledRun},
+        cluster::{ClusterNotice, living},
+        database::{signed, unsigned},
+        error::TransactionError,
+    },
+    types::{Cause, InstallationId, RepoId, RunId, Timestamp},
+};
+
+impl RepositoryDatabase {
+    pub async fn run(&self, id: RunId) -> Result<Option<RunRow>, StoreError> {
+        let at = self.at();
+        self.read(move |tx| at.run(tx, id.seq)).await
+    }
+
+    /// Runs in the order they were started.
+    pub async fn runs(&self, filter: RunFilter) -> Result<Vec<RunRow>, StoreError> {
+        let at = self.at();
+        self.read(move |tx| at.runs(tx, filter)).await
+    }
+
+    /// The visits of a run, oldest first.
+    pub async fn trail(&self, run: RunId) -> Result<Vec<VisitRow>, StoreError> {
+        self.read(move |tx| {
+            let mut statement = tx.prepare_cached(&format!("{VISITS} ORDER BY visit"))?;
+            let rows = statement.query_map([signed(run.seq)], visit_row)?;
+            rows.collect()
+        })
+        .await
+    }
+
+    /// One visit of a run, with so many of its calls and journal entries at most.
+    pub async fn visit(&self, run: RunId, visit: u64, most: u32) -> Result<Option<VisitSpan>, StoreError> {
+        self.read(move |tx| {
+            let (of, many) = ([signed(run.seq), signed(visit)], [signed(run.seq), signed(visit), most.into()]);
+            let times = tx
+                .prepare_cached("SELECT entered_at, left_at, how FROM trail WHERE run = ?1 AND visit = ?2")?
+                .query_row(of, |row| Ok((row.get(0)?, row.get::<_, Option<i64>>(1)?, row.get(2)?)))
+                .optional()?;
+            let Some((entered, left, how)) = times else { return Ok(None) };
+            let (again, after_retry) = tx
+                .prepare_cached(
+                    "SELECT (SELECT entered_at FROM trail WHERE run = ?1 AND visit = 1 +
+                             (SELECT MAX(visit) FROM trail WHERE run = ?1 AND visit < ?2 AND how = 'ended')),
+                         EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND visit = ?2 - 1 AND how = 'retry')",
+                )?
+                .query_row(of, |row| Ok((row.get::<_, Option<i64>>(0)?.map(Timestamp), row.get(1)?)))?;
+            let calls = tx
+                .prepare_cached(
+                    "SELECT key, at, body FROM call WHERE run = ?1 AND visit = ?2 ORDER BY rowid LIMIT ?3",
+                )?
+                .query_map(many, |row| Ok((row.get(0)?, Timestamp(row.get(1)?), row.get::<_, String>(2)?)))?
+                .map(|row| row.and_then(|(key, at, body)| Ok((key, at, json(&body)?))))
+                .collect::<Result<_, _>>()?;
+            let entries = tx
+                .prepare_cached(
+                    "SELECT key, begun_at, done_at FROM journal WHERE run = ?1 AND visit = ?2
+                         AND key NOT IN (SELECT key FROM call WHERE run = ?1 AND visit = ?2) ORDER BY rowid LIMIT ?3",
+                )?
+                .query_map(many, |row| {
+                    let done = row.get::<_, Option<i64>>(2)?.map(Timestamp);
+                    Ok((row.get(0)?, Timestamp(row.get(1)?), done))
+                })?
+                .collect::<Result<_, _>>()?;
+            let (entered_at, left_at) = (Timestamp(entered), left.map(Timestamp));
+            Ok(Some(VisitSpan { entered_at, left_at, how, again, after_retry, calls, entries }))
+        })
+        .await
+    }
+
+    pub(super) fn at(&self) -> RunReader {
+        RunReader { repo: self.repo, epoch: self.epoch }
+    }
+}
+
+/// The visits of a run, for [`visit_row`].
+pub(in crate::store) const VISITS: &str =
+    "SELECT visit, step, entered_at, left_at, how FROM trail WHERE run = ?1";
+
+pub(in crate::store) fn visit_row(row: &SqlRow<'_>) -> Result<VisitRow, TransactionError> {
+    Ok(VisitRow {
+        visit: unsigned(row.get(0)?),
+        step: row.get(1)?,
+        entered_at: Timestamp(row.get(2)?),
+        left_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+        how: row.get(4)?,
+    })
+}
+
+/// Of a run that may still take a step.
+pub(in crate::store) const LIVE: &str = "status IN ('ready', 'asking', 'waiting', 'halting')";
+
+/// Whose rows are read, and by which boot.
+#[derive(Clone, Copy)]
+pub(super) struct RunReader {
+    pub(super) repo: RepoId,
+    pub(super) epoch: i64,
+}
+
+impl RunReader {
+    pub(super) fn run(self, tx: &Transaction<'_>, seq: u64) -> Result<Option<RunRow>, TransactionError> {
+        let raw = tx
+            .prepare_cached("SELECT * FROM run WHERE seq = ?1")?
+            .query_row([signed(seq)], |row| Ok(self.row(row)))
+            .optional()?;
+        let Some(raw) = raw else { return Ok(None) };
+        let (mut run, cancel) = raw?;
+        if run.taken {
+            // Nobody is at work on what a dead one had in hand.
+            let lives =
+                format!("SELECT EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND {})", living("run.taken"));
+            run.taken = tx.prepare_cached(&lives)?.query_row([signed(seq)], |row| row.get(0))?;
+        }
+        run.cancel = cancel.map(|id| read_cancel(tx, id)).transpose()?;
+        run.gate = self.gate(tx, run.id)?;
+        if let Some(gate) = &run.gate {
+            run.answer = waiting_answer(tx, gate.id)?;
+        }
+        Ok(Some(run))
+    }
+
+    /// A run the caller's transaction knows to exist.
+    pub(super) fn known(self, tx: &Transaction<'_>, seq: u64) -> Result<RunRow, TransactionError> {
+        let id = RunId { repo: self.repo, seq };
+        self.run(tx, seq)?.ok_or_else(|| TransactionError::Missing(format!("run {id}")))
+    }
+
+    fn runs(self, tx: &Transaction<'_>, filter: RunFilter) -> Result<Vec<RunRow>, TransactionError> {
+        // Written apart, so that each finds its index.
+        let of_issue = if filter.issue.is_some() { "issue = ?1" } else { "CAST(?1 AS BIGINT) IS NULL" };
+        let of_status = if filter.live_only { LIVE } else { "TRUE" };
+        let seqs = tx
+            .prepare_cached(&format!("SELECT seq FROM run WHERE {of_issue} AND {of_status} ORDER BY seq"))?
+            .query_map(params![filter.issue.map(|issue| signed(issue.0))], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        seqs.into_iter().map(|seq| self.known(tx, unsigned(seq))).collect()
+    }
+
+    /// The row itself, and the number of the cancel it carries.
+    fn row(self, row: &SqlRow<'_>) -> Result<(RunRow, Option<i64>), TransactionError> {
+        let time = |column: &str| -> Result<Timestamp, TransactionError> { Ok(Timestamp(row.get(column)?)) };
+        let status = status(&row.get::<_, String>("status")?)?;
+        let run = RunRow {
+            id: RunId { repo: self.repo, seq: unsigned(row.get("seq")?) },
+            workflow: row.get("workflow")?,
+            version: row.get("version")?,
+            trigger: json(&row.get::<_, String>("request")?)?,
+            status,
+            step: row.get("step")?,
+            state: row.get("state")?,
+            visit: unsigned(row.get("visit")?),
+            moves: row.get("moves")?,
+            attempts: row.get("attempts")?,
+            due: row.get::<_, Option<i64>>("due")?.map(Timestamp),
+            // By another process; what ours has in hand the agenda knows. Who waits keeps it without being at work.
+            taken: row.get::<_, Option<i64>>("taken")?.is_some_and(|by| by != self.epoch)
+                && status != RunStatus::Waiting,
+            parked: row.get::<_, Option<i64>>("parked")?.is_some_and(|by| by >= self.epoch),
+            halt: row.get("halt")?,
+            why: row.get("why")?,
+            outcome: row.get::<_, Option<String>>("outcome")?.map(|text| json(&text)).transpose()?,
+            calls: GitHubCallCount {
+                calls: unsigned(row.get("api_calls")?),
+                writes: unsigned(row.get("api_writes")?),
+            },
+            cancel: None,
+            gate: None,
+            answer: None,
+            remarks: unsigned(row.get("remarks")?),
+            started_at: time("started_at")?,
+            updated_at: time("updated_at")?,
+        };
+        Ok((run, row.get("cancel")?))
+    }
+
+    fn gate(self, tx: &Transaction<'_>, run: RunId) -> Result<Option<GateRow>, TransactionError> {
+        let found = tx
+            .prepare_cached(
+                "SELECT id, spec, (SELECT COUNT(*) FROM answer WHERE answer.gate = gate.id),
+                     (SELECT body FROM remark WHERE remark.run = gate.run AND body ->> 'verb' = ?2
+                          AND body ->> 'finding' = CAST(visit AS TEXT) ORDER BY number DESC LIMIT 1)
+                 FROM gate WHERE run = ?1 AND closed_at IS NULL",
+            )?
+            .query_row(params![signed(run.seq), RunRemark::TOUCHED], |row| {
+                Ok((
+                    row.get::<_, i64>(0)?,
+                    row.get::<_, String>(1)?,
+                    row.get(2)?,
+                    row.get::<_, Option<String>>(3)?,
+                ))
+            })
+            .optional()?;
+        let Some((id, spec, answers, touched)) = found else { return Ok(None) };
+        let (spec, touched) = (json(&spec)?, touched.map(|body| json(&body)).transpose()?);
+        Ok(Some(GateRow { id: unsigned(id), run, spec, answers, touched }))
+    }
+}
+
+impl RunReader {
+    /// What the agenda is to know of a run, here and wherever else it may be claimed.
+    pub(super) fn became(self, tx: &Transaction<'_>, seq: i64) -> Result<RunUpdate, TransactionError> {
+        ClusterNotice::Runs(self.repo).say(tx)?;
+        let mut statement = tx.prepare_cached(&self.slots(tx, "seq = ?2"))?;
+        let slot = statement.query_row([self.epoch, seq], |row| Ok(slot(row))).optional()?;
+        Ok((unsigned(seq), slot.transpose()?))
+    }
+
+    /// The same of every live run.
+    pub(super) fn live(self, tx: &Transaction<'_>) -> Result<Vec<ScheduledRun>, TransactionError> {
+        let mut statement = tx.prepare_cached(&self.slots(tx, "TRUE"))?;
+        let slots = statement.query_map([self.epoch], |row| Ok(slot(row)))?;
+        slots.map(|slot| slot?).collect()
+    }
+
+    /// Live runs as this boot (`?1`) sees them: a cancel does not wait for the due time, nor for someone who can
+    /// read the run.
+    fn slots(self, tx: &Transaction<'_>, which: &str) -> String {
+        // One that another process has in hand is nobody else's to take, until that one's lease is over.
+        let elsewhere = match tx {
+            Transaction::File(_) => String::new(),
+            Transaction::Server(_) => {
+                format!("WHEN taken <> {} AND {} THEN NULL", self.epoch, living("run.taken"))
+            }
+        };
+        format!(
+        "SELECT seq,
+             CASE {elsewhere} WHEN cancel IS NOT NULL AND status <> 'halting' THEN 0 WHEN parked >= ?1 THEN NULL ELSE due END,
+             (cancel IS NOT NULL AND status <> 'halting') OR EXISTS (
+                 SELECT 1 FROM answer WHERE state = 'waiting'
+                 AND gate = (SELECT id FROM gate WHERE gate.run = run.seq AND closed_at IS NULL)),
+             status = 'ready' AND why IS NOT NULL,
+             CAST(request ->> 'installation' AS BIGINT), workflow, step, status
+         FROM run WHERE {which} AND {LIVE}"
+    )
+    }
+}
+
+fn slot(row: &SqlRow<'_>) -> Result<ScheduledRun, TransactionError> {
+    let (spoken, again): (bool, bool) = (row.get(2)?, row.get(3)?);
+    let rank = match (spoken, again) {
+        (true, _) => RunPriority::Spoken,
+        (false, false) => RunPriority::Going,
+        (false, true) => RunPriority::Again,
+    };
+    Ok(ScheduledRun {
+        seq: unsigned(row.get(0)?),
+        due: row.get::<_, Option<i64>>(1)?.map(Timestamp),
+        rank,
+        installation: InstallationId(unsigned(row.get(4)?)),
+        place: RunPosition {
+            workflow: row.get(5)?,
+            step: row.get(6)?,
+            status: status(&row.get::<_, String>(7)?)?,
+        },
+    })
+}
+
+/// How many remarks a run was given so far.
+pub(super) fn given_remarks(tx: &Transaction<'_>, run: RunId) -> Result<u64, TransactionError> {
+    let newest = tx
+        .prepare_cached("SELECT COALESCE(MAX(number), 0) FROM remark WHERE run = ?1")?
+        .query_row([signed(run.seq)], |row| row.get(0))?;
+    Ok(unsigned(newest))
+}
+
+fn waiting_answer(tx: &Transaction<'_>, gate: u64) -> Result<Option<AnswerRow>, TransactionError> {
+    tx.prepare_cached(
+        "SELECT id, gate, subject, body FROM answer WHERE gate = ?1 AND state = 'waiting' ORDER BY id LIMIT 1",
+    )?
+    .query_row([signed(gate)], |row| Ok(answer(row)))
+    .optional()?
+    .transpose()
+}
+
+/// Columns id, gate, subject, body.
+pub(super) fn answer(row: &SqlRow<'_>) -> Result<AnswerRow, TransactionError> {
+    Ok(AnswerRow {
+        id: unsigned(row.get(0)?),
+        gate: unsigned(row.get(1)?),
+        subject: row.get::<_, String>(2)?.parse()?,
+        answer: json(&row.get::<_, String>(3)?)?,
+    })
+}
+
+fn read_cancel(tx: &Transaction<'_>, id: i64) -> Result<CancelRow, TransactionError> {
+    let (cause, actor, why, at) = tx
+        .prepare_cached("SELECT cause, actor, why, at FROM cancel WHERE id = ?1")?
+        .query_row([id], |row| Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?)))?;
+    Ok(CancelRow { cause: Cause(cause), by: json(&actor)?, why, at: Timestamp(at) })
+}
+
+pub(in crate::store) fn json<V: DeserializeOwned>(text: &str) -> Result<V, TransactionError> {
+    Ok(serde_json::from_str(text)?)
+}
+
+pub(in crate::store) fn status(text: &str) -> Result<RunStatus, TransactionError> {
+    Ok(serde_json::from_value(text.into())?)
+}
+
+pub(in crate::store) fn status_text(status: RunStatus) -> &'static str {
+    match status {
+        RunStatus::Ready => "ready",
+        RunStatus::Asking => "asking",
+        RunStatus::Waiting => "waiting",
+        RunStatus::Halting => "halting",
+        RunStatus::Done => "done",
+        RunStatus::Failed => "failed",
+        RunStatus::Stopped => "stopped",
+    }
+}

@@ -1,0 +1,289 @@
+//! One run from its start to where it is, for the operator's page; and what its texts are.
+
+use std::sync::Arc;
+
+use crate::store::sql::{OptionalRow, SqlRow, Transaction};
+use rusqlite::params;
+use serde::Serialize;
+
+use super::{
+    ApprovalRow, AuditChainReport, CallRow, CommitRow, FindingRow, GateAnswer, GateSpec, Store, StoreError,
+    TextRow, VerdictRow,
+    database::{signed, unsigned},
+    error::TransactionError,
+    off_thread,
+    repository::{VISITS, json, text, visit_row, walk},
+};
+use crate::types::{Hash, RepoId, RunId, Timestamp};
+
+/// Visits that are told of: the newest. A run that is watched after its push goes on for weeks.
+const MOST_VISITS: i64 = 200;
+
+/// Links of an audit chain that a page walks: some tenths of a second.
+const MOST_LINKS: usize = 20_000;
+
+/// Of each visit, what was done once in it.
+#[derive(Debug, Serialize)]
+pub struct VisitRow {
+    pub visit: u64,
+    /// The serde form of the step.
+    pub step: String,
+    pub entered_at: Timestamp,
+    pub left_at: Option<Timestamp>,
+    pub how: Option<String>,
+}
+
+/// What was done once in a visit, or is being done.
+#[derive(Debug, Serialize)]
+pub struct JournalEntry {
+    pub visit: u64,
+    pub key: String,
+    pub begun_at: Timestamp,
+    pub done_at: Option<Timestamp>,
+    /// Stored texts that its result names.
+    pub texts: Vec<Hash>,
+}
+
+/// A gate with what was said at it.
+#[derive(Debug, Serialize)]
+pub struct GateHistory {
+    pub visit: u64,
+    pub spec: GateSpec,
+    pub opened_at: Timestamp,
+    pub closed_at: Option<Timestamp>,
+    pub answers: Vec<GateAnswer>,
+}
+
+/// A row of a ledger, with the visit it is of and its key there.
+#[derive(Debug, Serialize)]
+pub struct VisitRecord<R> {
+    pub visit: u64,
+    pub key: String,
+    pub row: R,
+}
+
+/// Everything that the page of a run shows.
+#[derive(Debug, Default, Serialize)]
+pub struct RunHistory {
+    pub visits: Vec<VisitRow>,
+    /// Older ones that are not told of.
+    pub more_visits: u64,
+    pub entries: Vec<JournalEntry>,
+    pub calls: Vec<VisitRecord<CallRow>>,
+    pub texts: Vec<VisitRecord<TextRow>>,
+    pub verdicts: Vec<VisitRecord<VerdictRow>>,
+    pub gates: Vec<GateHistory>,
+    /// Each as it stands now.
+    pub findings: Vec<FindingRow>,
+    pub approvals: Vec<VisitRecord<ApprovalRow>>,
+    pub commits: Vec<VisitRecord<CommitRow>>,
+    /// Rows of the ledgers that cannot be read.
+    pub unreadable: usize,
+    /// The workflow's own.
+    #[serde(skip)]
+    pub state: Vec<u8>,
+}
+
+impl Store {
+    /// What is known of a run; nothing where there is no such run.
+    pub async fn run_story(self: &Arc<Self>, run: RunId) -> Result<Option<RunHistory>, StoreError> {
+        self.look_into(run.repo, move |tx| story(tx, run)).await.map(Option::flatten)
+    }
+
+    /// A text that this run read, made or was told of: no other's.
+    pub async fn run_text(self: &Arc<Self>, run: RunId, hash: Hash) -> Result<Option<String>, StoreError> {
+        self.look_into(run.repo, move |tx| if names(tx, run, hash)? { text(tx, hash) } else { Ok(None) })
+            .await
+            .map(Option::flatten)
+    }
+
+    /// Walks a repository's audit chain; none where it is too long for a page.
+    pub async fn walk_chain(self: &Arc<Self>, repo: RepoId) -> Result<Option<AuditChainReport>, StoreError> {
+        let look = move |tx: &Transaction<'_>| {
+            let links = tx.query_row("SELECT COUNT(*) FROM audit", [], |row| row.get(0))?;
+            if unsigned(links) > MOST_LINKS as u64 { Ok(None) } else { walk(tx, repo, |_, _| ()).map(Some) }
+        };
+        self.look_into(repo, look).await.map(Option::flatten)
+    }
+
+    /// What a model was shown of a repository last: the run, when, and the stored choice.
+    pub async fn last_excerpt(
+        self: &Arc<Self>,
+        repo: RepoId,
+    ) -> Result<Option<(RunId, Timestamp, String)>, StoreError> {
+        let look = move |tx: &Transaction<'_>| {
+            let found: Option<(i64, i64, Vec<u8>)> = tx
+                .query_row(
+                    "SELECT run, done_at, value FROM journal WHERE key = 'excerpt' AND value IS NOT NULL
+                     ORDER BY run DESC, visit DESC LIMIT 1",
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+                )
+                .optional()?;
+            let Some((seq, at, value)) = found else { return Ok(None) };
+            let run = RunId { repo, seq: unsigned(seq) };
+            let stored = hashes(&value).into_iter().next().map(|hash| text(tx, hash)).transpose()?.flatten();
+            Ok(stored.map(|stored| (run, Timestamp(at), stored)))
+        };
+        self.look_into(repo, look).await.map(Option::flatten)
+    }
+
+    /// Reads a repository's database beside the open ones, so that no step waits for a page.
+    async fn look_into<V: Send + 'static>(
+        self: &Arc<Self>,
+        repo: RepoId,
+        inside: impl FnOnce(&Transaction<'_>) -> Result<V, TransactionError> + Send + 'static,
+    ) -> Result<Option<V>, StoreError> {
+        let beside = self.beside();
+        off_thread(
+            move || if beside.holds(repo) { beside.repository(repo, inside).map(Some) } else { Ok(None) },
+        )
+        .await
+    }
+}
+
+fn story(tx: &Transaction<'_>, run: RunId) -> Result<Option<RunHistory>, TransactionError> {
+    let seq = signed(run.seq);
+    let found: Option<(Vec<u8>, i64)> = tx
+        .query_row("SELECT state, visit FROM run WHERE seq = ?1", [seq], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((state, last)) = found else { return Ok(None) };
+    let since = (last - MOST_VISITS + 1).max(1);
+    let mut story = RunHistory { state, more_visits: unsigned(since - 1), ..RunHistory::default() };
+    let unreadable = &mut story.unreadable;
+    story.visits = all(
+        tx,
+        &format!("{VISITS} AND visit >= ?2 ORDER BY visit"),
+        (seq, since),
+        |row| visit_row(row).map(Some),
+        unreadable,
+    )?;
+    let entries = "SELECT visit, key, begun_at, done_at, value FROM journal WHERE run = ?1 AND visit >= ?2
+                   ORDER BY visit, begun_at, rowid";
+    let mut named = Vec::new();
+    story.entries = all(
+        tx,
+        entries,
+        (seq, since),
+        |row| {
+            named.push(hashes(&row.get::<_, Option<Vec<u8>>>(4)?.unwrap_or_default()));
+            Ok(Some(JournalEntry {
+                visit: unsigned(row.get(0)?),
+                key: row.get(1)?,
+                begun_at: Timestamp(row.get(2)?),
+                done_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+                texts: Vec::new(),
+            }))
+        },
+        unreadable,
+    )?;
+    let mut stored = tx.prepare("SELECT EXISTS (SELECT 1 FROM document WHERE hash = ?1)")?;
+    for (entry, named) in story.entries.iter_mut().zip(named) {
+        for hash in named {
+            if stored.query_row([hash.to_string()], |row| row.get(0))? {
+                entry.texts.push(hash);
+            }
+        }
+    }
+    story.calls = ledger(tx, "call", (seq, since), unreadable)?;
+    story.verdicts = ledger(tx, "verdict", (seq, 0), unreadable)?;
+    story.approvals = ledger(tx, "approval", (seq, 0), unreadable)?;
+    story.commits = ledger(tx, "own_commit", (seq, 0), unreadable)?;
+    // Each review writes all of them anew.
+    for VisitRecord { row, .. } in ledger::<FindingRow>(tx, "finding", (seq, 0), unreadable)? {
+        match story.findings.iter_mut().find(|known| known.id == row.id) {
+            Some(known) => *known = row,
+            None => story.findings.push(row),
+        }
+    }
+    let texts = "SELECT visit, key, detail FROM audit WHERE run = ?1 AND visit >= ?2 AND key LIKE 'text/%'
+                 ORDER BY seq";
+    story.texts = all(tx, texts, (seq, since), seen, unreadable)?;
+    let gates =
+        "SELECT visit, spec, opened_at, closed_at, id FROM gate WHERE run = ?1 AND visit >= ?2 ORDER BY id";
+    let mut ids = Vec::<i64>::new();
+    story.gates = all(
+        tx,
+        gates,
+        (seq, since),
+        |row| {
+            let Ok(spec) = json(&row.get::<_, String>(1)?) else { return Ok(None) };
+            ids.push(row.get(4)?);
+            Ok(Some(GateHistory {
+                visit: unsigned(row.get(0)?),
+                spec,
+                opened_at: Timestamp(row.get(2)?),
+                closed_at: row.get::<_, Option<i64>>(3)?.map(Timestamp),
+                answers: Vec::new(),
+            }))
+        },
+        unreadable,
+    )?;
+    for (gate, id) in story.gates.iter_mut().zip(ids) {
+        let answers = "SELECT body FROM answer WHERE run = ?1 AND gate = ?2 ORDER BY id";
+        gate.answers =
+            all(tx, answers, (seq, id), |row| Ok(json(&row.get::<_, String>(0)?).ok()), unreadable)?;
+    }
+    Ok(Some(story))
+}
+
+/// The rows that `read` can read; the others are counted.
+fn all<R>(
+    tx: &Transaction<'_>,
+    sql: &str,
+    of: (i64, i64),
+    mut read: impl FnMut(&SqlRow<'_>) -> Result<Option<R>, TransactionError>,
+    unreadable: &mut usize,
+) -> Result<Vec<R>, TransactionError> {
+    let mut statement = tx.prepare(sql)?;
+    let mut rows = statement.query(params![of.0, of.1])?;
+    let mut kept = Vec::new();
+    while let Some(row) = rows.next()? {
+        match read(&row)? {
+            Some(row) => kept.push(row),
+            None => *unreadable += 1,
+        }
+    }
+    Ok(kept)
+}
+
+fn ledger<R: serde::de::DeserializeOwned>(
+    tx: &Transaction<'_>,
+    table: &str,
+    of: (i64, i64),
+    unreadable: &mut usize,
+) -> Result<Vec<VisitRecord<R>>, TransactionError> {
+    let sql = format!("SELECT visit, key, body FROM {table} WHERE run = ?1 AND visit >= ?2 ORDER BY rowid");
+    all(tx, &sql, of, seen, unreadable)
+}
+
+fn seen<R: serde::de::DeserializeOwned>(
+    row: &SqlRow<'_>,
+) -> Result<Option<VisitRecord<R>>, TransactionError> {
+    let read = json(&row.get::<_, String>(2)?).ok();
+    let (visit, key) = (unsigned(row.get(0)?), row.get(1)?);
+    Ok(read.map(|read| VisitRecord { visit, key, row: read }))
+}
+
+/// Hashes that a value in JSON has as strings of their own; what somebody wrote into a longer text is none.
+fn hashes(value: &[u8]) -> Vec<Hash> {
+    let text = String::from_utf8_lossy(value);
+    let mut found: Vec<Hash> = Vec::new();
+    for hash in text.split('"').filter(|part| part.len() == 64).filter_map(|part| part.parse().ok()) {
+        if !found.contains(&hash) {
+            found.push(hash);
+        }
+    }
+    found
+}
+
+/// Does anything of this run name the text?
+fn names(tx: &Transaction<'_>, run: RunId, hash: Hash) -> Result<bool, TransactionError> {
+    // As a string of its own: in a text that somebody wrote, the quotation marks would have strokes before them.
+    let quoted = format!("\"{hash}\"");
+    let sql = "SELECT EXISTS (SELECT 1 FROM audit WHERE run = ?1 AND instr(detail, ?2) > 0)
+        OR EXISTS (SELECT 1 FROM journal WHERE run = ?1 AND instr(value, ?3) > 0)
+        OR EXISTS (SELECT 1 FROM trail WHERE run = ?1 AND instr(state, ?3) > 0)
+        OR EXISTS (SELECT 1 FROM run WHERE seq = ?1 AND instr(state, ?3) > 0)";
+    tx.query_row(sql, params![signed(run.seq), quoted, quoted.as_bytes()], |row| row.get(0))
+}

@@ -1,0 +1,562 @@
+//! What is a change's own: the form of its text, what stands beside it as evidence, and what of it is published.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{ImplementRunState, ImplementWorkflow};
+use crate::{
+    codebase::{self, Language, TreeIndex},
+    documents::{
+        DocumentMistake,
+        change::{
+            self, ChangeScope, ChangeSection, ParsedChange, TestEvidence, Workspace,
+            adversarial::AdversarialTestFile,
+        },
+        lld,
+        spec::{self, ParsedSpec},
+    },
+    engine::{StepError, Workflow as _},
+    messages::{ChangeReport, ProofLine},
+    rounds::{self, Policy, StepContext, text_of},
+    runners::{
+        ChangeCoverage,
+        change_verification::{
+            FileOverlay, MutationCheck, RecordedTestRun, RepositoryCheck, RepositoryCheckKind,
+        },
+        one_line,
+        red_green::{self, GreenProof, RedProof},
+        unfetched,
+    },
+    stage::{
+        self, DocumentGate, DocumentInfo, Exception, ExceptionRequest, GateQuestion, PublicationTarget,
+        StageDocument, StageInput,
+    },
+    types::{Hash, IssueNo},
+};
+
+use super::{adversarial::AdversarialResults, replay::BaseReplay};
+use crate::workflows::issue;
+
+/// What it builds on.
+pub(super) const SPEC: &str = "spec";
+const DESIGN: &str = "lld";
+
+/// What the drafter of the code is told of the tests.
+pub(super) const LOCKED: &str = "locked-tests";
+pub(super) const LOCKED_HEADING: &str =
+    "The tests, which are locked: they were seen to fail, and the code is to make them pass";
+
+/// Lines that no test runs are named to who writes tests, so many of them.
+const MOST_LINES: usize = 40;
+
+/// The same to people.
+const FEW_LINES: usize = 5;
+
+/// The change as a step has it at hand.
+#[derive(Default)]
+pub(super) struct ChangeDocument {
+    /// The approved spec; empty before it was loaded.
+    spec: String,
+    /// The design that it came of.
+    design: String,
+    /// The text with the tests that were seen to fail.
+    locked: Option<String>,
+    /// The files that the spec speaks of, as they are at the commit.
+    pub(super) files: BTreeMap<String, String>,
+    /// The runs that the evidence is of, and what they proved.
+    pub(super) before: Option<RecordedTestRun>,
+    pub(super) red: Option<RedProof>,
+    pub(super) green: Option<GreenProof>,
+    pub(super) adversary: Option<AdversarialResults>,
+    pub(super) lines: Vec<RepositoryCheck>,
+    complaints: Vec<RepositoryCheckKind>,
+    bite: Option<MutationCheck>,
+    pub(super) replayed: Option<BaseReplay>,
+    pub(super) covered: Option<ChangeCoverage>,
+    document: Option<Hash>,
+    commit: String,
+    issue: Option<IssueNo>,
+    /// Files that the run pushed before, or an earlier run of the issue.
+    pushed: BTreeSet<String>,
+    /// CI failed on them.
+    mends: bool,
+    /// What people allowed beyond the spec and the lock.
+    leaves: Vec<Exception>,
+    /// Files that may be in it beside those of the spec.
+    besides: Vec<String>,
+}
+
+impl ChangeDocument {
+    pub(super) async fn read(s: &ImplementRunState, cx: &StepContext) -> Result<Self, StepError> {
+        Self::read_with(s, cx, &[]).await
+    }
+
+    /// As if these files were allowed as well.
+    pub(super) async fn read_with(
+        s: &ImplementRunState,
+        cx: &StepContext,
+        paths: &[String],
+    ) -> Result<Self, StepError> {
+        let spec = s.stage.told(SPEC, cx).await?;
+        let design = s.stage.told(DESIGN, cx).await?;
+        let locked = match &s.locked {
+            Some(hash) => Some(text_of(cx, hash).await?),
+            None => None,
+        };
+        let (mut files, mut commit) = (BTreeMap::new(), String::new());
+        let leaves = s.stage.leaves().to_vec();
+        let besides = [besides(&leaves), paths.to_vec()].concat();
+        if let Ok(base) = s.stage.base() {
+            let pushed = s.pushed.iter().cloned().collect();
+            let paths = [files_of(&spec), besides.clone(), pushed].concat();
+            files = rounds::raw_files(cx, base, &paths).await?;
+            commit = base.commit.to_string();
+        }
+        let document = s.stage.document();
+        let of = |all: &[(Hash, Hash)], text: Option<Hash>| {
+            all.iter().rev().find(|(of, _)| Some(*of) == text).map(|(_, evidence)| *evidence)
+        };
+        let (red, green) = (of(&s.reds, s.locked.or(document)), of(&s.greens, document));
+        let of_this = |known: Option<(Hash, Hash)>| {
+            known.filter(|(of, _)| Some(*of) == document).map(|(_, evidence)| evidence)
+        };
+        let (bite, covered, replayed) = (of_this(s.bite), of_this(s.covered), of_this(s.replayed));
+        let complaints = s.complaints.iter().filter(|(of, _, complains)| Some(*of) == document && *complains);
+        Ok(Self {
+            spec,
+            design,
+            locked,
+            files,
+            before: super::kept(cx, s.before).await?,
+            red: super::kept(cx, red).await?,
+            green: super::kept(cx, green).await?,
+            adversary: super::kept(cx, s.adversary).await?,
+            lines: super::kept(cx, s.lines).await?.unwrap_or_default(),
+            complaints: complaints.map(|(_, which, _)| *which).collect(),
+            bite: super::kept(cx, bite).await?,
+            replayed: super::kept(cx, replayed).await?,
+            covered: super::kept(cx, covered).await?.flatten(),
+            document,
+            commit,
+            issue: Some(cx.run().trigger.issue),
+            pushed: s.pushed.clone(),
+            mends: s.stage.mends(),
+            leaves,
+            besides,
+        })
+    }
+
+    /// What the drafter writes now.
+    fn part(&self) -> ChangeSection {
+        if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
+    }
+
+    /// What of a text lies over the files of the commit when its tests run.
+    pub(super) fn overlay(&self, text: &str) -> Result<FileOverlay, Vec<DocumentMistake>> {
+        change::apply(&change::parse(text), &self.files).map(change::laid_over)
+    }
+
+    /// The same of one that was tried before.
+    pub(super) fn tried(&self, text: &str) -> Result<FileOverlay, StepError> {
+        self.overlay(text).map_err(was_tried)
+    }
+
+    /// Are its tests the locked ones, word for word?
+    pub(super) fn has_locked_tests(&self, text: &str) -> bool {
+        change::tests_of(text) == self.locked.as_deref().and_then(change::tests_of)
+    }
+
+    /// The spec's own parts.
+    pub(super) fn spec(&self) -> ParsedSpec {
+        spec::parse(&self.spec)
+    }
+
+    /// What may be in the change now, as far as the spec goes, what people allowed, and what joined its tests.
+    pub(super) fn allowed(&self) -> ChangeScope {
+        let allowed = ChangeScope::of(&self.spec(), self.part()).and(&self.besides, &self.files);
+        match &self.locked {
+            Some(locked) => allowed.with(&change::parse(locked)),
+            None => allowed,
+        }
+    }
+
+    /// A test as the project's own tests have it.
+    pub(super) fn row_of(&self, file: &str, name: &str) -> red_green::ExpectedTest {
+        self.before.clone().unwrap_or_default().row(file, name)
+    }
+
+    /// Does another test end with this name, where the runs know tests by nothing else? `new` are some beside those of the spec.
+    pub(super) fn is_taken(&self, name: &str, new: &[AdversarialTestFile]) -> bool {
+        let row = |name: &str| self.row_of("", name);
+        let of_runs = |name: &str| self.known_tests().iter().any(|id| row(name).is(id));
+        let spec = self.spec();
+        let mut others = spec.tests.iter().map(|row| &row.name).chain(new.iter().map(|test| &test.name));
+        let alone = self.before.as_ref().is_some_and(RecordedTestRun::is_command);
+        alone && (of_runs(name) || others.any(|other| row(name).is(other) || row(other).is(name)))
+    }
+
+    /// The ids of the tests that ran so far.
+    pub(super) fn known_tests(&self) -> Vec<String> {
+        let before = self.before.iter().flat_map(|ran| ran.found.tests.iter().map(|test| &test.id));
+        before.chain(self.green.iter().flat_map(|green| &green.locked)).cloned().collect()
+    }
+
+    /// Why a file shows nothing by a test of this name; none where that is not known.
+    pub(super) fn hollow_of(&self, path: &str, text: &str, name: &str) -> Option<String> {
+        let tests = codebase::tests(Language::of(path), text)?;
+        // What it calls them is not repeated.
+        let hollow = tests.hollow.first().map(|(_, _, why)| format!("a test in it {why}"));
+        hollow.or_else(|| (!tests.has(name)).then(|| "it has no test of its name".to_owned()))
+    }
+
+    /// What design and spec declare, as far as it can be built before it is written.
+    pub(super) fn stubs(&self) -> FileOverlay {
+        let spec = self.spec();
+        let parts = spec.types.iter().chain(&spec.functions).flat_map(|part| part.code.first()).cloned();
+        let blocks: Vec<String> = lld::signatures(&self.design).into_iter().chain(parts).collect();
+        change::laid_over(change::stubs(&blocks, &ChangeScope::of(&spec, ChangeSection::Code), &self.files))
+    }
+
+    /// Does the spec still fit the code? If not, no change could be right, and none is paid for.
+    pub(super) fn fits(&self, issue: IssueNo, tree: &TreeIndex) -> Result<(), StepError> {
+        let mistakes = spec::check(&self.spec, issue, tree);
+        if let Some(mistake) = mistakes.iter().find(|m| m.is_error() && m.rule.starts_with("files.")) {
+            return Err(StepError::User(format!(
+                "The approved spec does not fit the code any more: {}. Write `/spec` to have it written anew, then start \
+                 anew.",
+                mistake.message
+            )));
+        }
+        match change::unbuildable(&ChangeScope::of(&self.spec(), ChangeSection::Code), tree) {
+            Some(why) => Err(no_way(&why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Can the project's own tests be asked about those of the spec? If not, none of them would ever be seen to fail.
+    pub(super) fn addressed(&self, ran: &RecordedTestRun) -> Result<(), StepError> {
+        ran.unaddressed(&self.spec()).map_or(Ok(()), |why| Err(no_way(&why)))
+    }
+
+    /// The new tests that show nothing, and those of the spec that stand in comments alone.
+    fn hollow(&self, text: &str, allowed: &ChangeScope) -> Vec<DocumentMistake> {
+        let (change, mut wrong) = (change::parse(text), Vec::new());
+        let files = change::apply(&change, &self.files).unwrap_or_default();
+        let read = |path: &str, text: &str| codebase::tests(Language::of(path), text);
+        for (file, (path, made)) in change.files.iter().zip(&files) {
+            let Some(tests) =
+                made.as_ref().filter(|_| file.part == ChangeSection::Tests).and_then(|t| read(path, t))
+            else {
+                continue;
+            };
+            let before = self.files.get(path).and_then(|text| read(path, text)).unwrap_or_default();
+            let known = |name: &str| before.hollow.iter().any(|(known, ..)| known == name);
+            let new = tests.hollow.iter().filter(|(name, ..)| !known(name));
+            wrong.extend(new.map(|(name, line, why)| {
+                (format!("{path}:{line}"), format!("`{}` {why}", one_line(name).replace('`', "'")))
+            }));
+            let gone = allowed.rows.iter().filter(|row| row.file == *path && !tests.has(&row.name));
+            wrong.extend(gone.map(|row| {
+                (path.clone(), format!("it has no test `{}`, which the approved spec asks for", row.name))
+            }));
+        }
+        let places = wrong.into_iter().map(|(place, why)| super::mistake("tests.hollow", &place, why));
+        places.collect()
+    }
+
+    fn unfetched(&self) -> Option<String> {
+        unfetched(self.files_to_change().iter().map(String::as_str))
+    }
+
+    /// Why the work ends, with what people should know of its runs.
+    pub(super) fn halted(&self, why: StepError) -> StepError {
+        match (why, self.unfetched()) {
+            (StepError::User(why), Some(note)) => StepError::User(format!("{why} {note}.")),
+            (why, _) => why,
+        }
+    }
+
+    /// What the runs came to.
+    fn evidence(&self) -> TestEvidence {
+        let mut evidence = TestEvidence::default();
+        self.red.iter().for_each(|red| red.tell(&mut evidence));
+        self.green.iter().for_each(|green| green.tell(&mut evidence));
+        self.bite.iter().for_each(|bite| bite.tell(&mut evidence));
+        self.adversary.iter().for_each(|adversary| adversary.tell(self.document, &mut evidence));
+        // Before that they were not all run with it.
+        for line in self.lines.iter().filter(|_| self.green.is_some()) {
+            line.tell(self.complaints.contains(&line.which), &mut evidence);
+        }
+        let (covered, most) = match &self.bite {
+            Some(bite) => (&bite.covered, FEW_LINES),
+            None => (&self.covered, MOST_LINES),
+        };
+        match covered {
+            Some(covered) => covered.tell(most, &mut evidence),
+            None if self.bite.is_some() => evidence.not_shown.push(
+                "Coverage was not measured: it is for Go, Node, and Python with coverage.py.".to_owned(),
+            ),
+            None => {}
+        }
+        self.replayed.iter().for_each(|replayed| replayed.tell(&mut evidence));
+        evidence
+            .not_shown
+            .extend(self.before.iter().flat_map(RecordedTestRun::noted).map(|note| format!("{note}.")));
+        evidence
+    }
+
+    /// With what of the change is left to people.
+    fn evidence_for_people(&self, text: &str) -> TestEvidence {
+        let mut evidence = self.evidence();
+        let shown = |path: &str| format!("`{}`", one_line(path).replace('`', "'"));
+        let allowed = self.leaves.iter().map(|leave| format!("Allowed beyond the plan: {}", leave.text()));
+        evidence.review.extend(allowed);
+        let offered = change::paths(text).into_iter().filter(|path| change::is_workflow(path));
+        evidence.review.extend(offered.map(|path| {
+            format!("{} is a GitHub Actions workflow: not committed, but offered as a patch.", shown(&path))
+        }));
+        let restored: Vec<String> = self.restored(text).map(|path| shown(path)).collect();
+        if !restored.is_empty() {
+            let restored = restored.join(", ");
+            evidence.review.push(format!("Left by an earlier change and put back as before it: {restored}."));
+        }
+        evidence
+    }
+
+    /// Pushed files that the text leaves alone: the push puts them back as they are at the commit.
+    fn restored(&self, text: &str) -> impl Iterator<Item = &String> {
+        let paths = change::paths(text);
+        self.pushed.iter().filter(move |path| !paths.contains(path))
+    }
+
+    fn proofs(&self, change: &ParsedChange) -> Vec<ProofLine> {
+        let spec = self.spec();
+        let rows = spec.tests.iter().map(|row| ProofLine {
+            requirements: row.requirements.clone(),
+            test: row.name.clone(),
+            file: row.file.clone(),
+            red: self.red.as_ref().map_or("", |red| {
+                let asked = self.row_of(&row.file, &row.name);
+                let seen = red.rows.iter().find(|row| (&row.file, &row.name) == (&asked.file, &asked.name));
+                seen.map_or("was not seen to fail", |row| red.seen(row))
+            }),
+        });
+        rows.filter(|row| change.files.iter().any(|file| file.path == row.file)).collect()
+    }
+}
+
+fn was_tried(mistakes: Vec<DocumentMistake>) -> StepError {
+    StepError::Bug(anyhow::anyhow!("a change that was tried cannot be made: {mistakes:?}"))
+}
+
+fn no_way(why: &str) -> StepError {
+    StepError::User(format!(
+        "The approved spec cannot be built: {why}. Write `/spec` to have it written anew, then start anew."
+    ))
+}
+
+/// The files that an approved spec changes.
+fn files_of(spec: &str) -> Vec<String> {
+    ChangeScope::of(&spec::parse(spec), ChangeSection::Code).files.into_keys().collect()
+}
+
+/// The files that people allowed beside them.
+fn besides(leaves: &[Exception]) -> Vec<String> {
+    leaves.iter().flat_map(|leave| leave.wish.paths()).cloned().collect()
+}
+
+impl StageDocument for ChangeDocument {
+    fn about(&self) -> DocumentInfo {
+        DocumentInfo {
+            workflow: ImplementWorkflow::NAME,
+            stage: "change",
+            what: "change",
+            commands: ImplementWorkflow::COMMANDS,
+            steps: stage::steps(ImplementWorkflow::GRAPH),
+            proofs: ImplementWorkflow::PROOFS,
+            target: PublicationTarget::Code,
+            roles: &["implementer", "tester", "maintainer"],
+        }
+    }
+
+    fn author(&self) -> &'static str {
+        match self.part() {
+            ChangeSection::Tests => {
+                "a test engineer who writes the tests of an approved specification before there is any code"
+            }
+            _ => "a software engineer who writes the code of an approved specification, until its tests pass",
+        }
+    }
+
+    fn role(&self) -> &'static str {
+        match self.part() {
+            ChangeSection::Tests => "tester",
+            _ if self.mends => "maintainer",
+            _ => "implementer",
+        }
+    }
+
+    fn workspace(&self, draft: Option<&str>) -> Option<Workspace> {
+        let text = draft.or(self.locked.as_deref()).unwrap_or_default();
+        Some(Workspace::new(self.allowed(), self.files.clone(), text))
+    }
+
+    fn shows_from(&self) -> Option<&'static str> {
+        Some("N0.5")
+    }
+
+    fn inputs(&self) -> &'static [StageInput] {
+        const SPEC_FIRST: [StageInput; 5] = [
+            StageInput { kind: SPEC, heading: "The approved spec", made_by: Some("/spec") },
+            StageInput { kind: DESIGN, heading: "The approved design", made_by: None },
+            issue::LEFT[0],
+            issue::LEFT[1],
+            issue::LEFT[2],
+        ];
+        &SPEC_FIRST
+    }
+
+    fn files_to_change(&self) -> Vec<String> {
+        let allowed = self.allowed().files.into_keys();
+        allowed.chain(self.pushed.iter().cloned()).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn gate(&self, step: &str, _policy: &Policy) -> Option<DocumentGate> {
+        // What is pushed is run: always a person's word.
+        (step == "N7").then_some(DocumentGate {
+            word: "implement",
+            asks: GateQuestion::Verdict,
+            on: true,
+            ways: &[],
+        })
+    }
+
+    fn rules(&self) -> String {
+        // Known before it is paid for.
+        let unfetched = self.unfetched().map(|note| format!("\n{note}.\n"));
+        change::format_rules(self.part()) + &unfetched.unwrap_or_default()
+    }
+
+    fn fix(&self, text: &str, issue: IssueNo) -> String {
+        change::fix(text, issue, self.locked.as_deref().and_then(change::tests_of))
+    }
+
+    fn check(&self, text: &str, issue: IssueNo, tree: &TreeIndex) -> Vec<DocumentMistake> {
+        let allowed = self.allowed();
+        let mut mistakes = change::check(text, issue, &allowed, &self.files, tree);
+        if self.part() == ChangeSection::Tests && !mistakes.iter().any(DocumentMistake::is_error) {
+            mistakes.extend(self.hollow(text, &allowed));
+        }
+        mistakes
+    }
+
+    fn facts(&self, commit: &str) -> String {
+        let runs: String = self.evidence().all().iter().map(|fact| format!("- {fact}\n")).collect();
+        let tests = match self.part() {
+            ChangeSection::Tests => {
+                "There are only the tests yet, and they are locked after this: judge whether they show each requirement and each \
+                 row of the Test Mapping, and whether wrong code could pass them. That there is no code is no fault."
+            }
+            _ if self.leaves.iter().any(|leave| matches!(leave.wish, ExceptionRequest::Tests { .. })) => {
+                "The section `## Tests` stands in the place of tests that were locked before there was any code: who wrote the code \
+                 wanted others, which were seen to fail without it, and people allowed that."
+            }
+            _ => {
+                "The section `## Tests` was locked when its tests were seen to fail, before there was any code."
+            }
+        };
+        format!(
+            "- It has the files of the approved spec and no other, but for tests that joined them as told below{}, and each search \
+             stands in its file at commit {commit} once.\n- \
+             {tests}\n{runs}",
+            if self.leaves.is_empty() { "" } else { " and what people allowed besides" }
+        )
+    }
+
+    fn summary(&self, text: &str) -> String {
+        change::summary(text)
+    }
+
+    fn paths(&self, text: &str) -> Vec<String> {
+        let mut paths = change::paths(text);
+        paths.extend(self.restored(text).cloned());
+        paths
+    }
+
+    fn place_exists(&self, text: &str, place: &str, tree: &TreeIndex) -> bool {
+        change::place_exists(text, place, tree)
+    }
+
+    fn line_of(&self, text: &str, place: &str) -> Option<usize> {
+        change::line_of(text, place)
+    }
+
+    fn unchanged_at(&self, before: &str, now: &str, place: &str) -> bool {
+        change::unchanged_at(before, now, place)
+    }
+
+    fn files(&self, text: &str) -> Result<Vec<(String, Option<String>)>, StepError> {
+        let mut files = change::apply(&change::parse(text), &self.files).map_err(was_tried)?;
+        files.retain(|(path, _)| !change::is_workflow(path));
+        files.extend(self.restored(text).map(|path| (path.clone(), self.files.get(path).cloned())));
+        Ok(files)
+    }
+
+    fn requirements(&self, _text: &str) -> BTreeMap<String, String> {
+        lld::requirements(&self.design)
+    }
+
+    fn change_report(&self, text: &str) -> Option<ChangeReport> {
+        let (change, ran) = (change::parse(text), self.before.as_ref());
+        Some(ChangeReport {
+            issue: self.issue?,
+            title: change.title.clone(),
+            why: text[change.summary.clone()].trim().to_owned(),
+            only_documents: change.of(ChangeSection::Code).next().is_none(),
+            evidence: self.evidence_for_people(text),
+            proofs: self.proofs(&change),
+            requirements: lld::requirements(&self.design),
+            commit: self.commit.clone(),
+            runner: ran.map(|ran| ran.runner.clone()).unwrap_or_default(),
+            level: ran.map(|ran| ran.level.clone()).unwrap_or_default(),
+        })
+    }
+
+    fn executed(&self, text: &str) -> Vec<String> {
+        change::paths(text).into_iter().filter(|path| change::is_executed(path)).collect()
+    }
+
+    fn diff(&self, text: &str) -> Option<String> {
+        Some(change::diff(&change::parse(text).files, &self.files))
+    }
+
+    fn offered(&self, text: &str) -> Option<String> {
+        let change = change::parse(text);
+        let workflows = change.files.iter().filter(|file| change::is_workflow(&file.path));
+        Some(change::diff(workflows, &self.files)).filter(|patch| !patch.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What cannot come of it is said before it is paid for, and where it ends.
+    #[test]
+    fn what_is_not_fetched_is_told_to_its_drafter_and_to_people() {
+        let of = |path: &str| {
+            let spec = format!(
+                "## 2. Files to Implement\n\n| File | Change | Purpose |\n|---|---|---|\n| `{path}` | Modify | A crate |\n"
+            );
+            let text = ChangeDocument { spec, ..ChangeDocument::default() };
+            (text.rules(), text.halted(StepError::User("It ends.".to_owned())).to_string())
+        };
+        let note = "`a/Cargo.toml` is changed; what it may name anew is not fetched in this run.";
+        let (rules, halt) = of("a/Cargo.toml");
+        assert!(
+            rules.ends_with(&format!("\n{note}\n")) && halt.ends_with(&format!("It ends. {note}")),
+            "{halt}"
+        );
+        let (rules, halt) = of("src/lib.rs");
+        assert!(!rules.contains("fetched") && halt.ends_with("It ends."), "{halt}");
+    }
+}

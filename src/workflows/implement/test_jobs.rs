@@ -1,0 +1,88 @@
+//! Runs of tests as a job of a step.
+
+use std::future::Future;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    agents::{AgentTool, ToolchainProfile},
+    config::{REPOSITORY_FILE, TestSettings},
+    engine::StepError,
+    limits,
+    rounds::{BaseCommit, StepContext, git_error},
+    runners::{
+        TestError, TestRequest,
+        change_verification::{ChangeVerifier, RepositoryCheckKind},
+    },
+    sandbox::SandboxError,
+    stage::StepResult,
+};
+
+/// What runs of the tests of the run's commit come to, as a job. None: they still run, and the step waits.
+///
+/// # Errors
+/// Those of `work`; `User` where nothing can be run here.
+pub(super) async fn job<V, W, Fut>(
+    cx: &StepContext,
+    base: &BaseCommit,
+    at_hand: Vec<String>,
+    work: W,
+) -> Result<Option<V>, StepError>
+where
+    V: Serialize + DeserializeOwned,
+    W: FnOnce(ChangeVerifier) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<V, TestError>> + Send + 'static,
+{
+    let (sandbox, snapshot) = (cx.tools().sandbox().await?, cx.tools().snapshot(cx, base).await?);
+    let settings = match snapshot.read_path(REPOSITORY_FILE).await.map_err(git_error)? {
+        Some(text) => TestSettings::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
+            StepError::User(format!("The tests cannot be run: {error}. Mend that, then start anew."))
+        })?,
+        None => TestSettings::default(),
+    };
+    let dependencies = cx.tools().dependencies(cx);
+    let time = cx.tools().settings.sandbox.time;
+    let asked =
+        TestRequest { settings, dependencies: Some(dependencies), at_hand, time, ..TestRequest::default() };
+    cx.job("tests", move |stop| async move {
+        work(ChangeVerifier { sandbox, snapshot, asked, stop }).await.map_err(refused)
+    })
+    .await
+}
+
+/// The lines that this repository is checked by: those of its kind, and its own.
+pub(super) fn lines(trial: &ChangeVerifier) -> Vec<(RepositoryCheckKind, String)> {
+    let profile = ToolchainProfile::of(trial.snapshot.entries().iter().map(|entry| entry.path.as_str()));
+    let of_kind = |(which, tool)| Some((which, profile.line(tool)?.to_owned()));
+    let kinds =
+        [(RepositoryCheckKind::Format, AgentTool::Format), (RepositoryCheckKind::Lint, AgentTool::Lint)]
+            .into_iter()
+            .filter_map(of_kind);
+    let own = trial.asked.settings.end_to_end.clone().map(|line| (RepositoryCheckKind::EndToEnd, line));
+    kinds.chain(own).collect()
+}
+
+/// The step looks again whether its tests are through.
+pub(super) fn goes_on(cx: &StepContext) -> StepResult {
+    StepResult::Wait { until: cx.clock().now().plus(limits::JOB_LOOK), why: "tests run".to_owned() }
+}
+
+fn refused(error: TestError) -> StepError {
+    match error {
+        TestError::Git(error) => git_error(error),
+        TestError::Sandbox(SandboxError::Cancelled) => {
+            StepError::Later { why: "a run of tests was stopped".into(), after: limits::JOB_LOOK }
+        }
+        // That is of this server, and of no commit.
+        TestError::Sandbox(error @ (SandboxError::Failed { .. } | SandboxError::Io { .. })) => {
+            StepError::Bug(error.into())
+        }
+        error @ (TestError::NoRunner
+        | TestError::Lacks(_)
+        | TestError::Sandbox(_)
+        | TestError::Overlay { .. }) => {
+            StepError::User(format!("The tests of this repository cannot be run here: {error}."))
+        }
+        error => StepError::Bug(error.into()),
+    }
+}
