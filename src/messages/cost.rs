@@ -242,19 +242,6 @@ mod tests {
 
     #[test]
     fn a_pause_says_which_cap_how_much_and_the_line_to_paste() {
-        insta::assert_snapshot!(paused(&card(PauseResolution::Raise(MicroUsd(1_000_000)))).as_str(), @r"
-        ### ✋ Paused before Draft the design
-
-        The cap on this run leaves too little for the next call. It is $10.00; $9.20 of it is spent or held back, and the next call may cost up to $1.60.
-
-        Someone with maintain access lets it go on:
-
-        ```
-        /budget +1
-        ```
-
-        <sub>Run 8123-4 · `/stop` ends it</sub>
-        ");
         let quiet = PauseCard { amounts: None, ..card(PauseResolution::At(Timestamp(0))) };
         let text = paused(&quiet);
         assert!(text.as_str().contains("It goes on by itself on 1970-01-01 00:00 UTC."), "{}", text.as_str());

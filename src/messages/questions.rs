@@ -96,32 +96,19 @@ mod tests {
     use super::{super::tests::*, *};
 
     #[test]
-    fn questions_as_people_read_them_and_nothing_in_them_acts() {
-        let view = |text: &str, answer: Option<(&str, &str)>| QuestionView {
-            text: text.into(),
-            default: "The first.".into(),
-            answer: answer.map(|(text, by)| (text.into(), by.into())),
+    fn hostile_text_in_questions_does_nothing() {
+        let hostile = QuestionView {
+            text: HOSTILE.into(),
+            default: HOSTILE.into(),
+            answer: Some((HOSTILE.into(), HOSTILE.into())),
         };
         let mut card = QuestionsCard {
             run: RUN,
-            questions: vec![view("Which?", None), view("How many?", Some(("Twenty", "mona")))],
+            questions: vec![hostile],
             until: Timestamp(0),
             standing: QuestionsState::Waits,
             rehearsal: false,
         };
-        insta::assert_snapshot!(questions(&card).as_str(), @r##"
-        ### ✋ 2 questions before this is drafted
-
-        Whoever opened the issue, or someone with write access, answers in a comment: `/answer 1: … 2: …`. `/answer 1: default` takes what is said below. What is not answered by 1970-01-01 00:00 UTC goes by its default.
-
-        1. Which?
-           - Otherwise: The first.
-        2. How many?
-           - **mona**: Twenty
-
-        <sub>Run 8123-4 · answers are told to the models as they are, and start nothing</sub>
-        "##);
-        card.questions = vec![view(HOSTILE, Some((HOSTILE, HOSTILE)))];
         for standing in [
             QuestionsState::Waits,
             QuestionsState::Answered,

@@ -381,7 +381,7 @@ mod tests {
     use crate::types::Hash;
 
     #[test]
-    fn every_answer_says_what_to_write_and_acts_on_nothing() {
+    fn no_reply_acts_whatever_it_quotes() {
         let line = ApproveLine::approve("lld", Hash::of(b"x"), &[]);
         let row = |usage: &str, label: Option<&str>| HelpRow {
             usage: usage.into(),
@@ -420,97 +420,5 @@ mod tests {
         let theirs = [ChangedPath { path: HOSTILE.into(), now: None }];
         let diff = "-a\n+```\n+/approve @mona\n+</details>";
         assert_inert(not_yet((&[HOSTILE.into()], diff), &theirs, Some(&line)).as_str());
-        insta::assert_snapshot!(all.iter().map(OutboundBody::as_str).collect::<Vec<_>>().join("\n----\n").replace('\u{200b}', "·"), @r#"
-        That hash is not of the version that waits, so nothing was approved. Look at the current one; to accept it:
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        The document was posted only moments before that, so it may not be the one you read. To accept it:
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        More than one decision waits here. Write the one you mean:
-
-        ```
-        /approve lld 2d711642b726
-        ```
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        Nothing waits at stage `</details> /approve…`. What does wait:
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        Nothing waits for a decision: run `8123-4` is at “Review”. [How it stands](https://x/1)
-        ----
-        That `/approve` was not understood: a hash needs at least its first 8 digits.
-        ----
-        There is no `/aprove`. Did you mean `/approve`?
-        ----
-        There is no `/</details> /approve @mona Fixes #1 ![x…`. `/help` lists what there is.
-        ----
-        Run `8123-4` of `lld` is already at work on this issue. `/stop` ends it.
-        ----
-        Nothing was done: the command needs what should change after it, as in `/revise TEXT`.
-        ----
-        Nothing was done: a command counts only as plain text at the start of a line, without quotes or formatting. To say it, write
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        `/approve` was ignored: it counts neither by email nor below quoted text of Countersign. Write it [on the page](https://x/1).
-        ----
-        `/override` was ignored: it counts neither by email nor below quoted text of Countersign. Write it on the page of this issue.
-        ----
-        ### Runs on this issue
-
-        Nothing is running. `/countersign help` lists what can be started.
-        ----
-        ### Runs on this issue
-
-        | Run | Workflow | Status | Step | Why |
-        |---|---|---|---|---|
-        | `8123-4` | lld | waits for a person | N4 Gate | &lt;/·details> /approve @·mona Fixes #·1 !\[x\](https:·//evil) \| a \| b \| \`\`\` open |
-        ----
-        The issue was edited after this document was posted, so nothing was approved yet:
-
-        ````diff
-        -a
-        +```
-        +/approve @mona
-        ````
-
-        If the document is right all the same, accept it with its hash:
-
-        ```
-        /approve lld 2d711642b726
-        ```
-        ----
-        ### Commands
-
-        At the start of a line of a comment:
-
-        | Command | What it does | Who may |
-        |---|---|---|
-        | `/approve [stage] [hash]` | does a \| b | write access |
-        | `/lld` | does a \| b | write access |
-
-        1 label says the same:
-
-        - `countersign:lld`: as `/lld`
-
-        Each may also be written with the name first, as in `/countersign help`. Code, quotes and lists are not read.
-
-        This repository belongs to a person: its owner has admin access, collaborators have write access, and everybody else has read access or none. What needs triage access, collaborators may; what needs maintain access, only the owner.
-        "#);
     }
 }

@@ -291,54 +291,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn pull_request_says_what_it_does_then_what_was_shown_then_what_to_look_at() {
-        insta::assert_snapshot!(change_section(&card()).as_str(), @r#"
-        `--by week` prints a total for each ISO week. Whoever writes invoices adds them up by hand today.
-
-        Closes #42
-
-        ### Evidence
-
-        - **Before the change:** 4 tests fail by an assertion, 1 test passes (it guards existing behaviour).
-        - **After the change:** 5 tests of the change and 11 others that passed before pass three times.
-        - **Not shown:** Coverage was not measured: it is for Go, Node, and Python with coverage.py.
-
-        ### For your review
-
-        - **F1** (high): The turn of the year has no test · Each week has a total (REQ-1)
-        - Reverting `src/report.rs:37-39` breaks no test.
-        - Builds or CI run this by themselves: `Cargo.toml`.
-
-        <details><summary>Requirements, and the tests that show them</summary>
-
-        | Requirement | Test | File | Before the change |
-        |---|---|---|---|
-        | Each week has a total (REQ-1) | `weeks_are_summed` | `tests/weeks.rs` | fails by an assertion |
-
-        </details>
-
-        <details><summary>Models, approval and hashes</summary>
-
-        | Fact | Value |
-        |---|---|
-        | LLD | [in its comment](https://github.com/o/r/issues/42#issuecomment-2) |
-        | Asked for in | [this comment](https://github.com/o/r/issues/42#issuecomment-7) |
-        | Tests run by | cargo in the sandbox (full), on commit `3f9c2ab` |
-        | Drafted by | `claude-opus-4-6` |
-        | Reviewed by | `gemini-3-pro` |
-        | Verdict | ✅ APPROVED |
-        | Decision | approved by mona at 1970-01-01T00:00:00Z |
-        | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
-        | Approved hash | `594e519ae499` |
-        | Audit head | `a1fce4363854ff888cff4b8e7875d600c2682390412a8cf79b37d0b11148b0fa` |
-
-        </details>
-
-        <sub>Run 8123-4</sub>
-        "#);
-    }
-
-    #[test]
     fn pull_request_of_a_large_change_is_read_at_a_glance() {
         let mut card = card();
         card.findings = vec![finding("F1", FindingSeverity::High, "REQ-1", "No"); 60];

@@ -466,40 +466,6 @@ mod tests {
     }
 
     #[test]
-    fn the_comment_as_a_person_reads_it() {
-        insta::assert_snapshot!(status(&view()).as_str(), @r#"
-        > **Rehearsal**: scripted answers, no model was asked.
-
-        ### ✋ spec: waiting for you
-
-        - ✅ **LLD**: approved by sam, 2 rounds, $0.42 billed ([result](https://github.com/o/r/issues/42#issuecomment-2))
-        - Step 6 of 7: human gate: verdict
-
-        **Waits for someone with write access**: [what to decide](https://github.com/o/r/issues/42#issuecomment-1).
-
-        - CI has no logs.
-
-        <details><summary>Details</summary>
-
-        | Round | Verdict | Open findings | Drafted by | Reviewed by |
-        |--:|---|--:|---|---|
-        | 1 | ✅ APPROVED | 0 | `claude-opus-4-6` | a model that did not say its name |
-
-        - 2 files of the repository did not fit into the prompt
-
-        </details>
-
-        <details><summary>Draft SPEC-042.md</summary>
-
-        # 42 - Feature: x
-
-        </details>
-
-        <sub>`/status` · `/stop` · `/help` · run `8123-4` ([its page, for the operator](https://ops.example.org/runs/8123/4)), asked for by mona · updated on 1970-01-01 00:00 UTC</sub>
-        "#);
-    }
-
-    #[test]
     fn each_stage_of_the_issue_is_a_line() {
         let lines = |state, others: &[(&str, RunDisplayState)], follows| {
             let step = StepPosition { title: "Write the code", number: 7, of: 18, minutes: 2 };

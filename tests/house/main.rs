@@ -10,3 +10,4 @@ mod listed;
 mod packaging;
 #[allow(dead_code, reason = "each of the binaries with tests needs another part of it")]
 mod postgres;
+mod words;

@@ -94,7 +94,7 @@ impl Seen {
     /// Each line is something that does not hold.
     async fn wrong(&mut self, w: &World) -> Vec<String> {
         let (mut wrong, repo) = (Vec::new(), w.repo);
-        let runs = w.all_runs().await;
+        let (runs, latest) = (w.all_runs().await, w.run().await.unwrap().id);
         let said: String = w.bots().into_iter().map(|comment| comment.body).collect();
         // Only faults of ours are for whoever runs the server.
         if said.contains("countersign retry ") {
@@ -102,9 +102,8 @@ impl Seen {
         }
         for run in runs.iter().filter(|run| !run.status.live()) {
             let why = run.why.as_deref().or(run.outcome.as_ref().map(|outcome| outcome.summary.as_str()));
-            // A further run of the issue takes the status comment.
-            let newest = runs.iter().all(|other| other.id <= run.id);
-            let shown = !newest || said.contains(&format!("un `{}`", run.id));
+            // A later run of the issue, of whichever workflow, takes the status comment.
+            let shown = run.id != latest || said.contains(&format!("un `{}`", run.id));
             if why.is_none_or(|why| !why.contains(' ')) || !shown {
                 wrong.push(format!("nobody can tell why {} is {:?}: {why:?}", run.id, run.status));
             }
@@ -274,6 +273,9 @@ async fn played(standing: &Standing, moves: &[Move]) -> (Vec<String>, RunViewSta
     let counts = w.app.store.inbox().counts().await.unwrap();
     if counts.new + counts.taken + counts.dead > 0 {
         wrong.push(format!("the inbox still has {counts:?}"));
+    }
+    if !wrong.is_empty() {
+        wrong.push(w.thread());
     }
     w.look_everywhere();
     (wrong, status)
