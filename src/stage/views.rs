@@ -372,13 +372,18 @@ pub(super) async fn pull(
         return Ok(change);
     }
     let path = path(s)?;
+    let mut provenance = provenance(s, v, audit).await?;
+    if audit.is_none() {
+        // An approval may be of a draft that its review has not approved: nothing is accepted yet.
+        (provenance.acceptance, provenance.subject) = (None, None);
+    }
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
         log_path: log_path(&path),
         document_path: path,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
-        provenance: provenance(s, v, audit).await?,
+        provenance,
         others: publication::foreign_files(v.cx, s.foreign).await?,
     }))
 }
