@@ -876,7 +876,7 @@ pub async fn publish(s: &mut StageState, v: &StepVisit<'_>) -> Result<StepResult
                 text: &text,
                 signed: &signed,
                 issue: &issue,
-                provenance: views::provenance(s, v, None).await?,
+                provenance: views::provenance(s, v, Some(approval), None).await?,
                 open: s.round.findings.open().cloned().collect(),
             };
             return match v.doc.file(accepted, cx).await? {

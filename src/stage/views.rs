@@ -304,7 +304,7 @@ async fn card(
         stage: v.doc.about().stage.to_owned(),
         standing,
         final_word: asks == Some(GateQuestion::Unreviewed),
-        provenance: provenance(s, v, None).await?,
+        provenance: provenance(s, v, None, None).await?,
         round: s.round.number,
         inconclusive: review.and_then(|r| r.why.clone()),
         rationale: review.map(|r| r.rationale.clone()).unwrap_or_default(),
@@ -339,23 +339,23 @@ async fn card(
     })
 }
 
-/// `audit` is there once the approval is in the chain.
+/// `approval` is the one that accepted the document, and `audit` the head of the chain that holds it.
 pub(super) async fn provenance(
     s: &StageState,
     v: &StepVisit<'_>,
+    approval: Option<&ApprovalRow>,
     audit: Option<Hash>,
 ) -> Result<Provenance, StepError> {
     let (cx, review) = (v.cx, s.round.review.as_ref());
     let document = *need(&s.round.document)?;
-    let row = s.approval.as_ref().filter(|row| row.document == document);
     Ok(Provenance {
         run: cx.run().id,
         document,
         verdict: review.map(|review| review.verdict),
         drafter: drafter(Some(document), s.round.drafter.as_ref()),
         reviewer: reviewer(review.and_then(|review| review.reviewer.as_ref())),
-        acceptance: row.map(|row| acceptance(row, cx)),
-        subject: row.map(|row| row.subject),
+        acceptance: approval.map(|row| acceptance(row, cx)),
+        subject: approval.map(|row| row.subject),
         audit,
         cost: spent(s, cx).await?,
         rehearsal: rehearsal(s, cx),
@@ -372,18 +372,15 @@ pub(super) async fn pull(
         return Ok(change);
     }
     let path = path(s)?;
-    let mut provenance = provenance(s, v, audit).await?;
-    if audit.is_none() {
-        // An approval may be of a draft that its review has not approved: nothing is accepted yet.
-        (provenance.acceptance, provenance.subject) = (None, None);
-    }
+    // Without an audit entry the approval may be of a draft that its review has not approved.
+    let approval = s.approval.as_ref().filter(|_| audit.is_some());
     Ok(messages::pull_section(&PullCard {
         issue: need(&s.issue)?.number,
         stage: v.doc.about().stage.to_owned(),
         log_path: log_path(&path),
         document_path: path,
         document_url: s.proposal.as_ref().map(|p| p.file_url.clone()),
-        provenance,
+        provenance: provenance(s, v, approval, audit).await?,
         others: publication::foreign_files(v.cx, s.foreign).await?,
     }))
 }
@@ -400,6 +397,7 @@ pub(super) async fn change(
     }
     let text = document(s, cx).await?;
     let Some(report) = v.doc.change_report(&text) else { return Ok(None) };
+    let approval = s.approval.as_ref().filter(|row| Some(row.document) == s.round.document);
     let rows = runs_of_issue(cx).await?;
     let made =
         other_stages(cx, &rows).into_iter().filter(|(_, state)| *state == messages::RunDisplayState::Done);
@@ -407,7 +405,7 @@ pub(super) async fn change(
     let documents = documents.filter(|(_, url)| url.contains("#issuecomment-")).collect();
     Ok(Some(messages::change_section(&ChangeCard {
         report,
-        provenance: provenance(s, v, audit).await?,
+        provenance: provenance(s, v, approval, audit).await?,
         findings: s.round.findings.open().cloned().collect(),
         others: publication::foreign_files(cx, s.foreign).await?,
         executed: v.doc.executed(&text),
@@ -524,7 +522,7 @@ pub(super) async fn log(s: &StageState, v: &StepVisit<'_>) -> Result<String, Ste
         document_path: path(s)?,
         rounds: rounds.collect(),
         findings: s.round.findings.all().to_vec(),
-        provenance: provenance(s, v, None).await?,
+        provenance: provenance(s, v, s.approval.as_ref(), None).await?,
     }))
 }
 

@@ -248,6 +248,24 @@ async fn a_gate_that_is_on_asks_before_each_review() {
 }
 
 #[tokio::test]
+async fn a_spec_approved_before_a_review_that_refuses_it_is_not_called_accepted() {
+    let refuses = review("REVISE", &[finding("No", None)], &[]);
+    let mut w = scripted("[spec]\ndraft_gate = true\nmax_rounds = 1\n", |script| {
+        script.drafts(&rehearsed("spec")).of("spec").reviews(&refuses).of("spec")
+    })
+    .await;
+    w.label("maya", LABEL).await;
+    let line = w.approve_line();
+    w.comment("sam", &line).await;
+    w.stands(RunViewStatus::Asking).await;
+    assert!(w.gate().contains("REVISE: the spec waits for a person"), "{}", w.gate());
+    let body = w.pull().body;
+    let section = body.split("### spec\n").nth(1).unwrap();
+    assert!(section.contains("Whether it is accepted is decided on #1."), "{section}");
+    assert!(!section.contains("approved by") && !section.contains("Approved hash"), "{section}");
+}
+
+#[tokio::test]
 #[ignore = "takes long"]
 async fn what_a_drafter_only_rebuts_is_reviewed_again_and_nobody_is_asked() {
     let refuses = review("REVISE", &[finding("No", None)], &[]);
