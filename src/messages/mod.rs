@@ -73,8 +73,8 @@ pub use search::{
     search_failed, searches_limited,
 };
 pub use status::{
-    DraftView, RoleState, RoundLine, RunDisplayState, RunWaitReason, StageResult, StatusNote, StatusView,
-    StepPosition, ends_here, status, waived, without_commands,
+    DraftView, RoundLine, RunDisplayState, RunWaitReason, StageResult, StatusNote, StatusView, StepPosition,
+    ends_here, status, waived, without_commands,
 };
 
 use std::collections::BTreeMap;

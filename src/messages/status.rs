@@ -55,21 +55,6 @@ pub struct StageResult {
     pub url: Option<String>,
 }
 
-/// How a role stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoleState {
-    pub name: &'static str,
-    /// `ready` or `unavailable`.
-    pub state: &'static str,
-    pub why: String,
-}
-
-impl RoleState {
-    pub fn text(&self) -> String {
-        format!("{}: {}, {}", self.name, self.state, self.why)
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunDisplayState {
     Working,

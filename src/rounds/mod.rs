@@ -23,7 +23,6 @@ mod name_checks;
 mod open_questions;
 mod prompt;
 mod review;
-mod roles;
 mod routing;
 mod run_preconditions;
 mod search_plan;
@@ -46,7 +45,6 @@ pub use model_calls::ServedModel;
 pub use name_checks::{files, names, raw_files};
 pub use open_questions::open_questions;
 pub use review::{ReviewBrief, book_findings, review};
-pub use roles::role_state;
 pub use routing::{RoutingRequest, RoutingResult, sort};
 pub use run_preconditions::{
     MERGED, SWITCHED_OFF, as_it_was, authorship, fault, someone, stop_label_on, stranger, switched_off,

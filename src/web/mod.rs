@@ -22,6 +22,6 @@ pub use metrics::{MetricSources, NAMES};
 pub use operator::{OperatorContext, private};
 pub use pages::paths;
 pub use relay::WebhookRelay;
-pub use roles::roles;
+pub use roles::{RoleState, roles};
 pub use server_token::{ServerToken, token_file};
 pub use webhook::{DeliveryOutcomeCounter, WebhookContext, WebhookRefusalLog, public};

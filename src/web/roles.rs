@@ -3,10 +3,23 @@
 use crate::{
     agents::{AgentRole, ROLES},
     config::{RouteMode, Settings},
-    messages::RoleState,
     providers::ModelProviders,
-    rounds::role_state,
 };
+
+/// Whether a role can work on this server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoleState {
+    pub name: &'static str,
+    /// `ready` or `unavailable`.
+    pub state: &'static str,
+    pub why: String,
+}
+
+impl RoleState {
+    pub fn text(&self) -> String {
+        format!("{}: {}, {}", self.name, self.state, self.why)
+    }
+}
 
 /// All ten, as they stand now.
 pub fn roles(settings: &Settings, providers: &ModelProviders) -> Vec<RoleState> {
@@ -38,5 +51,9 @@ fn state(role: &AgentRole, settings: &Settings, providers: &ModelProviders) -> R
         },
         _ => return said("unavailable", "no workflow has work for it yet".to_owned()),
     };
-    role_state(role.name, spec, does, providers)
+    match providers.lacks(spec) {
+        // The model's own entry says what it lacks.
+        Some(_) => said("unavailable", format!("{spec} cannot be asked")),
+        None => said("ready", format!("{spec} {does}")),
+    }
 }
