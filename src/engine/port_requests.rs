@@ -1,4 +1,4 @@
-//! What others ask of the engine, each known by its cause: the port's other side.
+//! Requests made through the engine's port. Each is idempotent by the id of its cause.
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -39,7 +39,7 @@ const NAME_HOLDS: Duration = Duration::from_secs(10);
 /// A git token is used until so long before its end: one fetch of a large repository takes minutes.
 const GIT_TOKEN_MARGIN: Duration = Duration::from_secs(600);
 
-/// How long a node id is used. A label that somebody deletes and makes again has another.
+/// Lifetime of a cached node id: a label that somebody deletes and creates again gets another id.
 const NODE_HOLDS: Duration = Duration::from_secs(3600);
 
 /// Entries kept at most.

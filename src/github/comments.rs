@@ -333,8 +333,11 @@ impl GitHubRepo {
         self.write(edit).await?.json::<CommentResponse>()?.comment()
     }
 
-    /// Replaces the text of a comment of ours and changes the labels, in one write. Returns whether the labels
-    /// changed as well, which is no reason to fail. [`GitHubApiError::NotFound`] when the comment is gone.
+    /// Replaces the text of our comment and changes the labels in one write. Returns whether GitHub changed the
+    /// labels: the edit counts either way.
+    ///
+    /// # Errors
+    /// [`GitHubApiError::NotFound`] when the comment is gone.
     pub async fn edit_and_label(
         &self,
         comment: &str,

@@ -290,7 +290,10 @@ impl GitHubRepo {
         self.known.get_or_try_init(look).await
     }
 
-    /// What the repository is now. [`GitHubApiError::Gone`] when its name belongs to another one.
+    /// The repository's current name and settings.
+    ///
+    /// # Errors
+    /// [`GitHubApiError::Gone`] when the name belongs to another repository.
     pub async fn info(&self) -> Result<RepoInfo, GitHubApiError> {
         let repo: RepositoryResponse = self.send(self.request(&REPOSITORY, &[]).kept()).await?.json()?;
         if repo.id != self.id.0 {

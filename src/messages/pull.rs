@@ -157,7 +157,7 @@ pub fn pull_section(card: &PullCard) -> OutboundBody {
     }
     let next = match &provenance.acceptance {
         None => {
-            format!("People decide on it in #{}; `/approve` and `/revise` count here as well.", card.issue)
+            format!("Whether it is accepted is decided on #{}.", card.issue)
         }
         Some(_) if card.others.is_empty() => "The document is accepted. Merging is up to you.".to_owned(),
         Some(_) => "The document is accepted, by somebody who was shown what else is here.".to_owned(),
@@ -302,7 +302,7 @@ mod tests {
         | Verdict | ✅ APPROVED |
         | sha256 | `2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881` |
 
-        People decide on it in #42; `/approve` and `/revise` count here as well.
+        Whether it is accepted is decided on #42.
 
         <sub>Run 8123-4</sub>
 

@@ -290,10 +290,7 @@ async fn nothing_a_model_writes_acts() {
         .into_iter()
         .filter(|c| c.author == "countersign[bot]")
         .map(|c| c.body)
-        .chain([pulls[0]
-            .body
-            .replace("Part of #", "Part of ")
-            .replace("decide on it in #", "decide on it in ")])
+        .chain([pulls[0].body.replace("Part of #", "Part of ").replace("is decided on #", "is decided on ")])
         .collect();
     assert!(bodies.len() >= 4);
     for body in &bodies {

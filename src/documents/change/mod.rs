@@ -55,7 +55,7 @@ impl ChangeSection {
 /// What a change may touch: the files of the approved spec.
 #[derive(Debug, Clone)]
 pub struct ChangeScope {
-    /// What the drafter writes now. Of [`ChangeSection::Tests`] the text has nothing but tests; afterwards it has the code as well.
+    /// The section being drafted: in [`ChangeSection::Tests`] the text holds only tests, later tests and code.
     pub part: ChangeSection,
     /// What is to be done with each file.
     pub files: BTreeMap<String, Kind>,

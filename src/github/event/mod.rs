@@ -14,7 +14,7 @@ use crate::{
     types::{Actor, CommentId, InstallationId, IssueNo, Oid, RepoId, RepoName, Timestamp},
 };
 
-/// What a payload is about, read without reading the rest of it: enough to put a delivery in its place.
+/// The ids in a payload that decide which deliveries must wait for each other. The rest is not parsed.
 #[derive(Deserialize)]
 struct SubjectPayload {
     installation: Option<IdField<InstallationId>>,

@@ -145,7 +145,7 @@ impl ChangeDocument {
         })
     }
 
-    /// What the drafter writes now.
+    /// The section being drafted.
     fn part(&self) -> ChangeSection {
         if self.locked.is_some() { ChangeSection::Code } else { ChangeSection::Tests }
     }
